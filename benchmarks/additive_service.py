@@ -28,12 +28,17 @@ def tables(folder, sites, common, labels):
     y = np.sin(X[:, 0]) + sum(X[:, 2 * v] + 0.5 * X[:, 2 * v + 1] ** 2 for v in range(len(sites)))
     y += 0.2 * rng.normal(size=common)
     for v, site in enumerate(sites):
-        for name, rows in ((site, range(labels * v, labels * (v + 1))), (f"{site}-shared", range(common))):
+        for name, rows in (
+            (site, range(labels * v, labels * (v + 1))),
+            (f"{site}-shared", range(common)),
+        ):
             with (folder / f"{name}.csv").open("w", newline="") as file:
                 writer = csv.writer(file)
                 writer.writerow(["id", "a", "b", "y"])
                 for i in rows:
-                    writer.writerow([f"p{i}", *X[i, 2 * v : 2 * v + 2], y[i] if name == site else ""])
+                    writer.writerow(
+                        [f"p{i}", *X[i, 2 * v : 2 * v + 2], y[i] if name == site else ""]
+                    )
 
 
 def spent(events):
@@ -49,16 +54,27 @@ def main():
         create(work, sites)
         tables(work, sites, given.common, given.labels)
         (work / "additive.toml").write_text(STUDY)
-        agents = {site: ["--data", f"../{site}.csv", "--unlabelled", f"../{site}-shared.csv"] for site in sites}
-        wall = together(work, "additive", ["run", "fed", "--study", "additive.toml", "--json"], agents)
+        agents = {
+            site: ["--data", f"../{site}.csv", "--unlabelled", f"../{site}-shared.csv"]
+            for site in sites
+        }
+        wall = together(
+            work, "additive", ["run", "fed", "--study", "additive.toml", "--json"], agents
+        )
         lines = (work / "additive.log").read_text().splitlines()
     events = [json.loads(line) for line in lines if line.startswith("{")]
     end, questions = events[-1], [event for event in events if event["event"] == "round"]
-    print(f"{given.sites} sites, {given.common} common individuals, {given.labels} labels each: {end['stop']}")
+    print(
+        f"{given.sites} sites, {given.common} common individuals, {given.labels} labels each: {end['stop']}"
+    )
     for phase in dict.fromkeys(event["phase"] for event in questions):
-        print(f"  {phase:<20} {'{:>8.2f} MB {:>7.2f} s'.format(*spent(e for e in questions if e['phase'] == phase))}")
+        print(
+            f"  {phase:<20} {'{:>8.2f} MB {:>7.2f} s'.format(*spent(e for e in questions if e['phase'] == phase))}"
+        )
     sent, seconds = spent(questions)
-    print(f"  {len(questions)} exchanges {sent:>18.2f} MB {seconds:>7.2f} s; {wall:.1f} s with joining")
+    print(
+        f"  {len(questions)} exchanges {sent:>18.2f} MB {seconds:>7.2f} s; {wall:.1f} s with joining"
+    )
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # KiB on Linux
     print(f"  at most {most:.0f} MiB in a process")
 

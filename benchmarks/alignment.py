@@ -67,7 +67,9 @@ def measured(n_sites: int, n_ids: int) -> dict[str, float]:
         watching.start()
         try:
             agents = {site: ["--data", f"../{site}.csv"] for site in sites}
-            processes.together(work, "people", ["run", "fed", "--study", "people.toml"], agents, started=started)
+            processes.together(
+                work, "people", ["run", "fed", "--study", "people.toml"], agents, started=started
+            )
         except processes.DemoFailed:
             if "seconds" not in found:
                 raise

@@ -39,7 +39,9 @@ def stacked(form, problem):
         textbook_view(Gaussian(1.0), X, y, Z, paper_ridge(X), exact=form == "exact")
         for X, y, Z in zip(*problem, strict=True)
     ]
-    return np.array([view.U @ c for view, c in zip(views, solve_stacked(views, COUPLING), strict=True)])
+    return np.array(
+        [view.U @ c for view, c in zip(views, solve_stacked(views, COUPLING), strict=True)]
+    )
 
 
 @pytest.mark.parametrize("form", ["exact", "semi-parametric"])

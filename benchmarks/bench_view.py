@@ -15,7 +15,9 @@ def view_of(m):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, D))
     kernel, ridge = Gaussian(paper_bandwidth(X)), paper_ridge(X)
-    return lambda: make_view(LabelledPoints(), kernel, X, X.sum(axis=1), rng.normal(size=(m, D)), ridge)
+    return lambda: make_view(
+        LabelledPoints(), kernel, X, X.sum(axis=1), rng.normal(size=(m, D)), ridge
+    )
 
 
 @pytest.mark.parametrize("m", [10_000, 100_000, 1_000_000])

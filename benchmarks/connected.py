@@ -64,8 +64,14 @@ def held(m: int) -> dict[str, float]:
         (work / "memory.toml").write_text(STUDY)
         agents = {site: ["--data", f"../{site}.csv"] for site in SITES}
         watched = lambda *both: threading.Thread(target=watch, args=both, daemon=True).start()  # noqa: E731
-        processes.together(work, "memory", ["run", "fed", "--study", "memory.toml"], agents, started=watched)
-    return {"m": m, "agent": max(peaks[site] for site in SITES), "coordinator": peaks["coordinator"]}
+        processes.together(
+            work, "memory", ["run", "fed", "--study", "memory.toml"], agents, started=watched
+        )
+    return {
+        "m": m,
+        "agent": max(peaks[site] for site in SITES),
+        "coordinator": peaks["coordinator"],
+    }
 
 
 def main() -> None:

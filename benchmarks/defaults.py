@@ -34,7 +34,9 @@ def models():
     out["AdditiveRegressor, linear"] = estimators.AdditiveRegressor(views=VIEWS, kernel="linear")
     couplings = {"coupling": (0.0, *np.logspace(-5.0, 0.0, 11))}
     chosen = {"cv": estimators.LabelledFolds(5), "scoring": "neg_mean_squared_error"}
-    out["CoRLSR, coupling chosen"] = GridSearchCV(estimators.CoRLSR(views=VIEWS), couplings, **chosen)
+    out["CoRLSR, coupling chosen"] = GridSearchCV(
+        estimators.CoRLSR(views=VIEWS), couplings, **chosen
+    )
     return out | {"CoRLSR, preset paper": estimators.CoRLSR(views=VIEWS, preset="paper")}
 
 

@@ -56,14 +56,20 @@ def agreement(deal: Partition, alone: np.ndarray) -> np.ndarray:
             data[f"site-{v}"] = PrivateData(scaled[rows], y, scaled[deal.shared], "shared")
             tests[f"site-{v}"] = scaled[deal.test]
     problem = Problem(data, (), np.empty(0))
-    weight = sum(map(len, deal.labelled)) / (2 * len(deal.columns) ** 2 * len(deal.shared))  # of a label, on average
+    weight = sum(map(len, deal.labelled)) / (
+        2 * len(deal.columns) ** 2 * len(deal.shared)
+    )  # of a label, on average
     path = tuple(weight * share for share in (0.0, 0.1, 0.3, 1.0, 3.0))
     terms = Agreement(bandwidth="loo", ridge="loo", coupling=path)
-    run = simulate(problem, plan_for(problem, terms, Iteration(tolerance=1e-8, prediction_tolerance=1e-4)))
+    run = simulate(
+        problem, plan_for(problem, terms, Iteration(tolerance=1e-8, prediction_tolerance=1e-4))
+    )
     predicted = alone.copy()
     for name, result in zip(sorted(data), run.results, strict=True):
         chosen = 0 if result.choice is None else result.choice.chosen
-        predicted[int(name.removeprefix("site-"))] = result.solutions[chosen].predict(tests[name]) + result.shift
+        predicted[int(name.removeprefix("site-"))] = (
+            result.solutions[chosen].predict(tests[name]) + result.shift
+        )
     return predicted
 
 
@@ -73,8 +79,14 @@ def one(job: tuple[tuple[int, ...], int]) -> dict[str, list[float]]:
     pin_threads(1)
     deal = partition(seed, labels)
     trained = Federation(deal, seed, rules=Additive())
-    predicted = trained.methods() | {"local": trained.local, "agreement": agreement(deal, trained.local)}
-    found = {name: np.sqrt(np.mean((deal.y_test - predicted[name]) ** 2, axis=1)).tolist() for name in COLUMNS}
+    predicted = trained.methods() | {
+        "local": trained.local,
+        "agreement": agreement(deal, trained.local),
+    }
+    found = {
+        name: np.sqrt(np.mean((deal.y_test - predicted[name]) ** 2, axis=1)).tolist()
+        for name in COLUMNS
+    }
     gains = [site.verdict.gains.get("joined") for site in trained.trained.sites]
     return found | {"forecast": [np.nan if gain is None else gain.change for gain in gains]}
 
@@ -113,17 +125,26 @@ def repeated(draw: int) -> list[float]:
 def main() -> None:
     options = arguments(__doc__, draws=100, jobs=2, write=False)
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        deals = {name: summed(errors(labels, options.draws, pool)) for name, labels in DEALS.items()}
+        deals = {
+            name: summed(errors(labels, options.draws, pool)) for name, labels in DEALS.items()
+        }
         joined, score = np.mean(list(pool.map(repeated, range(8))), axis=0)
-        curve = {str(n): deals["60 each"] if n == 60 else summed(errors((n, n, n), options.draws, pool)) for n in CURVE}
+        curve = {
+            str(n): deals["60 each"] if n == 60 else summed(errors((n, n, n), options.draws, pool))
+            for n in CURVE
+        }
     if options.write:
         keep("examples/demo/diabetes_draws.json", draws=options.draws, deals=deals, curve=curve)
-    print(f"trained again on the same labels, changes deviate by {joined:.1f} (joined) and {score:.1f} points (scores)")
+    print(
+        f"trained again on the same labels, changes deviate by {joined:.1f} (joined) and {score:.1f} points (scores)"
+    )
     for name, sites in deals.items():
         print(name)
         for site, row in sites.items():
             changes = ", ".join(
-                f"{c} {row[c]:.1f} ({100 * (row[c] / row['local'] - 1):+.1f} %)" for c in COLUMNS if c != "local"
+                f"{c} {row[c]:.1f} ({100 * (row[c] / row['local'] - 1):+.1f} %)"
+                for c in COLUMNS
+                if c != "local"
             )
             print(
                 f"  {site:<14} local {row['local']:.1f}, {changes}; joined better in {100 * row['joined_better']:.0f} %"

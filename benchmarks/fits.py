@@ -54,7 +54,9 @@ def plain_exact(Xs: list[np.ndarray], y: np.ndarray, Zs: list[np.ndarray]) -> np
     """The mean prediction: the precision-weighted mean of the views' posteriors."""
     mu, total, right = 2 * len(Xs) * COUPLING, 0.0, 0.0
     for X, Z in zip(Xs, Zs, strict=True):
-        H = np.linalg.solve(np.linalg.cholesky(gaussian(X, X) + RIDGE * np.eye(len(X))), np.c_[gaussian(X, Z), y])
+        H = np.linalg.solve(
+            np.linalg.cholesky(gaussian(X, X) + RIDGE * np.eye(len(X))), np.c_[gaussian(X, Z), y]
+        )
         N = np.linalg.inv(np.eye(len(Z)) + mu / RIDGE * (gaussian(Z, Z) - H[:, :-1].T @ H[:, :-1]))
         total, right = total + N, right + N @ (H[:, :-1].T @ H[:, -1])
     return np.asarray(np.linalg.solve(total, right))
@@ -117,8 +119,8 @@ def against_formulas(quick: bool) -> list[dict]:
         for n, m in ((150, 292), (200, 1000)) if quick else ((150, 292), (200, 1000), (200, 3000)):
             data, table = tables(n, m), one_table(n, m)
             mine, formula, model, z = in_turn(
-                lambda: ours(form).fit(*table),  # noqa: B023 - called at once
-                lambda: plain(*data),  # noqa: B023
+                lambda: ours(form).fit(*table),
+                lambda: plain(*data),
                 3 if m > 2000 else 9,
             )
             off = float(np.abs(model.predictions_unlabelled_.mean(axis=0) - z).max())
@@ -141,11 +143,18 @@ def against_ridges(quick: bool) -> list[dict]:
     for m in (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000):
         data, table = tables(200, m), one_table(200, m)
         mine, limit, model, _ = in_turn(
-            lambda: ours("semi-parametric").fit(*table),  # noqa: B023
-            lambda: ridges(*data),  # noqa: B023
+            lambda: ours("semi-parametric").fit(*table),
+            lambda: ridges(*data),
             5 if m < 100_000 else 2,
         )
-        row = {"n": 200, "m": m, "rank": model.rank_.tolist(), "seconds": mine, "limit": limit, "ratio": mine / limit}
+        row = {
+            "n": 200,
+            "m": m,
+            "rank": model.rank_.tolist(),
+            "seconds": mine,
+            "limit": limit,
+            "ratio": mine / limit,
+        }
         found.append(show(row))
     return found
 
@@ -156,11 +165,20 @@ def grows(quick: bool) -> list[dict]:
     for n in (199, 200, 201, 300):
         table = one_table(n, 1000)
         seconds, model = harness.least(
-            lambda: ours("semi-parametric").fit(*table),  # noqa: B023
+            lambda: ours("semi-parametric").fit(*table),
             3 if quick else 9,
             time.process_time,
         )
-        found.append(show({"n": n, "seconds": seconds, "stop": model.stop_.name, "bound": model.prediction_bound_}))
+        found.append(
+            show(
+                {
+                    "n": n,
+                    "seconds": seconds,
+                    "stop": model.stop_.name,
+                    "bound": model.prediction_bound_,
+                }
+            )
+        )
     return found
 
 
@@ -173,13 +191,16 @@ def solvers() -> list[dict]:
             rounds = ours(form, solver).fit(*table).n_rounds_
 
             def work(span=span, rounds=rounds) -> None:  # one factor a view, then products
-                views = [make_view(span, Gaussian(WIDTH), X, y, Z, RIDGE) for X, Z in zip(Xs, Zs, strict=True)]  # noqa: B023
-                target, weight = np.ones((1000, 1)), np.array([2 * len(Xs) * COUPLING])  # noqa: B023
+                views = [
+                    make_view(span, Gaussian(WIDTH), X, y, Z, RIDGE)
+                    for X, Z in zip(Xs, Zs, strict=True)
+                ]
+                target, weight = np.ones((1000, 1)), np.array([2 * len(Xs) * COUPLING])
                 for _ in range(rounds):
                     for view in views:
                         view.respond(target, weight)
 
-            mine, limit, _, _ = in_turn(lambda: ours(form, solver).fit(*table), work, 5)  # noqa: B023
+            mine, limit, _, _ = in_turn(lambda: ours(form, solver).fit(*table), work, 5)
             row = {
                 "form": form,
                 "solver": solver,
@@ -200,7 +221,11 @@ def additive(quick: bool) -> list[dict]:
         y[150:], mask = np.nan, np.zeros((150 + m, 3), dtype=bool)
         mask[np.arange(150), np.arange(150) % 3] = True
         model = AdditiveRegressor(views=VIEWS, random_state=0)
-        seconds, _ = harness.least(lambda: model.fit(X, y, label_mask=mask), 5 if m < 100_000 else 2, time.process_time)  # noqa: B023
+        seconds, _ = harness.least(
+            lambda: model.fit(X, y, label_mask=mask),
+            5 if m < 100_000 else 2,
+            time.process_time,
+        )
         found.append(show({"m": m, "seconds": seconds}))
     return found
 

@@ -25,7 +25,10 @@ def errors(folder: Path, sets: tuple[str, ...], regime: str, draws: int) -> np.n
             if (found := drawn(folder, name, regime, draw)) is None:
                 continue
             federation = Federation(found, draw, rules=Additive())
-            for method, predicted in (("joined", federation.joined), ("score", federation.scores())):
+            for method, predicted in (
+                ("joined", federation.joined),
+                ("score", federation.scores()),
+            ):
                 true = federation.changes(predicted)
                 gains = [site.verdict.gains[method] for site in federation.trained.sites]
                 ratios += [

@@ -22,7 +22,9 @@ sys.path[:0] = [str(ROOT / folder) for folder in (".", "proto", "tests", "tests/
 
 def arguments(about: str | None, **options: Any) -> argparse.Namespace:
     """--NAME for each option: False is a flag, a list takes several values, a type is a positional argument."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in options.items():
         flag = f"--{name.replace('_', '-')}"
         if default is False:

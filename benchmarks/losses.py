@@ -55,7 +55,10 @@ def one(data, draw, wrong):
         chosen = rng.permutation(n)[: n // 10]
         y[chosen] += 5 * y.std() * rng.normal(size=len(chosen))
     tables, Z = [X[inside][:, v] for v in views], [X[outside][:, v] for v in views]
-    errors = {loss: fitted(tables, y, Z, loss) - data.y[outside] for loss in ("squared", "huber", "epsilon")}
+    errors = {
+        loss: fitted(tables, y, Z, loss) - data.y[outside]
+        for loss in ("squared", "huber", "epsilon")
+    }
     return {loss: (np.sqrt(np.mean(e**2)), np.mean(np.abs(e))) for loss, e in errors.items()}
 
 
@@ -63,8 +66,14 @@ def main() -> None:
     given = arguments(__doc__, quick=False, data=Path("data"))
     pin_threads(1)
     pool = Pool(given.data)
-    sets, draws = ([n for n in SETS if pool.has(n)][:3], 2) if given.quick else ([n for n in SETS if pool.has(n)], 10)
-    print(f"{'labels':<12} {'loss':<8} {'rmse':>16} {'better':>8} {'mean abs. error':>16} {'better':>8}")
+    sets, draws = (
+        ([n for n in SETS if pool.has(n)][:3], 2)
+        if given.quick
+        else ([n for n in SETS if pool.has(n)], 10)
+    )
+    print(
+        f"{'labels':<12} {'loss':<8} {'rmse':>16} {'better':>8} {'mean abs. error':>16} {'better':>8}"
+    )
     for wrong in (False, True):
         means = {loss: [] for loss in ("squared", "huber", "epsilon")}
         for name in sets:
@@ -80,7 +89,9 @@ def main() -> None:
                 ratio.std(axis=0, ddof=1) / np.sqrt(len(sets)),
                 (ratio < 1).sum(axis=0),
             )
-            cells = " ".join(f"{mean[j]:8.3f} ± {error[j]:.3f} {better[j]:5d}/{len(sets)}" for j in (0, 1))
+            cells = " ".join(
+                f"{mean[j]:8.3f} ± {error[j]:.3f} {better[j]:5d}/{len(sets)}" for j in (0, 1)
+            )
             print(f"{'10 % wrong' if wrong else 'as given':<12} {loss:<8} {cells}", flush=True)
 
 

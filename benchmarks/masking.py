@@ -30,7 +30,13 @@ def main() -> None:
     given = arguments(__doc__, m=1_000_000, sites=8, labelled=100)
     m, M, rng = given.m, given.sites, np.random.default_rng(0)
     names = tuple(f"s{v}" for v in range(M))
-    plan = Plan("bench", "bench", Membership(names, M), Agreement(coupling=(0.1,)), privacy=Privacy("secure"))
+    plan = Plan(
+        "bench",
+        "bench",
+        Membership(names, M),
+        Agreement(coupling=(0.1,)),
+        privacy=Privacy("secure"),
+    )
     about = {"run": plan.run, "attempt": 0, "plan_digest": plan.digest, "n_unlabelled": m}
     empty = dict.fromkeys(("ids_digest", "data_digest", "key", "identity", "signature"), "")
     plain = {name: Offer(site=name, release="", **about, **empty) for name in names}
@@ -41,7 +47,9 @@ def main() -> None:
 
     def agree(name):
         secrets[name].wrap(roster, transcript)
-        return secrets[name].unwrap({other: wrapped[other][name] for other in names if other != name})
+        return secrets[name].unwrap(
+            {other: wrapped[other][name] for other in names if other != name}
+        )
 
     agreeing, _ = spent(lambda: agree(names[0]), 1)
     seals = {name: agree(name) for name in names}

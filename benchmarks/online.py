@@ -25,9 +25,13 @@ def dense(rows: int, features: int) -> np.ndarray:
 
 def language(rows: int, features: int = 201_740, non_zeros: int = 200) -> sparse.csr_array:
     rng = np.random.default_rng(0)
-    columns = np.sort(np.array([rng.choice(features, non_zeros, replace=False) for _ in range(rows)]), axis=1)
+    columns = np.sort(
+        np.array([rng.choice(features, non_zeros, replace=False) for _ in range(rows)]), axis=1
+    )
     values = rng.uniform(-1, 1, size=rows * non_zeros)
-    return sparse.csr_array((values, columns.ravel(), np.arange(rows + 1) * non_zeros), shape=(rows, features))
+    return sparse.csr_array(
+        (values, columns.ravel(), np.arange(rows + 1) * non_zeros), shape=(rows, features)
+    )
 
 
 def ours(X, steps: int) -> float:

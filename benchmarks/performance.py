@@ -32,7 +32,14 @@ from coreg_core.agreement.objective import (
 )
 from coreg_core.agreement.schedules import Terms, make_schedule, run_in_memory
 from coreg_core.agreement.views import View, make_view
-from coreg_core.kernels import EveryPoint, Gaussian, LabelledPoints, Span, paper_bandwidth, paper_ridge
+from coreg_core.kernels import (
+    EveryPoint,
+    Gaussian,
+    LabelledPoints,
+    Span,
+    paper_bandwidth,
+    paper_ridge,
+)
 from coreg_core.threads import pin_threads
 
 N, D = 100, 8
@@ -104,21 +111,31 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
     Z, views = rng.normal(size=(m, D)), []
     for ridge in ridges:
         X = rng.normal(size=(N, D))
-        views.append(make_view(LabelledPoints(), Gaussian(paper_bandwidth(X)), X, X.sum(axis=1), Z, ridge))
+        views.append(
+            make_view(LabelledPoints(), Gaussian(paper_bandwidth(X)), X, X.sum(axis=1), Z, ridge)
+        )
     bounds, tolerance = tuple(v.bound() for v in views), 1e-4
-    terms = Terms((coupling,), bounds, 1e3, 1.0, tolerance, 500)  # the bound on predictions alone decides
+    terms = Terms(
+        (coupling,), bounds, 1e3, 1.0, tolerance, 500
+    )  # the bound on predictions alone decides
     rounds = {}
     for kind, rule in (("sharp", consensus_certificate), ("general", plain_certificate)):
         schedules.consensus_certificate = rule
         rounds[kind] = run_in_memory(make_schedule("conjugate-gradients", terms), views).round
     schedules.consensus_certificate = consensus_certificate
-    schedule, best, weight = make_schedule("conjugate-gradients", terms), consensus_closed_form(views, coupling), 0.0
+    schedule, best, weight = (
+        make_schedule("conjugate-gradients", terms),
+        consensus_closed_form(views, coupling),
+        0.0,
+    )
     weight = consensus_weight(coupling, len(views))
     models = [v.respond(best[:, None], np.array([weight])) for v in views]
     state, needed = schedule.start(m), 0
     while not (needed or schedule.finished(state)):
         query = schedule.query(state)
-        state = schedule.step(state, sum(v.respond(query.targets, query.weights, query.part) for v in views))
+        state = schedule.step(
+            state, sum(v.respond(query.targets, query.weights, query.part) for v in views)
+        )
         answers = [v.respond(np.ascontiguousarray(state.z), np.array([weight])) for v in views]
         if max(np.linalg.norm(a - b) for a, b in zip(answers, models, strict=True)) <= tolerance:
             needed = state.round
@@ -129,7 +146,9 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
 def child(code: str) -> dict:
     """Run the code in a process of its own, for its peak memory; the code prints seconds."""
     program = f"{code}\nimport sys; sys.path.insert(0, 'benchmarks')\nfrom harness import memory\nprint(memory())"
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout
     *seconds, memory = out.split()
     return {"seconds": float(seconds[0]) if seconds else None, "mb": float(memory) / 2**20}
 
@@ -152,15 +171,26 @@ def main() -> None:
     options = arguments(__doc__, quick=False, write=False)
     pin_threads(1)
     quick, speed = options.quick, bandwidth()
-    about = {"processor": platform.machine(), "cpus": os.cpu_count(), "load": os.getloadavg()[0], "bytes/s": speed}
+    about = {
+        "processor": platform.machine(),
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "bytes/s": speed,
+    }
     spans = (100_000,) if quick else (100_000, 300_000, 1_000_000)
     alone = {"agent, before its data": AGENT}
     if not quick:
-        alone |= {"exact, m = 10^4": EXACT.format(m=10_000), "semi-parametric, m = 10^6": SPAN.format(m=1_000_000)}
+        alone |= {
+            "exact, m = 10^4": EXACT.format(m=10_000),
+            "semi-parametric, m = 10^6": SPAN.format(m=1_000_000),
+        }
     found = {
         "machine": about,
         "semi-parametric": [rounds_of_answers(m, LabelledPoints(), speed) for m in spans],
-        "exact": [rounds_of_answers(m, EveryPoint(), speed) for m in ((2000,) if quick else (2000, 4000, 10_000))],
+        "exact": [
+            rounds_of_answers(m, EveryPoint(), speed)
+            for m in ((2000,) if quick else (2000, 4000, 10_000))
+        ],
         "path": [path(1000, k) for k in (8, 9, 16)],
         "step": [coordinator_step(100_000 if quick else 1_000_000, k, speed) for k in (1, 8, 16)],
         "rounds": [

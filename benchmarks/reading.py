@@ -44,7 +44,9 @@ def main() -> None:
             else:
                 frame.write_csv(path, quote_style="always" if kind == "quoted" else "necessary")
             separator = ";" if kind == "decimal commas" else ","
-            polars = least(lambda s=separator: pl.read_csv(path, separator=s, decimal_comma=s == ";"))  # type: ignore[misc]
+            polars = least(
+                lambda s=separator: pl.read_csv(path, separator=s, decimal_comma=s == ";")
+            )  # type: ignore[misc]
             table = least(ours)
             print(
                 f"{kind:<15} {rows} rows: {table * 1e3:.0f} ms, polars {polars * 1e3:.0f} ms: {table / polars:.1f} times"

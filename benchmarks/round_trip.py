@@ -24,7 +24,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from harness import PERFORMANCE, ROOT, apart, arguments, beside, cpu_of, folder, keep, show  # before numpy
+from harness import (
+    PERFORMANCE,
+    ROOT,
+    apart,
+    arguments,
+    beside,
+    cpu_of,
+    folder,
+    keep,
+    show,
+)  # before numpy
 
 # isort: split
 import grpc
@@ -82,7 +92,10 @@ def noted(file: IO[bytes], received: list[bytes]) -> None:
         for piece in received:
             digest.update(piece)
         digests.append(digest.hexdigest())
-    file.write(json.dumps({"target": digests[0], "sha256": digests[1], "beside": 300 * "x"}).encode() + b"\n")
+    file.write(
+        json.dumps({"target": digests[0], "sha256": digests[1], "beside": 300 * "x"}).encode()
+        + b"\n"
+    )
     os.fsync(file.fileno())
 
 
@@ -158,9 +171,12 @@ def floor(place: Path, m: int, rounds: int, *, promises: bool = False) -> dict[s
 
         server = grpc.aio.server(options=channel_options(5))
         method = grpc.stream_stream_rpc_method_handler(handler)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo", {"Echo": method}),))
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("echo", {"Echo": method}),)
+        )
         port = server.add_secure_port(
-            "localhost:0", RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem).credentials
+            "localhost:0",
+            RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem).credentials,
         )
         await server.start()
         process = beside(run_echo, place, port, len(pieces), promises)
@@ -274,10 +290,22 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
         if who == "coordinator":
             centre.processes.append(process.pid)
 
-    (place / "fed" / "runs.sqlite").unlink(missing_ok=True)  # the other checkout can have another schema
+    (place / "fed" / "runs.sqlite").unlink(
+        missing_ok=True
+    )  # the other checkout can have another schema
     together(place, name, ["run", "fed", "--study", f"{name}.toml"], agents, started=started)
     summary = json.loads(run("coordinator.cli.app", "runs", "fed", "--json", cwd=place))
-    shown = json.loads(run("coordinator.cli.app", "show", summary["run"], "--federation", "fed", "--json", cwd=place))
+    shown = json.loads(
+        run(
+            "coordinator.cli.app",
+            "show",
+            summary["run"],
+            "--federation",
+            "fed",
+            "--json",
+            cwd=place,
+        )
+    )
     found: list[dict[str, Any]] = shown["rounds"]
     at = [datetime.fromisoformat(each["at"]).timestamp() for each in found]
     seconds = [each["seconds"] for each in found[WARM_UP:]]
@@ -287,14 +315,18 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
 
 
 def main() -> None:
-    options = arguments(__doc__, write=False, sizes=[10_000, 100_000, 1_000_000], rounds=15, beside=[""])
+    options = arguments(
+        __doc__, write=False, sizes=[10_000, 100_000, 1_000_000], rounds=15, beside=[""]
+    )
     rows = []
     with folder() as place:
         identities(place / "echo")
         create(place, [f"site-{v}" for v in range(SITES)])
         for m in options.sizes:
             tables(place, m)
-            bare, kept = (apart(limit, place / "echo", m, options.rounds) for limit in (floor, promised))
+            bare, kept = (
+                apart(limit, place / "echo", m, options.rounds) for limit in (floor, promised)
+            )
             for aggregation in ("plaintext", "secure"):
                 for checkout in filter(None, [*options.beside, str(ROOT)]):
                     ours = apart(coreg, place, m, options.rounds, aggregation, checkout)

@@ -34,7 +34,11 @@ def through_the_machines(problem, coupling):
     for schedule in ("conjugate-gradients", "block-coordinate-descent"):
         iteration = Iteration(schedule, prediction_tolerance=1e-3, max_rounds=10_000)
         run = simulate(problem, plan_for(problem, Agreement(coupling=(coupling,)), iteration))
-        row[schedule] = {"stop": run.outcome.name, "rounds": run.rounds, "in_series": len(run.taken)}
+        row[schedule] = {
+            "stop": run.outcome.name,
+            "rounds": run.rounds,
+            "in_series": len(run.taken),
+        }
     cg, bcd = row["conjugate-gradients"], row["block-coordinate-descent"]
     return row | {"ratio": bcd["in_series"] / cg["in_series"]}
 
@@ -44,7 +48,9 @@ def system(problem, coupling):
     parts, M = [], len(problem.sites)
     for data in problem.sites.values():
         kernel, ridge = Gaussian(paper_bandwidth(data.X)), paper_ridge(data.X)
-        view = textbook_view(kernel, data.X, data.y / np.abs(data.y).max(), data.Z, ridge, exact=False)
+        view = textbook_view(
+            kernel, data.X, data.y / np.abs(data.y).max(), data.Z, ridge, exact=False
+        )
         s, V = eigh(view.K)
         kept = s > SPAN * s[-1]
         scale = V[:, kept] / np.sqrt(s[kept])
@@ -88,7 +94,11 @@ def rate(problem, coupling):
         for a in slices:
             w[a] += np.linalg.solve(N[a, a], right[a] - N[a] @ w)
         count += 1
-    kappas = {"paper": condition(of_paper), "orthonormal": condition(N), "normal": condition(normal)}
+    kappas = {
+        "paper": condition(of_paper),
+        "orthonormal": condition(N),
+        "normal": condition(normal),
+    }
     bounds = {name: sweeps_of(kappa) for name, kappa in kappas.items()}
     return {
         "kappa": kappas,
@@ -107,7 +117,11 @@ def main() -> None:
         rows.append(row)
         kept.append(bounds)
         if not options.json:
-            cg, bcd, bound = row["conjugate-gradients"], row["block-coordinate-descent"], row["bound"]
+            cg, bcd, bound = (
+                row["conjugate-gradients"],
+                row["block-coordinate-descent"],
+                row["bound"],
+            )
             print(
                 f"M = {M:>2}, coupling {coupling:g}: conjugate gradients {cg['in_series']} rounds ({cg['stop'].lower()}), "
                 f"Algorithm 1 {bcd['in_series']} steps in series ({bcd['stop'].lower()}), ratio {row['ratio']:.0f}\n"

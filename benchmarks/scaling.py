@@ -78,18 +78,29 @@ def measured(problem, plan, hosting) -> dict:
     rounds = timed.rounds[2:]
     seconds, inside = (statistics.median(column) for column in zip(*rounds, strict=True))
     beyond = statistics.median(a - b for a, b in rounds)
-    return {"seconds": seconds, "algebra": inside, "beyond": beyond, "whole": whole, "stop": run.outcome.name}
+    return {
+        "seconds": seconds,
+        "algebra": inside,
+        "beyond": beyond,
+        "whole": whole,
+        "stop": run.outcome.name,
+    }
 
 
 def both(cluster, problem, plan) -> dict:
     ray = measured(problem, plan, OverRay(cluster))
-    return {"process": measured(problem, plan, here), "ray": {key: ray[key] for key in ("seconds", "whole", "stop")}}
+    return {
+        "process": measured(problem, plan, here),
+        "ray": {key: ray[key] for key in ("seconds", "whole", "stop")},
+    }
 
 
 def fixed_rounds(problem, form="semi-parametric", couplings=(0.01,)):
     """A tolerance of 0, so that the run continues to the last round."""
     return plan_for(
-        problem, Agreement(form=form, coupling=couplings), Iteration("conjugate-gradients", 0.0, 0.0, ROUNDS)
+        problem,
+        Agreement(form=form, coupling=couplings),
+        Iteration("conjugate-gradients", 0.0, 0.0, ROUNDS),
     )
 
 
@@ -103,7 +114,10 @@ def columns(cluster, small):
     problem = generated(16, 50, 10_000, 5, seed=0)
     for k in COLUMNS[:2] if small else COLUMNS:
         couplings = tuple(np.geomspace(1e-3, 1, k).tolist()) if k > 1 else (0.01,)
-        yield {"sites": 16, "m": 10_000, "k": k}, both(cluster, problem, fixed_rounds(problem, couplings=couplings))
+        yield (
+            {"sites": 16, "m": 10_000, "k": k},
+            both(cluster, problem, fixed_rounds(problem, couplings=couplings)),
+        )
 
 
 def exact(cluster, small):
@@ -120,25 +134,41 @@ def stacked(_cluster, small):
         kernel = make_kernel("gaussian", bandwidth=0.5)
 
         def solved(problem=problem, kernel=kernel):
-            views = [textbook_view(kernel, d.X, d.y, d.Z, 1.0, exact=True) for d in problem.sites.values()]
+            views = [
+                textbook_view(kernel, d.X, d.y, d.Z, 1.0, exact=True)
+                for d in problem.sites.values()
+            ]
             solve_stacked(views, 0.1)
 
-        yield {"sites": M, "m": m}, {"seconds": least(solved, 1)[0], "bytes": 8 * (M * (50 + m)) ** 2}
+        yield (
+            {"sites": M, "m": m},
+            {"seconds": least(solved, 1)[0], "bytes": 8 * (M * (50 + m)) ** 2},
+        )
 
 
 PARTS = {"rounds": rounds, "columns": columns, "exact": exact, "stacked": stacked}
 
 
 def main() -> None:
-    options = arguments(__doc__, out="benchmarks/results/scaling.json", only=list(PARTS), small=False)
+    options = arguments(
+        __doc__, out="benchmarks/results/scaling.json", only=list(PARTS), small=False
+    )
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's own spelling; its default is 15
-    cases = json.loads((ROOT / options.out).read_text())["cases"] if (ROOT / options.out).exists() else []
+    cases = (
+        json.loads((ROOT / options.out).read_text())["cases"]
+        if (ROOT / options.out).exists()
+        else []
+    )
     with connected(instead="install the extra sim") as cluster:
         for part in options.only:
             for case, figures in PARTS[part](cluster, options.small):
-                entry = show({"part": part, **case, **figures, "load": round(os.getloadavg()[0], 1)})
+                entry = show(
+                    {"part": part, **case, **figures, "load": round(os.getloadavg()[0], 1)}
+                )
                 keys = ("part", "sites", "m", "k")
-                cases = [c for c in cases if [c.get(k) for k in keys] != [entry.get(k) for k in keys]] + [entry]
+                cases = [
+                    c for c in cases if [c.get(k) for k in keys] != [entry.get(k) for k in keys]
+                ] + [entry]
                 keep(options.out, machine=machine(), cases=cases)
 
 

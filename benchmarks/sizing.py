@@ -31,7 +31,9 @@ FEATURES = 10
 
 def measured(form: str, n: int, m: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
-    data = PrivateData(rng.normal(size=(n, FEATURES)), rng.normal(size=n), rng.normal(size=(m, FEATURES)), "")
+    data = PrivateData(
+        rng.normal(size=(n, FEATURES)), rng.normal(size=n), rng.normal(size=(m, FEATURES)), ""
+    )
     before, began = memory(), time.process_time()
     view = factor(Agreement(form=form), data, data.y - data.y.mean())
     weights, targets = np.array([0.06]), rng.normal(size=(m, 1))
@@ -54,7 +56,10 @@ def measured(form: str, n: int, m: int) -> dict[str, float]:
 
 def main() -> None:
     options = arguments(__doc__, write=False)
-    rows = [show({"form": f, "labelled": n, "shared": m, **apart(measured, f, n, m)}) for f, n, m in CASES]
+    rows = [
+        show({"form": f, "labelled": n, "shared": m, **apart(measured, f, n, m)})
+        for f, n, m in CASES
+    ]
     if options.write:
         keep(
             "benchmarks/results/sizing.json",

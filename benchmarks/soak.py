@@ -9,7 +9,13 @@ import signal
 import time
 from pathlib import Path
 
-from harness import arguments, folder, keep, memory, show  # first: it finds the helpers of tests/e2e
+from harness import (
+    arguments,
+    folder,
+    keep,
+    memory,
+    show,
+)  # first: it finds the helpers of tests/e2e
 
 # isort: split
 from federation import SITES, federation, until

@@ -38,7 +38,9 @@ def textbook_view(
 ) -> TextbookView:
     """L, U and K as the paper defines them: over X ∪ Z when exact, over X otherwise."""
     points = np.concatenate([X, Z]) if exact else X
-    return TextbookView(kernel(X, points), kernel(Z, points), kernel(points, points), y, ridge, points)
+    return TextbookView(
+        kernel(X, points), kernel(Z, points), kernel(points, points), y, ridge, points
+    )
 
 
 def normal_matrix(

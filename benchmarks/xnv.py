@@ -36,13 +36,17 @@ def main() -> None:
         lanczos = seconds(SSSL(n_eigenfunctions=100, eigen_solver="lanczos"), data)
         nystrom = seconds(NystromSSSL(n_components=400, random_state=0), data, 3)
         xnv = seconds(XNV(n_components=200, random_state=0), data, 3)
-        sketched = seconds(XNV(n_components=200, cca="randomised", sketch=2000, random_state=0), data, 3)
+        sketched = seconds(
+            XNV(n_components=200, cca="randomised", sketch=2000, random_state=0), data, 3
+        )
         print(
             f"{rows:8} {dense:8.2f} {lanczos:8.2f} {nystrom:8.3f} {xnv:8.3f} {sketched:8.3f} "
             f"{dense / xnv:9.1f} {lanczos / xnv:11.1f}",
             flush=True,
         )
-    print(f"\n{'N':>8} {'XNV':>8} {'us a row':>9} {'sketched':>8} {'us a row':>9} {'data MB':>8} {'peak MB':>8}")
+    print(
+        f"\n{'N':>8} {'XNV':>8} {'us a row':>9} {'sketched':>8} {'us a row':>9} {'data MB':>8} {'peak MB':>8}"
+    )
     for rows in (10_000, 20_000) if quick else (10_000, 100_000, 1_000_000):
         print(apart(linear, rows), flush=True)  # for a peak of its own
 

@@ -84,9 +84,15 @@ class Driver:
     countersign: Countersigner | None = None
     keys: Callable[[Plan], tuple[str, ...]] = lambda _plan: ()  # fingerprints of a plan's sites
     report: str | None = None  # the run whose end is returned; None: of all
-    on_start: Callable[[Callable[[Event], None]], None] = lambda _emit: None  # given the function that queues an event
-    on_change: Callable[[Federation], None] = lambda _federation: None  # after each event and its actions
-    _events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = field(default_factory=asyncio.Queue)
+    on_start: Callable[[Callable[[Event], None]], None] = lambda _emit: (
+        None
+    )  # given the function that queues an event
+    on_change: Callable[[Federation], None] = lambda _federation: (
+        None
+    )  # after each event and its actions
+    _events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = field(
+        default_factory=asyncio.Queue
+    )
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
     _stopwatches: dict[str, "_Stopwatch"] = field(default_factory=dict)
     _ends: dict[str, Finish] = field(default_factory=dict)
@@ -151,14 +157,20 @@ class Driver:
                 self._stop_timer(run)
                 if isfinite(seconds):
                     loop = asyncio.get_running_loop()
-                    self._timers[run] = loop.call_later(seconds, self._emit, DeadlinePassed(run, token))
+                    self._timers[run] = loop.call_later(
+                        seconds, self._emit, DeadlinePassed(run, token)
+                    )
             case Notify(notice):
                 if notice.name == "round":
-                    notice = replace(notice, fields={**notice.fields, **asdict(self._stopwatch(notice.run).last)})
+                    notice = replace(
+                        notice, fields={**notice.fields, **asdict(self._stopwatch(notice.run).last)}
+                    )
                 self.observer(notice)
             case Finish(run):
                 await self._written()
-                if self.queue is None or run == self.report:  # a service would collect ends for months
+                if (
+                    self.queue is None or run == self.report
+                ):  # a service would collect ends for months
                     self._ends[run] = action
                 self._stop_timer(run)
                 self._stopwatches.pop(run, None)
@@ -226,9 +238,15 @@ class _Stopwatch:
     def start(self, step: tuple[int, int]) -> None:
         if step != self._step:
             self._step = step
-            self._since = (asyncio.get_running_loop().time(), self._traffic.sent, self._traffic.received)
+            self._since = (
+                asyncio.get_running_loop().time(),
+                self._traffic.sent,
+                self._traffic.received,
+            )
 
     def stop(self) -> Timing:
         seconds = round(asyncio.get_running_loop().time() - self._since[0], 6)
-        self.last = Timing(seconds, self._traffic.sent - self._since[1], self._traffic.received - self._since[2])
+        self.last = Timing(
+            seconds, self._traffic.sent - self._since[1], self._traffic.received - self._since[2]
+        )
         return self.last

@@ -110,7 +110,9 @@ def fit_probability(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> P
         odds = slope * scores + x[1]
         off = expit(odds) - goal
         value = -float(goal @ log_expit(odds) + (1.0 - goal) @ log_expit(-odds))
-        return value + 0.5 * (away * _SPREAD) ** 2, np.array([slope * float(off @ scores) + away, off.sum()])
+        return value + 0.5 * (away * _SPREAD) ** 2, np.array(
+            [slope * float(off @ scores) + away, off.sum()]
+        )
 
     start = np.array([np.log(_SLOPE), float(logit(goal.mean())) - _SLOPE * float(scores.mean())])
     found = minimize(loss, start, jac=True, method="L-BFGS-B")
@@ -140,9 +142,17 @@ def calibration_error(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " 
     shared = (np.bincount(group, labels) / np.bincount(group))[group]
     order = np.argsort(probabilities, kind="stable")
     bins = [rows for rows in np.array_split(order, _BINS) if len(rows)]
-    return float(sum(len(b) * abs(shared[b].mean() - probabilities[b].mean()) for b in bins) / len(labels))
+    return float(
+        sum(len(b) * abs(shared[b].mean() - probabilities[b].mean()) for b in bins) / len(labels)
+    )
 
 
-def quality(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> tuple[float, float, float]:
+def quality(
+    probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]
+) -> tuple[float, float, float]:
     """AUC, log loss and calibration error."""
-    return auc(probabilities, labels), log_loss(probabilities, labels), calibration_error(probabilities, labels)
+    return (
+        auc(probabilities, labels),
+        log_loss(probabilities, labels),
+        calibration_error(probabilities, labels),
+    )

@@ -98,7 +98,9 @@ def median_bandwidth(X: Float64[Arr, "n d"]) -> float:
 def paper_ridge(X: Float64[Arr, "n d"]) -> float:
     r"""$\nu = \left(\frac{1}{n} \sum_i \|x_i\|\right)^{-1}$, of the mean input norm (Brefeld et al., 2006, section 5)."""
     mean_norm = float(np.linalg.norm(X, axis=1).mean())
-    return 1.0 / _rule_value(mean_norm, X, "the paper's rule for the ridge (inverse mean norm)", "ridge")
+    return 1.0 / _rule_value(
+        mean_norm, X, "the paper's rule for the ridge (inverse mean norm)", "ridge"
+    )
 
 
 def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) -> float:
@@ -122,7 +124,9 @@ def _require_positive(value: str | float, name: str, rules: str = "") -> float:
 
 def _rule_value(value: float, X: Arr, rule: str, parameter: str, noise: float = 0.0) -> float:
     if not np.isfinite(value):
-        raise UsageError(f"{rule} overflows on these rows; rescale the features or give {parameter}= explicitly.")
+        raise UsageError(
+            f"{rule} overflows on these rows; rescale the features or give {parameter}= explicitly."
+        )
     if value <= noise:
         plural = "1 row (1 sample)" if len(X) == 1 else f"{len(X)} rows that do not differ"
         raise UsageError(f"{rule} has no value for {plural}; give {parameter}= explicitly.")
@@ -196,7 +200,9 @@ def make_basis(
         case Landmarks(count, seed):
             pool = len(X) + len(Z)
             if count > pool:
-                raise UsageError(f"landmarks={count}: more than the {pool} instances they are drawn from.")
+                raise UsageError(
+                    f"landmarks={count}: more than the {pool} instances they are drawn from."
+                )
             drawn = np.sort(np.random.default_rng(seed).choice(pool, size=count, replace=False))
             labelled, unlabelled = drawn[drawn < len(X)], drawn[drawn >= len(X)] - len(X)
             return span_basis(kernel, np.concatenate([X[labelled], Z[unlabelled]]), rank_tolerance)
@@ -206,7 +212,9 @@ def make_basis(
             return Basis(Linear(), unit, unit)
 
 
-def orthonormal_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = RANK_TOLERANCE) -> Basis:
+def orthonormal_basis(
+    kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = RANK_TOLERANCE
+) -> Basis:
     r"""$K_{BB} = E \,\mathrm{diag}(s)\, E^\top$, cut at $s_i > \tau s_{\max}$; $W = E \,\mathrm{diag}(s)^{-1/2}$."""
     s, E = np.linalg.eigh(kernel(points, points))
     keep = s > rank_tolerance * max(s[-1], 0.0)
@@ -218,7 +226,9 @@ def orthonormal_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_toleranc
     return Basis(kernel, points, np.ascontiguousarray(E[:, keep] / np.sqrt(s[keep])))
 
 
-def span_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = SPAN_TOLERANCE) -> Basis:
+def span_basis(
+    kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = SPAN_TOLERANCE
+) -> Basis:
     """`orthonormal_basis` over the distinct points; the features themselves where these span every linear function."""
     _, first = np.unique(points, axis=0, return_index=True)
     points = np.ascontiguousarray(points[np.sort(first)])
@@ -268,7 +278,9 @@ def widths(points: Float64[Arr, "p d"], kernel: str) -> tuple[float, ...]:
     if kernel == "linear":
         return (1.0,)
     distances = pdist(points, "sqeuclidean")
-    distances = distances[distances > 0.0]  # at any scale of the columns; repeated rows are at exactly 0
+    distances = distances[
+        distances > 0.0
+    ]  # at any scale of the columns; repeated rows are at exactly 0
     median = float(np.median(distances)) if distances.size else 1.0
     return tuple(width * median for width in WIDTHS)
 
@@ -288,14 +300,22 @@ def kernel_rule(
     """(σ, ν) of kernel ridge regression on these labels, either or both by the rule "loo"; without an intercept."""
     some = X[some_rows(len(X))]
     rows = some if bandwidth == "median" else X
-    sigmas = widths(some, kernel) if bandwidth == "loo" else (resolve_bandwidth(bandwidth, rows, kernel),)
+    sigmas = (
+        widths(some, kernel)
+        if bandwidth == "loo"
+        else (resolve_bandwidth(bandwidth, rows, kernel),)
+    )
     ridges = RIDGES if ridge == "loo" else np.array([resolve_ridge(ridge, X)])
     if bandwidth != "loo" and ridge != "loo":
         return sigmas[0], float(ridges[0])
     require_rows(y)
     errors = []
-    for sigma in sigmas:  # K = E diag(s) Eᵀ: E and s are U and the squares of any features with this K
+    for (
+        sigma
+    ) in sigmas:  # K = E diag(s) Eᵀ: E and s are U and the squares of any features with this K
         s, E = eigh(make_kernel(kernel, bandwidth=sigma)(some, some), driver="evd")
-        errors.append(np.mean(left_out(E, np.maximum(s, 0.0), y[some_rows(len(X))], ridges) ** 2, axis=1))
+        errors.append(
+            np.mean(left_out(E, np.maximum(s, 0.0), y[some_rows(len(X))], ridges) ** 2, axis=1)
+        )
     candidate, best = np.unravel_index(int(np.argmin(errors)), np.shape(errors))
     return sigmas[int(candidate)], float(ridges[int(best)])

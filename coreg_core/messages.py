@@ -30,13 +30,19 @@ class Words:
 
     def __post_init__(self) -> None:
         if self.values.ndim != 1 or self.values.dtype != WORD:
-            raise BadData(f"words are a row of uint64, not {self.values.dtype} {self.values.shape}.")
+            raise BadData(
+                f"words are a row of uint64, not {self.values.dtype} {self.values.shape}."
+            )
         values = np.ascontiguousarray(self.values).view()
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
 
     def __eq__(self, other: object) -> bool:
-        return bool(np.array_equal(self.values, other.values)) if isinstance(other, Words) else NotImplemented
+        return (
+            bool(np.array_equal(self.values, other.values))
+            if isinstance(other, Words)
+            else NotImplemented
+        )
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -122,7 +128,9 @@ class Report:
     round: Large = 0
     phase: str = ""
     verified: bool = False
-    residual: Annotated[tuple[float, ...], Len(0, 64)] = ()  # powers of ten: exact figures disclose spectra; -1: none
+    residual: Annotated[
+        tuple[float, ...], Len(0, 64)
+    ] = ()  # powers of ten: exact figures disclose spectra; -1: none
     gap: Annotated[tuple[float, ...], Len(0, 64)] = ()
     outcome: str = ""  # a name of `Outcome` once the computation has ended
     reason: str = ""
@@ -179,7 +187,9 @@ class Leaving:
     reason: str
 
 
-FromSite: TypeAlias = Hello | Offer | PlanRefused | Approval | Unaligned | Answer | Fault | Fetched | Leaving
+FromSite: TypeAlias = (
+    Hello | Offer | PlanRefused | Approval | Unaligned | Answer | Fault | Fetched | Leaving
+)
 
 
 # --- to a site ----------------------------------------------------------------------------------------------------
@@ -192,7 +202,9 @@ class Proposal:
     run: str
     attempt: Natural
     plan: Plan
-    approval: NotNegative = field(default=0.0, compare=False)  # seconds for a site's operator; 0: no limit
+    approval: NotNegative = field(
+        default=0.0, compare=False
+    )  # seconds for a site's operator; 0: no limit
     # Fingerprints of the sites' keys, in site order; "" where a site has not enrolled.
     keys: Annotated[tuple[str, ...], Len(0, MOST_SITES)] = field(default=(), compare=False)
 

@@ -42,7 +42,9 @@ class Outcome(Enum):
 
     CONVERGED = "The models are as precise as the plan asked."
     MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
-    STAGNATED = "The verified residual no longer falls: no further progress is possible at this precision."
+    STAGNATED = (
+        "The verified residual no longer falls: no further progress is possible at this precision."
+    )
     NOTHING_SHARED = "No id is known to every site."
     REFUSED = "A site refused the plan."
     TOO_FEW_SITES = "Too few sites joined in time."

@@ -22,7 +22,9 @@ MOST_SCALARS = 4096  # of one answer
 FEWEST_SEALED, MOST_SEALED = 2, 64  # sites of a plan with keys, which are exchanged in pairs
 # Add another objective here, and in the wire's oneof of the same name.
 Objective: TypeAlias = Agreement | Additive | Scoring | Alignment
-OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Agreement, Additive, Scoring, Alignment)}
+OBJECTIVES: dict[str, type[Objective]] = {
+    kind.name: kind for kind in (Agreement, Additive, Scoring, Alignment)
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,9 @@ class Plan:
     privacy: Privacy = field(default_factory=Privacy)
     study: str = ""  # "" in a federation of one run, as the next
     data: str = ""  # name of the data set at every site
-    align: Alignment | None = None  # how ids are aligned before it; None: they are equal by agreement
+    align: Alignment | None = (
+        None  # how ids are aligned before it; None: they are equal by agreement
+    )
     target: str = ""  # a column, where a site says nothing else; as the next
     id: str = ""
 
@@ -59,7 +63,9 @@ class Plan:
     def most_words(self, n_unlabelled: int, *, of_all: bool = False) -> int:
         """The most words of an answer in the run, or of a step made of all answers, for which a receiver allocates memory."""
         joined = len(self.sites) if of_all and isinstance(self.objective, Additive) else 1
-        return joined * (self.objective.most_numbers(n_unlabelled) + SCALAR_WORDS * MOST_SCALARS + TAG_WORDS)
+        return joined * (
+            self.objective.most_numbers(n_unlabelled) + SCALAR_WORDS * MOST_SCALARS + TAG_WORDS
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -71,14 +77,18 @@ class Plan:
     def digest(self) -> str:
         """SHA-256 of the canonical JSON of every field but ``run``."""
         fields = {name: value for name, value in self.to_dict().items() if name != "run"}
-        return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+        ).hexdigest()
 
 
 def plan_from_dict(plain: dict[str, Any]) -> Plan:
     """The inverse of `Plan.to_dict`, through its JSON. ValueError: the value is not a plan of this release."""
     kind: Callable[..., Objective] = OBJECTIVES[plain["objective"]["name"]]
     said = {key: value for key, value in plain["objective"].items() if key != "name"}
-    objective = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
+    objective = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in said.items()
+    }
     membership = {**plain["membership"], "sites": tuple(plain["membership"]["sites"])}
     try:
         return Plan(
@@ -109,9 +119,7 @@ def plan_fault(plan: Plan) -> str | None:
     if least > len(sites):
         return f"min_sites={least}, but {len(sites)} sites are listed."
     if plan.masked and least < FEWEST_SEALED:
-        return (
-            f"min_sites={least}: sealed sums need {FEWEST_SEALED} sites at least. Name more sites, or raise min_sites."
-        )
+        return f"min_sites={least}: sealed sums need {FEWEST_SEALED} sites at least. Name more sites, or raise min_sites."
     if plan.masked and len(sites) > MOST_SEALED:
         return (
             f"{len(sites)} sites: keys are exchanged in pairs, and sealed sums have at most {MOST_SEALED} sites. Say [privacy] "
@@ -119,7 +127,10 @@ def plan_fault(plan: Plan) -> str | None:
         )
     if (fault := plan.objective.fault(plan)) is None and plan.align is not None:
         fault = plan.align.fault(alignment_of(plan, 0))
-        return fault and f"{fault} Or write align = false in [alignment], if the sites' ids are equal by agreement."
+        return (
+            fault
+            and f"{fault} Or write align = false in [alignment], if the sites' ids are equal by agreement."
+        )
     return fault
 
 

@@ -60,7 +60,12 @@ class Federation:
         _, invitations = create(Path(folder), hosts, sites, name, port=port)
         return cls(Path(folder), {each.site: str(each) for each in invitations})
 
-    def run(self, study: str | Path | None = None, *, progress: Callable[[str], None] = lambda _text: None) -> Finish:
+    def run(
+        self,
+        study: str | Path | None = None,
+        *,
+        progress: Callable[[str], None] = lambda _text: None,
+    ) -> Finish:
         """Carry out one run, and wait for its end: of federation.toml, or of a study.toml.
 
         Parameters

@@ -80,8 +80,12 @@ class Model:
             not the joined model of a linear training (kernel = "linear").
         """
         if not (rows := (self._model.found or {}).get("coefficients")):
-            raise UsageError('coefficients are of the joined model of a linear training (kernel = "linear").')
-        return pl.DataFrame(rows, {"column": pl.String, "coefficient": pl.Float64, "se": pl.Float64})
+            raise UsageError(
+                'coefficients are of the joined model of a linear training (kernel = "linear").'
+            )
+        return pl.DataFrame(
+            rows, {"column": pl.String, "coefficient": pl.Float64, "se": pl.Float64}
+        )
 
     def contributions(self, frame: Any) -> pl.DataFrame:
         """Of each column to each prediction of a linear joined model: its exact Shapley value, in the target's units (n rows).

@@ -65,7 +65,9 @@ class Site:
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))  # it may be given as a text
         if not (self.folder / "agent.toml").is_file():
-            raise UsageError(f"{self.folder}: no agent.toml, so no site has joined here. Give the folder of `join`.")
+            raise UsageError(
+                f"{self.folder}: no agent.toml, so no site has joined here. Give the folder of `join`."
+            )
 
     def train(
         self,
@@ -108,11 +110,21 @@ class Site:
         given = {"data": data, "target": target, **again, **options, "yes": consent is True or None}
         joined = _taken_part(self._settings(given), progress, consent, "training")
         plan = None if joined.result is None else joined.result.plan
-        return Trained(self, joined.outcome, joined.written, "" if plan is None else plan.run, {**again, "yes": True})
+        return Trained(
+            self,
+            joined.outcome,
+            joined.written,
+            "" if plan is None else plan.run,
+            {**again, "yes": True},
+        )
 
     def _settings(self, given: dict[str, Any]) -> AgentSettings:
-        if not isinstance(data := given["data"], str | Path | None) and not hasattr(data, "columns"):
-            raise UsageError(f"data: a pandas or polars frame, or a path, is needed, not a {type(data).__name__}.")
+        if not isinstance(data := given["data"], str | Path | None) and not hasattr(
+            data, "columns"
+        ):
+            raise UsageError(
+                f"data: a pandas or polars frame, or a path, is needed, not a {type(data).__name__}."
+            )
         return read_settings(self.folder / "agent.toml", given, ("data", "coordinator"))
 
 
@@ -154,7 +166,13 @@ class Trained:
             raise UsageError(f"the run ended without a model ({self.outcome.name.lower()}).")
         return self.files[place]
 
-    def score(self, data: Any, *, id: str | None = None, progress: Progress = lambda _text: None) -> pl.DataFrame:  # noqa: A002
+    def score(
+        self,
+        data: Any,
+        *,
+        id: str | None = None,  # noqa: A002
+        progress: Progress = lambda _text: None,
+    ) -> pl.DataFrame:
         """Take part in a scoring, while the operator calls `Federation.score`.
 
         Parameters
@@ -175,7 +193,9 @@ class Trained:
         CoregError
             any kind, also where the run ended early.
         """
-        settings = self.site._settings({**self._options, "data": data, "id": id or self._options.get("id")})
+        settings = self.site._settings(
+            {**self._options, "data": data, "id": id or self._options.get("id")}
+        )
         joined = _taken_part(settings, progress, True, "scoring")
         if not joined.outcome.good:
             raise Refused(f"nothing was scored: {joined.outcome.name.lower()}.")
@@ -190,7 +210,10 @@ class Trained:
 
 
 def _taken_part(
-    settings: AgentSettings, progress: Progress, consent: Consent, kind: Literal["training", "scoring"]
+    settings: AgentSettings,
+    progress: Progress,
+    consent: Consent,
+    kind: Literal["training", "scoring"],
 ) -> app.Joined:
     """`app.join`; if this site's own table ends the run, the error has the fault, which only its operator receives."""
     if consent is False:
@@ -206,7 +229,9 @@ def _taken_part(
 
     try:
         return outside(app.join, settings, observe, _Asked(consent), kind)
-    except OperatorInterrupt as error:  # a signal ends the program, also through its `except Exception`
+    except (
+        OperatorInterrupt
+    ) as error:  # a signal ends the program, also through its `except Exception`
         raise KeyboardInterrupt(str(error)) from None
     except Refused as error:
         faults = [after.text for notice, after in pairwise(told) if notice.name == "data_unusable"]
@@ -217,7 +242,13 @@ def _taken_part(
 class _Asked:
     consent: Consent
 
-    async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError:  # noqa: ARG002
+    async def decide(
+        self,
+        plan: Plan,  # noqa: ARG002
+        about: Mapping[str, str],
+        words: str,
+        news: str,
+    ) -> Decision | CoregError:
         if callable(self.consent):
             if not self.consent(about, words):
                 return Decision(False, "its operator refused it.")

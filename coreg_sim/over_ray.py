@@ -41,14 +41,18 @@ class Cluster:
 def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
     """A running Ray, here or (auto, HOST:PORT) of a cluster, while the block lasts. ``instead``: advice in its errors."""
     # Set before Ray is imported; its processes inherit it.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # otherwise Ray warns of a future change
+    os.environ.setdefault(
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
+    )  # otherwise Ray warns of a future change
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
     # Ray reports processes that died on standard output, where a --json run has its rows. The transport reports them.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         import ray
     except ImportError:
-        raise UsageError(f"Ray is not installed: pip install '.[sim]' in the clone of coreg, or {instead}.") from None
+        raise UsageError(
+            f"Ray is not installed: pip install '.[sim]' in the clone of coreg, or {instead}."
+        ) from None
     with contextlib.ExitStack() as stack:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address is None:
@@ -63,19 +67,27 @@ def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
             ray.init(**options)
         except Exception as error:  # noqa: BLE001 - it fails in many ways, with the same remedy
             where = "here" if address is None else f"at {address}"
-            raise Unreachable(f"Ray does not start {where} ({error}). {instead[0].upper()}{instead[1:]}.") from None
+            raise Unreachable(
+                f"Ray does not start {where} ({error}). {instead[0].upper()}{instead[1:]}."
+            ) from None
         stack.callback(ray.shutdown)
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         there = int(resources.get("CPU", 0))
         if there < 1:
-            raise Unreachable(f"Ray at {address} has no core for actors. Add a node with cores, or {instead}.")
-        yield Cluster(ray, there, "this machine" if address is None else f"the cluster at {address}")
+            raise Unreachable(
+                f"Ray at {address} has no core for actors. Add a node with cores, or {instead}."
+            )
+        yield Cluster(
+            ray, there, "this machine" if address is None else f"the cluster at {address}"
+        )
 
 
 def _require_health(address: str, instead: str) -> None:
     """Check the cluster in a process with a timeout: joining a cluster that is down would hang for minutes."""
     if "://" in address:
-        raise UsageError(f"--address {address}: give auto or HOST:PORT, and run this on a node of the cluster.")
+        raise UsageError(
+            f"--address {address}: give auto or HOST:PORT, and run this on a node of the cluster."
+        )
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
     if address != "auto":
         command += ["--address", address]
@@ -87,10 +99,14 @@ def _require_health(address: str, instead: str) -> None:
         ) from None
 
 
-START_SECONDS = 180.0  # timeout for an actor's start: a process that imports numpy and reads its data
+START_SECONDS = (
+    180.0  # timeout for an actor's start: a process that imports numpy and reads its data
+)
 
 
-Maker: TypeAlias = Callable[[str, Any, SharedFold], SiteFunction]  # a site from its name and its data
+Maker: TypeAlias = Callable[
+    [str, Any, SharedFold], SiteFunction
+]  # a site from its name and its data
 
 # Answers in the order of the messages, and results of the sites that sent their last one.
 BatchAnswers: TypeAlias = tuple[list[tuple[str, list[FromSite]]], dict[str, Any]]
@@ -162,7 +178,9 @@ class RayActors:
         self.failure: Exception | None = None
         self._cluster, self._ray, self._make = cluster, cluster.ray, make
         groups = partition(list(sites), cluster.cpus)
-        self._actors = [_Actor(group, self._ray.put({name: sites[name] for name in group})) for group in groups]
+        self._actors = [
+            _Actor(group, self._ray.put({name: sites[name] for name in group})) for group in groups
+        ]
         self._home = {name: actor for actor in self._actors for name in actor.sites}
         self._open: set[str] = set()
         self._outbox: list[tuple[str, ToSite]] = []
@@ -230,7 +248,9 @@ class RayActors:
         except TimeoutError:
             raise Unreachable(late(self._cluster)) from None
         except self._ray.exceptions.RayActorError as error:
-            raise Unreachable(f"an actor of {len(actor.sites)} sites died at its start: {_why(error)}") from None
+            raise Unreachable(
+                f"an actor of {len(actor.sites)} sites died at its start: {_why(error)}"
+            ) from None
 
     def _flush(self) -> None:
         """One call for each actor; each message into the object store once."""

@@ -45,10 +45,21 @@ class Problem:
 
 
 def generated(
-    n_sites: int, n_labelled: int, n_unlabelled: int, n_features: int, seed: int, *, common: bool = False
+    n_sites: int,
+    n_labelled: int,
+    n_unlabelled: int,
+    n_features: int,
+    seed: int,
+    *,
+    common: bool = False,
 ) -> Problem:
     r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 + 0.1\,\varepsilon$, h ∈ R³ normal."""
-    counts = {"sites": n_sites, "labelled": n_labelled, "unlabelled": n_unlabelled, "views": n_features}
+    counts = {
+        "sites": n_sites,
+        "labelled": n_labelled,
+        "unlabelled": n_unlabelled,
+        "views": n_features,
+    }
     for name, value in counts.items():
         if value < 1:
             raise UsageError(f"--{name} {value}: needs at least 1.")
@@ -57,7 +68,8 @@ def generated(
     hidden = rng.normal(size=(total, 3))
     y = np.sin(hidden[:, 0]) + hidden[:, 1] + 0.1 * rng.normal(size=total)
     views = (
-        hidden @ rng.normal(size=(3, n_features)) + 0.3 * rng.normal(size=(total, n_features)) for _ in range(n_sites)
+        hidden @ rng.normal(size=(3, n_features)) + 0.3 * rng.normal(size=(total, n_features))
+        for _ in range(n_sites)
     )
     return _partition(views, n_sites, y, n_labelled, n_unlabelled, common)
 
@@ -71,7 +83,9 @@ def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int, commo
         own = np.arange(m + v * n, m + (v + 1) * n)
         shared = X[: known if common else m].copy()
         at = own if common else None
-        sites[f"site-{v:0{width}d}"] = PrivateData(X[own], y[own], shared, "simulated", positions=at)
+        sites[f"site-{v:0{width}d}"] = PrivateData(
+            X[own], y[own], shared, "simulated", positions=at
+        )
         held_out.append(X[known:].copy())
     return Problem(sites, tuple(held_out), y[known:])
 
@@ -104,22 +118,30 @@ def read_views(path: Path) -> ViewsFile:
         read = ViewsFile.model_validate(read_toml(path))
     except ValidationError as error:
         fault = file_faults(
-            path, error, [*ViewsFile.model_fields, *(f"sites.NAME.{key}" for key in SiteViews.model_fields)]
+            path,
+            error,
+            [*ViewsFile.model_fields, *(f"sites.NAME.{key}" for key in SiteViews.model_fields)],
         )
         if any(e["loc"][-1] in ("positive", "na_values") for e in error.errors()):
-            raise UsageError(f"{fault} Give --positive or --na-values beside --views instead.") from None
+            raise UsageError(
+                f"{fault} Give --positive or --na-values beside --views instead."
+            ) from None
         raise fault from None
     return read.model_copy(update={"data": path.parent / read.data})
 
 
-def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: int, *, common: bool = False) -> Problem:
+def partitioned(
+    views: ViewsFile, labelled: int, unlabelled: int | None, seed: int, *, common: bool = False
+) -> Problem:
     """Each site's data, and the held-out rows. ``unlabelled`` None shares two thirds of the rows without labels."""
     table = read_table(views.data, notation=Notation(views.separator, views.decimal))
     table.require([views.target], "the target")
     for site, its in views.sites.items():
         table.require(its.columns, f"columns of {site}")
         if views.target in its.columns:
-            raise BadData(f"{views.data}: the columns of {site} contain the target {views.target!r}.")
+            raise BadData(
+                f"{views.data}: the columns of {site} contain the target {views.target!r}."
+            )
     y = table.numbers(views.target, target=True)
     names = sorted(views.sites)
     own, shared, held_out = _drawn(views, y, labelled, unlabelled, np.random.default_rng(seed))
@@ -142,7 +164,9 @@ def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: i
 _Rows = tuple[dict[str, Ints], Ints, Ints]  # labelled of each site, shared, held out
 
 
-def _drawn(views: ViewsFile, y: np.ndarray, labelled: int, unlabelled: int | None, rng: np.random.Generator) -> _Rows:
+def _drawn(
+    views: ViewsFile, y: np.ndarray, labelled: int, unlabelled: int | None, rng: np.random.Generator
+) -> _Rows:
     known, names = rng.permutation(np.flatnonzero(~np.isnan(y))), sorted(views.sites)
     blank = np.flatnonzero(np.isnan(y))  # without a label they can only be shared
     room = len(known) - len(names) * labelled

@@ -47,7 +47,10 @@ _ORDER_BELOW = 1 << 255  # every number from 1 to this is a private key of P-256
 @cache
 def identity_of(name: str) -> ec.EllipticCurvePrivateKey:
     """The certificate's key of a site of this name."""
-    number = int.from_bytes(hashlib.sha256(b"coreg simulated site " + name.encode()).digest(), "big") % _ORDER_BELOW
+    number = (
+        int.from_bytes(hashlib.sha256(b"coreg simulated site " + name.encode()).digest(), "big")
+        % _ORDER_BELOW
+    )
     return ec.derive_private_key(number + 1, ec.SECP256R1())
 
 
@@ -170,7 +173,9 @@ class Simulated:
 
     @property
     def objective(self) -> float:
-        return objective([s.local_objective for s in self.solutions], self.predictions, self.plan.couplings[0])
+        return objective(
+            [s.local_objective for s in self.solutions], self.predictions, self.plan.couplings[0]
+        )
 
 
 def simulate(
@@ -219,19 +224,25 @@ def simulate(
     started = time.perf_counter()
     with hosting(problem.sites) as hosted:
         traffic = hosted.transport.traffic
-        end = asyncio.run(Driver(hosted.transport, None, observe).drive(*begin(plan, PATIENT)))[plan.run]
+        end = asyncio.run(Driver(hosted.transport, None, observe).drive(*begin(plan, PATIENT)))[
+            plan.run
+        ]
         if (failure := hosted.failure()) is not None:
             raise failure
         results: list[SiteResult | None] = [hosted.result(name) for name in plan.sites]
     seconds = time.perf_counter() - started
     trained = tuple(
-        r for r in results if r is not None and (r.additive is not None or (r.solutions and r.alone is not None))
+        r
+        for r in results
+        if r is not None and (r.additive is not None or (r.solutions and r.alone is not None))
     )
     if len(trained) < len(results):
         here = "Give each site more labels (--labelled), or change the plan."
         raise Refused(end_sentence(end.outcome, end.reason).replace(advice(Outcome.REFUSED), here))
     sent = traffic.sent + traffic.received
-    return Simulated(plan, end.outcome, end.reason, trained, tuple(taken), traffic.numbers, sent, seconds)
+    return Simulated(
+        plan, end.outcome, end.reason, trained, tuple(taken), traffic.numbers, sent, seconds
+    )
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ TARGET, ID = "progression", "patient"
 LABELLED, UNLABELLED, HELD_OUT = 60, 182, 80
 COUPLINGS = (0.0, 0.001, 0.01, 0.1)
 _STUDY = f'[study]\nname = "NAME"\ntarget = "{TARGET}"\nid = "{ID}"\n\n[model]\n'
-_AGREEMENT = f'objective = "agreement"\nform = "exact"\ncoupling = {list(COUPLINGS)}\n\n[schedule]\n'
+_AGREEMENT = (
+    f'objective = "agreement"\nform = "exact"\ncoupling = {list(COUPLINGS)}\n\n[schedule]\n'
+)
 # The paper's system first: Algorithm 1, then the same optimum by conjugate gradients.
 STUDIES = {
     name: _STUDY.replace("NAME", name) + model
@@ -75,8 +77,12 @@ def write_tables(directory: Path, seed: int = 0) -> DemoData:
         rows += [(i, X[i], "") for i in np.setdiff1d(known, [*own, *absent])]
         # Each site has its own order: ids align the shared patients, not rows.
         np.random.default_rng(seed + v + 1).shuffle(rows)
-        tables[site] = _write(directory / f"{site}.csv", columns, rows, capitals=site == "laboratory-1")
-        unseen[site] = _write(directory / f"{site}-held-out.csv", columns, [(i, X[i], "") for i in held_out])
+        tables[site] = _write(
+            directory / f"{site}.csv", columns, rows, capitals=site == "laboratory-1"
+        )
+        unseen[site] = _write(
+            directory / f"{site}-held-out.csv", columns, [(i, X[i], "") for i in held_out]
+        )
         with_target = [(i, X[i], repr(float(study.target[i]))) for i in held_out]
         judged[site] = _write(directory / f"{site}-judged.csv", columns, with_target)
     studies = {name: directory / f"{name}.toml" for name in STUDIES}
@@ -87,10 +93,18 @@ def write_tables(directory: Path, seed: int = 0) -> DemoData:
     return DemoData(tables, unseen, judged, studies, study.target[held_out], pooled)
 
 
-def _write(path: Path, columns: tuple[str, ...], rows: list[tuple[int, Arr, str]], *, capitals: bool = False) -> Path:
+def _write(
+    path: Path,
+    columns: tuple[str, ...],
+    rows: list[tuple[int, Arr, str]],
+    *,
+    capitals: bool = False,
+) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([ID, *columns, TARGET])
         named = "PATIENT" if capitals else "patient"
-        writer.writerows([f"{named}-{i:03d}", *(repr(float(x)) for x in values), y] for i, values, y in rows)
+        writer.writerows(
+            [f"{named}-{i:03d}", *(repr(float(x)) for x in values), y] for i, values, y in rows
+        )
     return path

@@ -39,23 +39,49 @@ def table(share, rng):
 def errors(share, seed):
     X, y = table(share, np.random.default_rng(seed))
     train, test = slice(None, -TEST), slice(-TEST, None)
-    label_mask = np.arange(len(X) - TEST)[:, None] // LABELS == np.arange(3)  # 40 rows for each site, then shared rows
+    label_mask = np.arange(len(X) - TEST)[:, None] // LABELS == np.arange(
+        3
+    )  # 40 rows for each site, then shared rows
     known = np.where(label_mask.any(axis=1), y[train], np.nan)
     additive = AdditiveRegressor(views=VIEWS).fit(X[train], known, label_mask=label_mask)
     agreement = CoRLSR(views=VIEWS, bandwidth="loo", ridge="loo", coupling=0.01)
     agreement.fit(X[train], known, label_mask=label_mask)
     pooled = AdditiveRegressor(views=[slice(None)]).fit(X[train], known)
-    alone = np.array([m.local.predict(X[test][:, c]) for m, c in zip(additive.trained_.sites, VIEWS, strict=True)])
+    alone = np.array(
+        [
+            m.local.predict(X[test][:, c])
+            for m, c in zip(additive.trained_.sites, VIEWS, strict=True)
+        ]
+    )
     own = (alone, agreement.predict_views(X[test]), additive.predict_views(X[test]))
-    joint = (alone.mean(axis=0), additive.predict(X[test]), pooled.trained_.sites[0].local.predict(X[test]))
-    return [np.sqrt(np.mean((y[test] - predicted) ** 2, axis=-1)).mean() for predicted in (*own, *joint)]
+    joint = (
+        alone.mean(axis=0),
+        additive.predict(X[test]),
+        pooled.trained_.sites[0].local.predict(X[test]),
+    )
+    return [
+        np.sqrt(np.mean((y[test] - predicted) ** 2, axis=-1)).mean() for predicted in (*own, *joint)
+    ]
 
 
 threadpool_limits(1)  # the matrices are small: more threads are slower
-means = np.array([np.mean([errors(share, seed) for seed in range(draws)], axis=0) for share in shares])
+means = np.array(
+    [np.mean([errors(share, seed) for seed in range(draws)], axis=0) for share in shares]
+)
 print("common share  " + "  ".join(NAMES))
 for share, row in zip(shares, means, strict=True):
-    print(f"{share:<12g}  " + "  ".join(f"{error:<{len(name)}.3f}" for name, error in zip(NAMES, row, strict=True)))
-lines = tuple(Series(name, shares, tuple(column), "line") for name, column in zip(NAMES, means.T, strict=True))
-plot = Plot("objectives", "Root mean square error on test rows", "share of the common column", "error", lines)
+    print(
+        f"{share:<12g}  "
+        + "  ".join(f"{error:<{len(name)}.3f}" for name, error in zip(NAMES, row, strict=True))
+    )
+lines = tuple(
+    Series(name, shares, tuple(column), "line") for name, column in zip(NAMES, means.T, strict=True)
+)
+plot = Plot(
+    "objectives",
+    "Root mean square error on test rows",
+    "share of the common column",
+    "error",
+    lines,
+)
 Path("additive_agreement_pooled.svg").write_text(draw(plot), encoding="utf-8")

@@ -31,7 +31,11 @@ if sys.argv[1:] not in ([], ["--quick"]):
 study = load_diabetes(scaled=False)
 TABLE = pl.DataFrame(study.data, schema=study.feature_names)
 TARGET = study.target
-SITES = {"clinic": ["age", "sex", "bmi", "bp"], "laboratory-1": ["s1", "s2", "s3"], "laboratory-2": ["s4", "s5", "s6"]}
+SITES = {
+    "clinic": ["age", "sex", "bmi", "bp"],
+    "laboratory-1": ["s1", "s2", "s3"],
+    "laboratory-2": ["s4", "s5", "s6"],
+}
 LABELS, TEST, DRAWS = 15, 100, 6 if "--quick" in sys.argv else 30
 known = np.flatnonzero(~np.isnan(TARGET))
 if len(known) < TEST + LABELS * len(SITES):
@@ -42,24 +46,34 @@ if len(known) < TEST + LABELS * len(SITES):
 
 def interval(draws):
     """The mean, and half the width of Student's 95 % interval."""
-    return draws.mean(), student.ppf(0.975, len(draws) - 1) * draws.std(ddof=1) / np.sqrt(len(draws))
+    return draws.mean(), student.ppf(0.975, len(draws) - 1) * draws.std(ddof=1) / np.sqrt(
+        len(draws)
+    )
 
 
 threadpool_limits(1)  # the matrices are small: more threads are slower
 errors = np.empty((DRAWS, 3, len(SITES)))
 for draw in range(DRAWS):
-    order = np.concatenate([np.random.default_rng(draw).permutation(known), np.flatnonzero(np.isnan(TARGET))])
+    order = np.concatenate(
+        [np.random.default_rng(draw).permutation(known), np.flatnonzero(np.isnan(TARGET))]
+    )
     test, train = order[:TEST], order[TEST:]
     label_mask = np.zeros((len(train), len(SITES)), dtype=bool)
     for v in range(len(SITES)):
         label_mask[v * LABELS : (v + 1) * LABELS, v] = True  # each site has labels of its own
-    y = np.where(label_mask.any(axis=1), TARGET[train], np.nan)  # the other rows are shared, without labels
-    fitted = AdditiveRegressor(views=list(SITES.values())).fit(TABLE[train], y, label_mask=label_mask)
+    y = np.where(
+        label_mask.any(axis=1), TARGET[train], np.nan
+    )  # the other rows are shared, without labels
+    fitted = AdditiveRegressor(views=list(SITES.values())).fit(
+        TABLE[train], y, label_mask=label_mask
+    )
     for v, (columns, site) in enumerate(zip(SITES.values(), fitted.trained_.sites, strict=True)):
         X = TABLE[test].select(columns).to_numpy()
         for row, predicted in enumerate((site.local.predict(X), fitted.predict_view(v, X))):
             errors[draw, row, v] = np.sqrt(np.mean((predicted - TARGET[test]) ** 2))
-        errors[draw, 2, v] = np.sqrt(np.mean((np.nanmean(np.where(label_mask[:, v], y, np.nan)) - TARGET[test]) ** 2))
+        errors[draw, 2, v] = np.sqrt(
+            np.mean((np.nanmean(np.where(label_mask[:, v], y, np.nan)) - TARGET[test]) ** 2)
+        )
 
 found = {}
 for row, name in enumerate(("alone", "joined", "mean of labels")):
@@ -74,5 +88,7 @@ lines = []
 for name, ends in found.items():
     means, halves = zip(*ends, strict=True)
     lines.append(svg.Series(name, (1.0, 2.0, 3.0), means, spread=halves))
-plot = svg.Plot("joining", "Error on rows that no site has seen", ", ".join(SITES), "error", tuple(lines))
+plot = svg.Plot(
+    "joining", "Error on rows that no site has seen", ", ".join(SITES), "error", tuple(lines)
+)
 Path("does_joining_pay.svg").write_text(svg.draw(plot), encoding="utf-8")

@@ -38,8 +38,13 @@ for coupling in couplings:
         f"error {error:.1e}, certified bound {run.certified_prediction_bound:.1e}"
     )
     steps = [step.fields for step in run.taken if step.fields["gap"] is not None]
-    rounds, gaps = tuple(float(step["round"]) for step in steps), tuple(step["gap"] for step in steps)
+    rounds, gaps = (
+        tuple(float(step["round"]) for step in steps),
+        tuple(step["gap"] for step in steps),
+    )
     lines.append(Series(f"coupling {coupling:g}", rounds, gaps, "line"))
 
-plot = Plot("gap", "Distance from the centralised minimum", "round", "gap Q − Q*", tuple(lines), log_y=True)
+plot = Plot(
+    "gap", "Distance from the centralised minimum", "round", "gap Q − Q*", tuple(lines), log_y=True
+)
 Path("federation_in_one_process.svg").write_text(draw(plot), encoding="utf-8")

@@ -29,12 +29,18 @@ if sys.argv[1:] not in ([], ["--quick"]):
 rng = np.random.default_rng(0)
 truth = rng.normal(size=240)
 frame = pl.DataFrame({f"x{j}": truth + 0.5 * rng.normal(size=240) for j in range(6)})
-y = np.where(np.arange(240) < 40, np.sin(1.5 * truth) + 0.3 * rng.normal(size=240), np.nan)  # 40 labels
+y = np.where(
+    np.arange(240) < 40, np.sin(1.5 * truth) + 0.3 * rng.normal(size=240), np.nan
+)  # 40 labels
 
 threadpool_limits(1)  # the matrices are small: more threads are slower
-folds, couplings = (3, [1e-4, 1e-2]) if "--quick" in sys.argv else (5, [1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3])
+folds, couplings = (
+    (3, [1e-4, 1e-2]) if "--quick" in sys.argv else (5, [1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3])
+)
 grid = {"coupling": couplings, "ridge": [0.003, 0.3]}
-model = CoRLSR(views=[["x0", "x1"], ["x2", "x3"], ["x4", "x5"]], form="semi-parametric", bandwidth="median")
+model = CoRLSR(
+    views=[["x0", "x1"], ["x2", "x3"], ["x4", "x5"]], form="semi-parametric", bandwidth="median"
+)
 
 
 def search(table, cv):
@@ -53,7 +59,9 @@ except ImportError:
 else:
     found["pandas"] = search(pd.DataFrame(frame.to_dict(as_series=False)), labelled_folds)
 for kind, result in found.items():
-    print(f"labelled folds: R² = {result.cv_results_['mean_test_score']} ({kind}); best {result.best_params_}")
+    print(
+        f"labelled folds: R² = {result.cv_results_['mean_test_score']} ({kind}); best {result.best_params_}"
+    )
 
 scores, shape = found["polars"].cv_results_, (len(couplings), len(grid["ridge"]))
 means = scores["mean_test_score"].reshape(shape).T

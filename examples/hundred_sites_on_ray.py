@@ -30,9 +30,13 @@ if find_spec("ray") is None:
 
 sites = 8 if "--quick" in sys.argv else 100
 problem = generated(n_sites=sites, n_labelled=10, n_unlabelled=300, n_features=5, seed=0)
-plan = plan_for(problem, Agreement(form="semi-parametric", bandwidth="loo", ridge="loo", coupling=(1e-4,)))
+plan = plan_for(
+    problem, Agreement(form="semi-parametric", bandwidth="loo", ridge="loo", coupling=(1e-4,))
+)
 
-with connected(instead="run the simulation in one process") as cluster:  # address="auto" joins a cluster that runs
+with connected(
+    instead="run the simulation in one process"
+) as cluster:  # address="auto" joins a cluster that runs
     run = simulate(problem, plan, hosting=OverRay(cluster))
 here = simulate(problem, plan)
 joined, alone = held_out_errors(problem, run.solutions), held_out_errors(problem, run.alone)
@@ -43,5 +47,12 @@ print("same bits on Ray and in one process:", np.array_equal(run.predictions, he
 print(f"mean error: {np.mean(alone):.3f} alone, {np.mean(joined):.3f} joined; ", end="")
 print(f"{np.mean(np.array(joined) < np.array(alone)):.0%} of the sites gain")
 points = Series("site", tuple(alone), tuple(joined))
-plot = Plot("sites", f"Error of each of {sites} sites", "error alone", "error joined", (points,), diagonal=True)
+plot = Plot(
+    "sites",
+    f"Error of each of {sites} sites",
+    "error alone",
+    "error joined",
+    (points,),
+    diagonal=True,
+)
 Path("hundred_sites_on_ray.svg").write_text(draw(plot), encoding="utf-8")

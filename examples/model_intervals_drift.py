@@ -31,29 +31,40 @@ if sys.argv[1:] not in ([], ["--quick"]):
 
 study = load_diabetes(scaled=False)
 patients = pl.DataFrame(study.data, schema=study.feature_names).with_columns(
-    pl.Series("patient", [f"p{i}" for i in range(len(study.target))]), pl.Series("progression", study.target)
+    pl.Series("patient", [f"p{i}" for i in range(len(study.target))]),
+    pl.Series("progression", study.target),
 )[np.random.default_rng(0).permutation(len(study.target))]
-held_out, shared = patients[:102], patients[102:]  # both sites know the shared ones, and each has the labels of 80
+held_out, shared = (
+    patients[:102],
+    patients[102:],
+)  # both sites know the shared ones, and each has the labels of 80
 sites = {"clinic": ["age", "sex", "bmi", "bp"], "laboratory": ["s1", "s2", "s3", "s4", "s5", "s6"]}
 
 with tempfile.TemporaryDirectory() as name:
     folder, prepared = Path(name), {}
     for v, (site, columns) in enumerate(sites.items()):
-        shared[80 * v : 80 * v + 80].select("patient", *columns, "progression").write_csv(folder / f"{site}.csv")
+        shared[80 * v : 80 * v + 80].select("patient", *columns, "progression").write_csv(
+            folder / f"{site}.csv"
+        )
         shared.select("patient", *columns).write_csv(folder / f"{site}-shared.csv")
         tables = {"table": folder / f"{site}.csv", "unlabelled": folder / f"{site}-shared.csv"}
         prepared[site] = prepare(Inputs(**tables, target="progression", id="patient"))
     problem = Problem({site: p.data for site, p in prepared.items()}, (), np.empty(0))
     run = simulate(problem, plan_for(problem, Additive()))
     store = ModelStore("clinic", folder / "models")
-    joined, *_ = store.put_models(run.plan, run.results[0], prepared["clinic"], "progression", print)
+    joined, *_ = store.put_models(
+        run.plan, run.results[0], prepared["clinic"], "progression", print
+    )
 
     model = load_model(joined)  # everything below needs this file alone
 
 prediction = model.predict(held_out)  # a pandas frame works too
 low, high = model.interval(held_out, 0.9)
 drifts = []
-for table in (held_out, held_out.with_columns(bmi=pl.col("bmi") * 0.2048)):  # lb/ft² in place of kg/m²
+for table in (
+    held_out,
+    held_out.with_columns(bmi=pl.col("bmi") * 0.2048),
+):  # lb/ft² in place of kg/m²
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         model.predict(table)
@@ -68,5 +79,12 @@ lines = [
     Series(name, tuple(y[rows]), tuple(prediction[rows]), "points", tuple((high - low)[rows] / 2))
     for name, rows in (("label inside", covered), ("label outside", ~covered))
 ]
-plot = Plot("intervals", "Predictions with 90 % intervals", "true label", "prediction", tuple(lines), diagonal=True)
+plot = Plot(
+    "intervals",
+    "Predictions with 90 % intervals",
+    "true label",
+    "prediction",
+    tuple(lines),
+    diagonal=True,
+)
 Path("model_intervals_drift.svg").write_text(draw(plot), encoding="utf-8")

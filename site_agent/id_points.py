@@ -49,7 +49,9 @@ def exponents(seed: bytes) -> Exponents:
     """From a secret: the same seed gives the same scalars, so that a repeated step gets the same bytes."""
     passing = _clamped(hashlib.sha256(b"coreg alignment passing" + seed).digest())
     for tried in count():
-        start = _clamped(hashlib.sha256(b"coreg alignment start" + tried.to_bytes(4, "little") + seed).digest())
+        start = _clamped(
+            hashlib.sha256(b"coreg alignment start" + tried.to_bytes(4, "little") + seed).digest()
+        )
         wanted = passing * pow(start, -1, ORDER) % ORDER
         # The only multiple of 8 below 8ℓ that is `wanted` mod ℓ; X25519 takes it as it is if its highest bit is 2²⁵⁴.
         end = wanted + ORDER * (-wanted * pow(ORDER, -1, 8) % 8)
@@ -64,7 +66,9 @@ def _clamped(secret: bytes) -> int:
 
 def point_of(text: str, name: str) -> bytes:
     """The point of an id in the alignment of that name."""
-    prefix = hashlib.sha256(b"coreg alignment 1\0" + hashlib.sha256(name.encode()).digest() + text.encode()).digest()
+    prefix = hashlib.sha256(
+        b"coreg alignment 1\0" + hashlib.sha256(name.encode()).digest() + text.encode()
+    ).digest()
     for tried in count():
         digest = hashlib.sha256(prefix + tried.to_bytes(4, "little")).digest()
         u = int.from_bytes(digest, "little") & (2**255 - 1)
@@ -83,7 +87,8 @@ def multiplied(points: Points, scalar: bytes) -> Points:
     key, data = X25519PrivateKey.from_private_bytes(scalar), points.tobytes()
     try:
         out = b"".join(
-            key.exchange(X25519PublicKey.from_public_bytes(data[i : i + POINT])) for i in range(0, len(data), POINT)
+            key.exchange(X25519PublicKey.from_public_bytes(data[i : i + POINT]))
+            for i in range(0, len(data), POINT)
         )
     except ValueError:
         raise BadData("some site sent a list with a point that no id has.") from None
@@ -100,7 +105,9 @@ def words_of(n_bytes: int) -> int:
 
 def packed(data: bytes) -> Float64[Arr, "w 1"]:
     """Bytes as whole numbers below 2⁴⁸."""
-    padded = np.frombuffer(data.ljust(CHUNK * words_of(len(data)), b"\0"), dtype=np.uint8).reshape(-1, CHUNK)
+    padded = np.frombuffer(data.ljust(CHUNK * words_of(len(data)), b"\0"), dtype=np.uint8).reshape(
+        -1, CHUNK
+    )
     whole = np.zeros((len(padded), 8), dtype=np.uint8)
     whole[:, :CHUNK] = padded
     return whole.view("<u8").astype(np.float64)
@@ -121,7 +128,11 @@ class Pairs:
     """Keys of this site with each other one."""
 
     def __init__(self, secret: bytes, publics: Sequence[bytes], about: bytes):
-        self._key, self._publics, self._about = X25519PrivateKey.from_private_bytes(secret), tuple(publics), about
+        self._key, self._publics, self._about = (
+            X25519PrivateKey.from_private_bytes(secret),
+            tuple(publics),
+            about,
+        )
 
     def _cipher(self, other: int, sender: int, receiver: int) -> AESGCMSIV:
         try:
@@ -129,14 +140,25 @@ class Pairs:
         except ValueError:
             raise BadData("some site published a key that is none.") from None
         info = self._about + f"{sender} to {receiver}".encode()
-        return AESGCMSIV(HKDF(hashes.SHA256(), 32, None, b"coreg alignment hop" + info).derive(shared))
+        return AESGCMSIV(
+            HKDF(hashes.SHA256(), 32, None, b"coreg alignment hop" + info).derive(shared)
+        )
 
-    def seal(self, points: Points, place: tuple[int, int, int], sender: int, receiver: int) -> Float64[Arr, "w 1"]:
+    def seal(
+        self, points: Points, place: tuple[int, int, int], sender: int, receiver: int
+    ) -> Float64[Arr, "w 1"]:
         """A block of a list. A place (list, block, hop) is sealed once, and always with the same points."""
         cipher = self._cipher(receiver, sender, receiver)
         return packed(cipher.encrypt(_nonce(place), points.tobytes(), self._about))
 
-    def open(self, words: Float64[Arr, "w 1"], count: int, place: tuple[int, int, int], sender: int, me: int) -> Points:
+    def open(
+        self,
+        words: Float64[Arr, "w 1"],
+        count: int,
+        place: tuple[int, int, int],
+        sender: int,
+        me: int,
+    ) -> Points:
         try:
             text = unpacked(words, POINT * count + SEAL)
             data = self._cipher(sender, sender, me).decrypt(_nonce(place), text, self._about)

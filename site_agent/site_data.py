@@ -20,7 +20,9 @@ class PrivateData:
     Z: Float64[Arr, "m d"]
     ids_digest: str
     salt: bytes = b""  # a secret of the site, so that its data digest confirms no guess
-    positions: Int64[Ints, " n"] | None = None  # of each labelled row among the shared instances; -1: it is none
+    positions: Int64[Ints, " n"] | None = (
+        None  # of each labelled row among the shared instances; -1: it is none
+    )
     row_keys: tuple[str, ...] = ()  # names of labels in the ledger; empty without one
     instances: str = ""  # their name in the ledger, independent of the digest that leaves
     ids: tuple[str, ...] = ()  # of the unlabelled rows, in their order

@@ -15,11 +15,18 @@ from jaxtyping import config, install_import_hook
 
 install_import_hook("coreg_core", "executed_types.check")
 # Shapes are executed where the mathematics is tested. Elsewhere, and in tests of many rounds, they would double the time.
-MANY_ROUNDS = {"test_certificates.py", "test_golden.py", "test_schedules.py", "test_scikit_learn_checks.py"}
+MANY_ROUNDS = {
+    "test_certificates.py",
+    "test_golden.py",
+    "test_schedules.py",
+    "test_scikit_learn_checks.py",
+}
 
 
 def pytest_runtest_setup(item):
-    config.update("jaxtyping_disable", item.path.parent.name != "core" or item.path.name in MANY_ROUNDS)
+    config.update(
+        "jaxtyping_disable", item.path.parent.name != "core" or item.path.name in MANY_ROUNDS
+    )
 
 
 # A shared or loaded machine is slow without anything being wrong, so there are no deadlines; and no example database,
@@ -33,4 +40,6 @@ _quiet = {
 settings.register_profile("local", max_examples=30, **_quiet)
 settings.register_profile("ci", max_examples=30, derandomize=True, **_quiet)
 settings.register_profile("thorough", max_examples=2000, **_quiet)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local"))
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local")
+)

@@ -15,5 +15,7 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
         return function  # scikit-learn: a constructor checks nothing, `fit` does
     hints = getattr(function, "__annotations__", {})
     if Self in hints.values():
-        function.__annotations__ = {name: Any if hint is Self else hint for name, hint in hints.items()}
+        function.__annotations__ = {
+            name: Any if hint is Self else hint for name, hint in hints.items()
+        }
     return _typed(function)

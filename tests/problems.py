@@ -33,7 +33,9 @@ from coreg_core.kernels import (
 
 EPS = float(np.finfo(float).eps)
 _NAMES = sorted(path.stem for path in (Path(__file__).parent / "core" / "golden").glob("*.json"))
-NARROW = [name for name in _NAMES if name.startswith("narrow")]  # Gram matrices with pivots down to 1e-42
+NARROW = [
+    name for name in _NAMES if name.startswith("narrow")
+]  # Gram matrices with pivots down to 1e-42
 GOLDEN = [name for name in _NAMES if name not in NARROW]
 
 
@@ -82,7 +84,14 @@ def golden_problem(name: str, form: str) -> Problem:
     span: Span = EveryPoint() if form == "exact" else LabelledPoints()
     return Problem(
         tuple(
-            Site(Gaussian(v["sigma"]), np.array(v["X"]), np.array(v["y"]), np.array(v["Z"]), v["nu"], span)
+            Site(
+                Gaussian(v["sigma"]),
+                np.array(v["X"]),
+                np.array(v["y"]),
+                np.array(v["Z"]),
+                v["nu"],
+                span,
+            )
             for v in case["views"]
         ),
         case["lam"],
@@ -115,7 +124,11 @@ def amplification(problem: Problem) -> float:
 
 def value(solutions: Sequence[Solution], coupling: float) -> float:
     """Q of these models."""
-    return objective([s.local_objective for s in solutions], np.array([s.prediction for s in solutions]), coupling)
+    return objective(
+        [s.local_objective for s in solutions],
+        np.array([s.prediction for s in solutions]),
+        coupling,
+    )
 
 
 # --- the oracle -----------------------------------------------------------------------------------------------------
@@ -142,7 +155,9 @@ def features(site: Site) -> tuple[np.ndarray, np.ndarray]:
             points, cut = site.X, RANK_TOLERANCE
         case Landmarks(count, seed):
             pool = np.concatenate([site.X, site.Z])
-            drawn = np.sort(np.random.default_rng(seed).choice(len(pool), size=count, replace=False))
+            drawn = np.sort(
+                np.random.default_rng(seed).choice(len(pool), size=count, replace=False)
+            )
             points, cut = pool[drawn], RANK_TOLERANCE
         case LinearFeatures():
             return site.X, site.Z
@@ -197,7 +212,9 @@ KERNELS = ("gaussian", "linear")
 SPANS = ("exact", "semi-parametric", "landmarks", "linear")
 
 
-def random_site(rng: np.random.Generator, n: int, m: int, *, kernel: str = "gaussian", span: str = "exact") -> Site:
+def random_site(
+    rng: np.random.Generator, n: int, m: int, *, kernel: str = "gaussian", span: str = "exact"
+) -> Site:
     """A site with its own number of features, ridge and bandwidth.
 
     Bandwidths lie well below the paper's rule and rows are few, so that Gram matrices are far from singular and the
@@ -215,7 +232,14 @@ def random_site(rng: np.random.Generator, n: int, m: int, *, kernel: str = "gaus
         "linear": LinearFeatures(),
     }
     ridge = float(10 ** rng.uniform(-1.5, 0.5))
-    return Site(Linear() if span == "linear" else kernels[kernel], X, rng.normal(size=n), Z, ridge, spans[span])
+    return Site(
+        Linear() if span == "linear" else kernels[kernel],
+        X,
+        rng.normal(size=n),
+        Z,
+        ridge,
+        spans[span],
+    )
 
 
 @st.composite
@@ -237,5 +261,9 @@ def problems(
     chosen = []
     for _ in range(M):
         span = draw(st.sampled_from(forms)) if mixed else form
-        chosen.append(random_site(rng, draw(st.integers(*rows)), m, kernel=draw(st.sampled_from(kernels)), span=span))
+        chosen.append(
+            random_site(
+                rng, draw(st.integers(*rows)), m, kernel=draw(st.sampled_from(kernels)), span=span
+            )
+        )
     return Problem(tuple(chosen), float(10 ** draw(st.floats(*couplings))))

@@ -20,11 +20,19 @@ def stand_in(folder, names=None, rows=None):
         n = rows or (900 if name in ("sarcos_test", "house_16H", "ailerons") else 80)
         X = rng.normal(size=(n, 6))
         signal = np.sin(X[:, 0]) + 0.5 * X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=n)
-        y = np.where(signal > 0, "1", "-1") if name in BINARY else [f"{2 + value:.6g}" for value in signal]
+        y = (
+            np.where(signal > 0, "1", "-1")
+            if name in BINARY
+            else [f"{2 + value:.6g}" for value in signal]
+        )
         if name == "svmguide3_test":
             y = ["1"] * n  # as it is in truth: one class
         colour = rng.choice(["red", "green", "blue"], size=n)
-        header = [f"x{j}" for j in range(6)] + (["torque5", "torque7"] if name == "sarcos_test" else ["colour"]) + ["y"]
+        header = (
+            [f"x{j}" for j in range(6)]
+            + (["torque5", "torque7"] if name == "sarcos_test" else ["colour"])
+            + ["y"]
+        )
         extra = (
             [[f"{v:.6g}" for v in row] for row in X[:, 1:3] + signal[:, None]]
             if name == "sarcos_test"
@@ -33,7 +41,9 @@ def stand_in(folder, names=None, rows=None):
         with (folder / f"{name}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(header)
-            writer.writerows([*(f"{v:.6g}" for v in x), *e, t] for x, e, t in zip(X, extra, y, strict=True))
+            writer.writerows(
+                [*(f"{v:.6g}" for v in x), *e, t] for x, e, t in zip(X, extra, y, strict=True)
+            )
         datasets.append({
             "name": name, "file": f"{name}.csv", "target": "y", "task": "binary" if name in BINARY else "regression",
             "categorical": [] if name == "sarcos_test" else ["colour"],

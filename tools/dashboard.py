@@ -13,7 +13,11 @@ WIDTH, HEIGHT = 8, 7  # of a panel; a row has 24
 
 # Title, unit (Grafana's name), and queries with their legends. A study is chosen above; "All" is every one.
 PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
-    ("Sites connected", "none", (("sum(coreg_site_connected)", "here"), ("count(coreg_site_connected)", "listed"))),
+    (
+        "Sites connected",
+        "none",
+        (("sum(coreg_site_connected)", "here"), ("count(coreg_site_connected)", "listed")),
+    ),
     ("Runs", "none", (("coreg_runs", "{{state}}"),)),
     (
         "Runs finished, a day",
@@ -40,7 +44,11 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
             ),
         ),
     ),
-    ("On the wire", "Bps", (("sum by (direction) (rate(coreg_bytes_total[5m]))", "{{direction}}"),)),
+    (
+        "On the wire",
+        "Bps",
+        (("sum by (direction) (rate(coreg_bytes_total[5m]))", "{{direction}}"),),
+    ),
     ("Free disk of the run store", "bytes", (("coreg_store_free_bytes", "free"),)),
     (
         "Rejected, stalled",
@@ -88,16 +96,28 @@ def dashboard() -> dict[str, Any]:
     }
 
 
-def panel(number: int, title: str, unit: str, queries: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+def panel(
+    number: int, title: str, unit: str, queries: tuple[tuple[str, str], ...]
+) -> dict[str, Any]:
     return {
         "id": number + 1,
         "type": "timeseries",
         "title": title,
         "datasource": SOURCE,
-        "gridPos": {"x": WIDTH * (number % 3), "y": HEIGHT * (number // 3), "w": WIDTH, "h": HEIGHT},
+        "gridPos": {
+            "x": WIDTH * (number % 3),
+            "y": HEIGHT * (number // 3),
+            "w": WIDTH,
+            "h": HEIGHT,
+        },
         "fieldConfig": {"defaults": {"unit": unit, "custom": {}}, "overrides": []},
         "targets": [
-            {"refId": chr(ord("A") + k), "datasource": SOURCE, "expr": expression, "legendFormat": legend}
+            {
+                "refId": chr(ord("A") + k),
+                "datasource": SOURCE,
+                "expr": expression,
+                "legendFormat": legend,
+            }
             for k, (expression, legend) in enumerate(queries)
         ],
     }

@@ -21,7 +21,13 @@ import schemas
 import studies
 import typer.main
 from pydantic import BeforeValidator
-from render import ROOT, count, filled, main, table  # first: it finds the packages of an uninstalled checkout
+from render import (
+    ROOT,
+    count,
+    filled,
+    main,
+    table,
+)  # first: it finds the packages of an uninstalled checkout
 
 import coordinator.cli.app
 import coreg_sim.cli.app
@@ -62,7 +68,9 @@ def commands() -> Iterator[tuple[str, Any, list[str]]]:
         yield program, group, []
         for name, command in group.commands.items():
             yield program, group, [name]
-            yield from ((program, group, [name, inner]) for inner in getattr(command, "commands", ()))
+            yield from (
+                (program, group, [name, inner]) for inner in getattr(command, "commands", ())
+            )
 
 
 OPTION = re.compile(r"\n  (--[a-z-]+)( .*(?:\n {12,}.*)*)")
@@ -81,7 +89,11 @@ def once(text: str, before: set[str]) -> str:
         return ""
 
     text = OPTION.sub(left, text)
-    return text + "\n" + textwrap.fill(f"As above: {', '.join(again)}.", WIDTH, initial_indent="  ") if again else text
+    return (
+        text + "\n" + textwrap.fill(f"As above: {', '.join(again)}.", WIDTH, initial_indent="  ")
+        if again
+        else text
+    )
 
 
 def help_pages() -> str:
@@ -104,7 +116,9 @@ def help_pages() -> str:
                 max_content_width=WIDTH,
             )
         text = "\n".join(line.rstrip() for line in said.getvalue().rstrip().splitlines())
-        text = re.sub(r"\n  --(help|install-completion|show-completion) .*(\n {12,}.*)*", "", text)  # of every program
+        text = re.sub(
+            r"\n  --(help|install-completion|show-completion) .*(\n {12,}.*)*", "", text
+        )  # of every program
         text = text.removesuffix("\n\nOptions:").replace("\nOptions:\n\n", "\n")
         text = once(text, seen[program])
         pages += [f"## {' '.join([program, *words])}", "", "```text", text, "```", ""]
@@ -153,21 +167,33 @@ def allowed(schema: dict[str, Any]) -> str:
             if schema.get("maximum", UNLIMITED) < UNLIMITED and "minimum" in schema:
                 return f"{kind} from {schema['minimum']:g} to {schema['maximum']:g}"
             limits = {"exclusiveMinimum": ">", "minimum": "≥", "maximum": "≤"}
-            said = [f"{sign} {schema[k]:g}" for k, sign in limits.items() if schema.get(k, UNLIMITED) < UNLIMITED]
+            said = [
+                f"{sign} {schema[k]:g}"
+                for k, sign in limits.items()
+                if schema.get(k, UNLIMITED) < UNLIMITED
+            ]
             return " ".join([kind, *said])
 
 
-def key_rows(schema: dict[str, Any], fields: dict[str, Any], explained: str, prefix: str = "") -> list[str]:
+def key_rows(
+    schema: dict[str, Any], fields: dict[str, Any], explained: str, prefix: str = ""
+) -> list[str]:
     rows = []
     for name, field in fields.items():
         if name in schemas.HIDDEN:
             continue
-        said = UNSAID[name] if field.default is None or field.default_factory else plain(field.default)
+        said = (
+            UNSAID[name] if field.default is None or field.default_factory else plain(field.default)
+        )
         default = "required" if field.is_required() else f"`{said}`"
         values = allowed(shape := schema["properties"][name])
-        if any(isinstance(rule, BeforeValidator) for rule in field.metadata):  # a single value is a list of one
+        if any(
+            isinstance(rule, BeforeValidator) for rule in field.metadata
+        ):  # a single value is a list of one
             values = f"{allowed(shape['items'])} or {values}"
-        rows.append(f"| `{prefix}{name}` | {default} | {values} | {schemas.explanation(explained, name)} |")
+        rows.append(
+            f"| `{prefix}{name}` | {default} | {values} | {schemas.explanation(explained, name)} |"
+        )
     return rows
 
 
@@ -178,47 +204,82 @@ def settings() -> str:
         model: Any = MODELS["agreement"] if section == "model" else field.annotation
         rows += key_rows(sections[model.__name__], model.model_fields, section, f"[{section}] ")
     every = ", ".join(f"`{name}`" for name in MODELS)
-    return table(KEYS, [row.replace("| `agreement` | `agreement` |", f"| `agreement` | {every} |") for row in rows])
+    return table(
+        KEYS,
+        [
+            row.replace("| `agreement` | `agreement` |", f"| `agreement` | {every} |")
+            for row in rows
+        ],
+    )
 
 
 def section(model: Any, explained: str, prefix: str = "") -> str:
     """The keys of one class of settings."""
-    return table(KEYS, key_rows(model.model_json_schema(), dict(model.model_fields), explained, prefix))
+    return table(
+        KEYS, key_rows(model.model_json_schema(), dict(model.model_fields), explained, prefix)
+    )
 
 
 def serving() -> str:
     """Keys of agent.toml that no option has."""
-    fields = {key: field for key, field in AgentSettings.model_fields.items() if key not in {*OWN, "data"}}
+    fields = {
+        key: field for key, field in AgentSettings.model_fields.items() if key not in {*OWN, "data"}
+    }
     return table(KEYS, key_rows(AgentSettings.model_json_schema(), fields, "agent"))
 
 
 def agent() -> str:
-    options: dict[str, Any] = {opt: param for param in PROGRAMS["coreg-agent"].params for opt in param.opts}
+    options: dict[str, Any] = {
+        opt: param for param in PROGRAMS["coreg-agent"].params for opt in param.opts
+    }
     rows = []
-    fields = {key: (Inputs.model_fields[name], "agent" if key == "data" else "data") for key, name in TABLE.items()}
-    fields |= {key: (AgentSettings.model_fields[key], "agent") for key in OWN if key not in NOT_IN_FILE}
+    fields = {
+        key: (Inputs.model_fields[name], "agent" if key == "data" else "data")
+        for key, name in TABLE.items()
+    }
+    fields |= {
+        key: (AgentSettings.model_fields[key], "agent") for key in OWN if key not in NOT_IN_FILE
+    }
     for key, (field, explained) in fields.items():
         option = f"--{'no-' if key in ('scale', 'labels') else ''}{key}".replace("_", "-")
         variable = options[option].envvar
-        default = "" if field.is_required() or field.default in (None, (), {}) else f"`{plain(field.default)}`"
+        default = (
+            ""
+            if field.is_required() or field.default in (None, (), {})
+            else f"`{plain(field.default)}`"
+        )
         meaning = schemas.explanation(explained, key)
-        rows.append(f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} | {meaning} |")
+        rows.append(
+            f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} | {meaning} |"
+        )
     return table("| agent.toml | option | environment | default | meaning |", rows)
 
 
 def exit_codes() -> str:
-    return table("| code | meaning |", [f"| {code} | {text} |" for code, text in EXIT_CODES.items()])
+    return table(
+        "| code | meaning |", [f"| {code} | {text} |" for code, text in EXIT_CODES.items()]
+    )
 
 
 def stops() -> str:
-    rows = [f"| {o.name} | {exit_code(o)} | {' '.join([o.value, advice(o)]).rstrip()} |" for o in Outcome]
+    rows = [
+        f"| {o.name} | {exit_code(o)} | {' '.join([o.value, advice(o)]).rstrip()} |"
+        for o in Outcome
+    ]
     return table("| stop | exit code | message |", rows)
 
 
 def diabetes() -> str:
     """The demonstration's table over many draws (benchmarks/diabetes.py), with as many labels at each site."""
-    draws = json.loads((ROOT / "examples" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
-    names = {"mean": "mean of labels", "local": "local model", "joined": "joined model", "score": "score"}
+    draws = json.loads(
+        (ROOT / "examples" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8")
+    )
+    names = {
+        "mean": "mean of labels",
+        "local": "local model",
+        "joined": "joined model",
+        "score": "score",
+    }
     rows = []
     for site, row in draws["deals"]["60 each"].items():
         changes = {c: 100 * (row[c] / row["local"] - 1) for c in ("joined", "score")}
@@ -229,26 +290,31 @@ def diabetes() -> str:
 
 def sizing() -> str:
     """Memory, time and traffic of a site (benchmarks/sizing.py)."""
-    found = json.loads((ROOT / "benchmarks" / "results" / "sizing.json").read_text(encoding="utf-8"))["rows"]
+    found = json.loads(
+        (ROOT / "benchmarks" / "results" / "sizing.json").read_text(encoding="utf-8")
+    )["rows"]
     rows = [
         f"| {r['form']} | {r['labelled']} | {r['shared']} | {human_bytes(r['memory'])} | {r['factor_seconds']:.2f} s | "
         f"{1000 * r['answer_seconds']:.1f} ms | {human_bytes(r['round_bytes'])} |"
         for r in found
     ]
-    return table("| form | labelled rows | shared instances | memory | plan phase | an answer | bytes a round |", rows)
+    return table(
+        "| form | labelled rows | shared instances | memory | plan phase | an answer | bytes a round |",
+        rows,
+    )
 
 
 def alignment() -> str:
     """Time and memory of alignments (benchmarks/alignment.py)."""
-    found = json.loads((ROOT / "benchmarks" / "results" / "alignment.json").read_text(encoding="utf-8"))["rows"]
+    found = json.loads(
+        (ROOT / "benchmarks" / "results" / "alignment.json").read_text(encoding="utf-8")
+    )["rows"]
     rows = [
         f"| {r['sites']} | {count(r['ids'])} | {count(r['padded'])} | {r['seconds']:.0f} s | {r['cpu']:.0f} s | "
         f"{r['bare']:.0f} s | {r['cpu'] / r['bare']:.2f} | {human_bytes(r['memory'])} |"
         for r in found
     ]
-    headings = (
-        "| sites | ids at each | padded to | time | CPU of all processes | bare X25519 | ratio | memory of an agent |"
-    )
+    headings = "| sites | ids at each | padded to | time | CPU of all processes | bare X25519 | ratio | memory of an agent |"
     return table(headings, rows)
 
 
@@ -283,10 +349,17 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 
 
 PAGES: dict[str, Callable[[], dict[str, str]]] = {
-    "docs/research/performance.md": lambda: {**figures.performance(), "sizing": sizing(), "alignment": alignment()},
+    "docs/research/performance.md": lambda: {
+        **figures.performance(),
+        "sizing": sizing(),
+        "alignment": alignment(),
+    },
     "docs/research/benefit.md": studies.benefit,
     "docs/research/papers.md": experiments.parts,
-    **{page: lambda parts=parts: {name: make() for name, make in parts.items()} for page, parts in PARTS.items()},
+    **{
+        page: lambda parts=parts: {name: make() for name, make in parts.items()}
+        for page, parts in PARTS.items()
+    },
 }
 
 

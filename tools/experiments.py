@@ -13,15 +13,21 @@ def parts() -> dict[str, str]:
 
 def findings(name: str) -> str:
     """The findings of a paper's experiment, as its report has them."""
-    report = (ROOT / "benchmarks" / "results" / "papers" / f"{name}.txt").read_text(encoding="utf-8")
+    report = (ROOT / "benchmarks" / "results" / "papers" / f"{name}.txt").read_text(
+        encoding="utf-8"
+    )
     found = re.findall(r"^- (.+(?:\n  .+)*)", report, re.MULTILINE)
     return "\n".join(paragraph(" ".join(each.split()), "- ", "  ") for each in found)
 
 
 def sweeps() -> str:
     """The sweeps of Algorithm 1 and the bounds on them (benchmarks/rounds.py)."""
-    rows = json.loads((ROOT / "benchmarks" / "results" / "rounds.json").read_text(encoding="utf-8"))["rows"]
-    headings = "| sites | λ | bound, coefficients c | orthonormal | G_v = I | exact rate | measured |"
+    rows = json.loads(
+        (ROOT / "benchmarks" / "results" / "rounds.json").read_text(encoding="utf-8")
+    )["rows"]
+    headings = (
+        "| sites | λ | bound, coefficients c | orthonormal | G_v = I | exact rate | measured |"
+    )
     return table(
         headings,
         (

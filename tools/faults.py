@@ -35,8 +35,20 @@ def run_drills(times: int) -> str:
     """The table of drills: one row a test, over its parameters and repetitions."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "drills.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "drill", f"--junitxml={out}", "tests/e2e"]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, "COREG_FAULTS": str(times)}, check=False)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n0",
+            "-m",
+            "drill",
+            f"--junitxml={out}",
+            "tests/e2e",
+        ]
+        subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "COREG_FAULTS": str(times)}, check=False
+        )
         cases = [*ET.parse(out).iter("testcase")]
     rows = ["| drill | times | held | seconds each |", "|---|---|---|---|"]
     for name in dict.fromkeys(case.get("name", "").partition("[")[0] for case in cases):
@@ -62,13 +74,17 @@ def run_storms(seeds: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=300)
     asked = parser.parse_args()
     made = {"drills": run_drills(asked.times), "storms": run_storms(asked.seeds)}
     text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(TABLE.sub(lambda match: f"{match[1]}{made[match[2]]}\n{match[3]}", text), encoding="utf-8")
+    PAGE.write_text(
+        TABLE.sub(lambda match: f"{match[1]}{made[match[2]]}\n{match[3]}", text), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,11 @@ def performance() -> dict[str, str]:
     machine, weighed, fits = found["machine"], found["installation"]["plain"], found["fits"]
     short, *_, long = (each for each in found["wire"] if each["answers"] == "secure")
     largest = fits["ridges"][-1]
-    computed = max(each["seconds"] / each["limit"] for form in ("semi-parametric", "exact") for each in found[form])
+    computed = max(
+        each["seconds"] / each["limit"]
+        for form in ("semi-parametric", "exact")
+        for each in found[form]
+    )
     wire = [
         row(count(r["m"]), ms(r["wall"]), *(
             cell for limit in ("floor", "promises")
@@ -74,7 +78,9 @@ def scaling() -> str:
 
 def demonstration() -> Plot:
     """The demonstration's errors by the number of labels, the mean of the sites (benchmarks/diabetes.py)."""
-    draws = json.loads((ROOT / "examples" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
+    draws = json.loads(
+        (ROOT / "examples" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8")
+    )
     names = {
         "local": "local model", "agreement": "agreement (coRLSR)", "joined": "joined model", "score": "score",
         "pooled": "pooled data",
@@ -103,9 +109,18 @@ def pictures() -> dict[Path, str]:
     found = json.loads((RESULTS / "performance.json").read_text(encoding="utf-8"))
     cases = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))["cases"]
     needed = {"to a bound of 1e-4": [(run["true"], run["sharp"]) for run in found["rounds"]]}
-    certified = tuple(Series(label, *zip(*sorted(pairs), strict=True), "points") for label, pairs in needed.items())
-    wire = [*found["wire"], *({**each, "answers": "echo", "wall": each["floor wall"]} for each in found["wire"])]
-    wire += [{**each, "answers": "plain records", "wall": each["promises wall"]} for each in found["wire"]]
+    certified = tuple(
+        Series(label, *zip(*sorted(pairs), strict=True), "points")
+        for label, pairs in needed.items()
+    )
+    wire = [
+        *found["wire"],
+        *({**each, "answers": "echo", "wall": each["floor wall"]} for each in found["wire"]),
+    ]
+    wire += [
+        {**each, "answers": "plain records", "wall": each["promises wall"]}
+        for each in found["wire"]
+    ]
     times = {
         kind: {each["m"]: 1e3 * each["wall"] for each in wire if each["answers"] == kind}
         for kind in ("secure", "plaintext", "plain records", "echo")

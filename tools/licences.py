@@ -10,7 +10,9 @@ def licence(component: dict) -> str:
         each.get("expression") or each["license"].get("id") or each["license"].get("name")
         for each in component.get("licenses", [])
     ]
-    named = dict.fromkeys(text.removeprefix("License :: OSI Approved :: ").split("\n")[0] for text in found)
+    named = dict.fromkeys(
+        text.removeprefix("License :: OSI Approved :: ").split("\n")[0] for text in found
+    )
     return "; ".join(named) or "not stated in its metadata"
 
 

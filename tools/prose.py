@@ -38,7 +38,11 @@ def findings(text: str) -> Iterator[tuple[int, str]]:
     measured = CODE.sub(blank, GENERATED.sub(blank, text))
     lines = measured.split("\n")
     for number, line in enumerate(lines, 1):
-        if len(line) > WIDTH and not line.lstrip().startswith(("|", "!", "<", ">")) and "](" not in line:
+        if (
+            len(line) > WIDTH
+            and not line.lstrip().startswith(("|", "!", "<", ">"))
+            and "](" not in line
+        ):
             yield number, f"{len(line)} columns, at most {WIDTH}"
     start, paragraph = 1, list[str]()
     for number, line in enumerate([*lines, ""], 1):

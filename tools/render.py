@@ -15,7 +15,9 @@ PART = re.compile(r"<!-- generated: ([^>]+) -->(\n?)(.*?)<!-- end -->", re.DOTAL
 
 def table(headings: str, rows: Iterable[str], rule: str = "---") -> str:
     """A Markdown table; its headings and rows are lines."""
-    return "\n".join([headings, "|" + f"{rule}|" * headings.strip("|").count("|") + f"{rule}|", *rows])
+    return "\n".join(
+        [headings, "|" + f"{rule}|" * headings.strip("|").count("|") + f"{rule}|", *rows]
+    )
 
 
 def row(*cells: object) -> str:
@@ -46,13 +48,17 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
 def paragraph(words: str, first: str = "", rest: str = "") -> str:
     """Text in lines of at most 100 columns. A number is not broken, and its per cent sign stays beside it."""
     kept = re.sub(r"(?<=\d) (?=%|\d{3}\b)", "\N{NO-BREAK SPACE}", words)
-    lines = textwrap.fill(kept, 100, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    lines = textwrap.fill(
+        kept, 100, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    )
     return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def main(about: str | None, expected: Callable[[], dict[Path, str]]) -> int:
     """Check or write the expected files, and return the exit code. A file with empty text must be absent."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", action="store_true", help="rewrite stale files")
     what.add_argument("--check", action="store_true", help="exit with code 1 if a file is stale")

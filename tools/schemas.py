@@ -19,10 +19,16 @@ from site_agent.consent.objections import Policy
 from site_agent.data.inputs import Inputs
 
 FOLDER = ROOT / "docs" / "reference" / "schemas"
-EXPLAINED: dict[str, dict[str, str]] = tomllib.loads((ROOT / "tools" / "keys.toml").read_text(encoding="utf-8"))
+EXPLAINED: dict[str, dict[str, str]] = tomllib.loads(
+    (ROOT / "tools" / "keys.toml").read_text(encoding="utf-8")
+)
 HIDDEN = frozenset({"trained"})  # terms of a plan that no file has
 # The table of keys.toml for each section's class; other sections have their class's name in lower case.
-SECTIONS = {"AgreementSection": "model", "IterationSection": "schedule", "TimeoutSection": "timeouts"}
+SECTIONS = {
+    "AgreementSection": "model",
+    "IterationSection": "schedule",
+    "TimeoutSection": "timeouts",
+}
 NUMBER = {"type": "number", "minimum": 0}
 SEVERAL = {"type": "array", "items": NUMBER, "minItems": 1, "maxItems": MOST_COLUMNS}
 COUPLING = {
@@ -49,13 +55,19 @@ def described(section: dict[str, Any], table: str) -> dict[str, Any]:
     for key, shape in section["properties"].items():
         if key in HIDDEN:
             continue
-        kept = {name: value for name, value in shape.items() if name not in ("title", "description", "default")}
+        kept = {
+            name: value
+            for name, value in shape.items()
+            if name not in ("title", "description", "default")
+        }
         if shape.get("default") is not None:
             kept["default"] = shape["default"]
         choices = [choice for choice in kept.pop("anyOf", ()) if choice != {"type": "null"}]
         if choices:
             kept |= choices[0] if len(choices) == 1 else {"anyOf": choices}
-        if "type" not in kept and "anyOf" not in kept and "enum" not in kept:  # a source: a path or a query
+        if (
+            "type" not in kept and "anyOf" not in kept and "enum" not in kept
+        ):  # a source: a path or a query
             kept["type"] = "string"
         properties[key] = kept | {"description": explanation(table, key)}
     made = {"type": "object", "properties": properties, "additionalProperties": False}
@@ -76,7 +88,12 @@ def of_sections(model: Any) -> dict[str, Any]:
             properties[key] = by_objective(definitions)
         else:
             properties[key] = {"$ref": shape["$ref"]}
-    made = {"type": "object", "properties": properties, "additionalProperties": False, "definitions": definitions}
+    made = {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "definitions": definitions,
+    }
     return made | {"required": plain["required"]}
 
 
@@ -87,7 +104,9 @@ def by_objective(definitions: dict[str, Any]) -> dict[str, Any]:
     for objective in [name for name in MODELS if name != "agreement"]:
         name = MODELS[objective].__name__
         every = definitions[name]["properties"] | every
-        definitions[name]["required"] = sorted({*definitions[name].get("required", ()), "objective"})
+        definitions[name]["required"] = sorted(
+            {*definitions[name].get("required", ()), "objective"}
+        )
         said = {"properties": {"objective": {"const": objective}}, "required": ["objective"]}
         chosen = {"if": said, "then": {"$ref": f"#/definitions/{name}"}, "else": chosen}
     shown = {key: {"description": shape["description"]} for key, shape in every.items()}
@@ -100,9 +119,14 @@ def agent() -> dict[str, Any]:
     for key in (*NOT_IN_FILE, "data"):
         del plain["properties"][key]
     made, inputs = described(plain, "agent"), described(Inputs.model_json_schema(), "data")
-    properties = made["properties"] | {key: inputs["properties"][name] for key, name in TABLE.items() if key != "data"}
+    properties = made["properties"] | {
+        key: inputs["properties"][name] for key, name in TABLE.items() if key != "data"
+    }
     sections = {"type": "object", "additionalProperties": {"$ref": "#/definitions/data"}}
-    properties["data"] = {"anyOf": [{"type": "string"}, sections], "description": explanation("agent", "data")}
+    properties["data"] = {
+        "anyOf": [{"type": "string"}, sections],
+        "description": explanation("agent", "data"),
+    }
     return made | {"properties": properties, "definitions": {"data": inputs}}
 
 
@@ -119,5 +143,7 @@ def files() -> dict[Path, str]:
 
 def _text(name: str, schema: dict[str, Any]) -> str:
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": f"coreg {name}.toml"}
-    text = json.dumps(head | schema, indent=1, ensure_ascii=False).replace("#/$defs/", "#/definitions/")
+    text = json.dumps(head | schema, indent=1, ensure_ascii=False).replace(
+        "#/$defs/", "#/definitions/"
+    )
     return f"{text}\n"

@@ -33,7 +33,9 @@ COPIED = (
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages, and the files that pages link to."""
     for name, page in PAGES.items():
-        files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+        files.append(
+            File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8"))
+        )
     files.append(File.generated(config, "research/attacks/index.md", content=attacks()))
     for page, text in examples().items():
         files.append(File.generated(config, page, content=text))
@@ -42,12 +44,18 @@ def on_files(files: Files, config: Any) -> Files:
             if path.is_file() and not path.is_relative_to(ROOT / "docs"):
                 name = path.relative_to(ROOT).as_posix()
                 end = ".txt" if path.suffix == ".md" else ""
-                files.append(File.generated(config, f"files/{name}{end}", content=path.read_bytes()))
+                files.append(
+                    File.generated(config, f"files/{name}{end}", content=path.read_bytes())
+                )
     for folder in sorted(path for path in (ROOT / "deploy").rglob("*") if path.is_dir()):
         name = folder.relative_to(ROOT).as_posix()
-        listed = [f"- [{path.name}]({path.name})" for path in sorted(folder.iterdir()) if path.is_file()]
+        listed = [
+            f"- [{path.name}]({path.name})" for path in sorted(folder.iterdir()) if path.is_file()
+        ]
         files.append(
-            File.generated(config, f"files/{name}/index.md", content="\n".join([f"# {name}", "", *listed, ""]))
+            File.generated(
+                config, f"files/{name}/index.md", content="\n".join([f"# {name}", "", *listed, ""])
+            )
         )
     return files
 
@@ -82,7 +90,9 @@ def examples() -> dict[str, str]:
         title, picture = title.rstrip("."), f"![{title}]({path.stem}.svg)"
         gallery += [f"## [{title}]({path.stem}.md)", "", idea, "", picture, ""]
         rest = about.partition("\n\n")[2]
-        pages[f"examples/{path.stem}.md"] = f"# {title}\n\n{rest}\n{picture}\n\n```python\n{code.lstrip()}```\n"
+        pages[f"examples/{path.stem}.md"] = (
+            f"# {title}\n\n{rest}\n{picture}\n\n```python\n{code.lstrip()}```\n"
+        )
     return {"examples/index.md": "\n".join(gallery), **pages}
 
 
@@ -123,7 +133,12 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
             at = f"{at}/index.md"
         elif at not in known and f"{at}.txt" in known:
             at = f"{at}.txt"
-        return f"{before}{posixpath.relpath(at, posixpath.dirname(page.file.src_uri) or '.')}{after}"
+        return (
+            f"{before}{posixpath.relpath(at, posixpath.dirname(page.file.src_uri) or '.')}{after}"
+        )
 
     parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", markdown, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("`") else PER_CENT.sub("\u00a0%", LINK.sub(moved, part)) for part in parts)
+    return "".join(
+        part if part.startswith("`") else PER_CENT.sub("\u00a0%", LINK.sub(moved, part))
+        for part in parts
+    )

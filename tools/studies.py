@@ -36,16 +36,24 @@ def benefit() -> dict[str, str]:
         "answer": by_regime(run["changes"], "labels", SITES, CHANGES),
         "rivals": by_regime(run["rivals"], "labels", against, RIVALS),
         "parts": by_regime(run["parts"], "3 sites of 50 labels", PARTS, RIVALS),
-        "chosen": by_regime(run["chosen"], "labels", against, CHANGES | {"six": "six learners alone"}),
+        "chosen": by_regime(
+            run["chosen"], "labels", against, CHANGES | {"six": "six learners alone"}
+        ),
         "yes-no": found(run["yes-no"]),
     }
 
 
-def by_regime(rows: list[list[str]], heading: str, regimes: dict[str, str], columns: dict[str, str]) -> str:
+def by_regime(
+    rows: list[list[str]], heading: str, regimes: dict[str, str], columns: dict[str, str]
+) -> str:
     """Changes of the error in some regimes, with the share of harmed sites in brackets."""
     names, *rows = rows
     at, known = [names.index(name) for name in columns], {each[0]: each for each in rows}
-    shown = (row(words, *(known[name][k] or "–" for k in at)) for name, words in regimes.items() if name in known)
+    shown = (
+        row(words, *(known[name][k] or "–" for k in at))
+        for name, words in regimes.items()
+        if name in known
+    )
     return table(f"| {heading} | {' | '.join(columns.values())} |", shown)
 
 
@@ -57,8 +65,14 @@ def found(rows: list[list[str]]) -> str:
 
 def by_labels() -> str:
     """README's table: what a federation's default rules reach, by the number of labels."""
-    columns = {"default score": "scored together", "default joined": "joined model", "six": "six learners alone"}
-    names = {name: SITES[name] for name in ("n50", "n200", "n1000", "M8")} | {"n50": "3 sites of 50 labels"}
+    columns = {
+        "default score": "scored together",
+        "default joined": "joined model",
+        "six": "six learners alone",
+    }
+    names = {name: SITES[name] for name in ("n50", "n200", "n1000", "M8")} | {
+        "n50": "3 sites of 50 labels"
+    }
     run = load("benefit")
     six = {row[0]: row[run["rivals"][0].index("six")] for row in run["rivals"]}
     rows = [[*run["changes"][0], "six"], *([*row, six[row[0]]] for row in run["changes"][1:])]

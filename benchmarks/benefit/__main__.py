@@ -36,22 +36,32 @@ def run(study: BenefitStudy, out: Path, jobs: int) -> None:
         "sets": study.sets,
         **{name: [heading, *rows] for name, (heading, rows) in found.items()},
     }
-    (out / "benefit.json").write_text(json.dumps(page, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (out / "benefit.json").write_text(
+        json.dumps(page, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     print(made, closing, sep="\n\n")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.benefit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.benefit",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of data sets")
     parser.add_argument("--sets", help="names of data sets, with commas [all of the study]")
     parser.add_argument("--regimes", help="names of partitions, with commas [all]")
     parser.add_argument("--draws", type=int, default=8, help="draws of each set and regime [8]")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes [1]")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "benefit")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parents[1] / "results" / "benefit"
+    )
     asked = parser.parse_args()
-    given = {key: tuple(text.split(",")) for key in ("sets", "regimes") if (text := getattr(asked, key)) is not None}
+    given = {
+        key: tuple(text.split(","))
+        for key in ("sets", "regimes")
+        if (text := getattr(asked, key)) is not None
+    }
     try:
         run(BenefitStudy(asked.data.resolve(), draws=asked.draws, **given), asked.out, asked.jobs)
     except CoregError as error:

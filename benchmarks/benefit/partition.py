@@ -83,7 +83,9 @@ REGIMES: dict[str, Regime] = {
         _alike("M8", 8, 50),
         _alike("core20", 3, 20, "3 of 20, a third of the columns at every site", columns="core"),
         _alike("core50", 3, 50, "3 of 50, a third of the columns at every site", columns="core"),
-        _alike("parts50", 3, 50, "3 of 50, columns that belong together", columns="parts", grouped=True),
+        _alike(
+            "parts50", 3, 50, "3 of 50, columns that belong together", columns="parts", grouped=True
+        ),
         _alike("mixed50", 3, 50, "3 of 50, random columns of the same tables", grouped=True),
         Regime("rich", "one site of 200 labels, two of 10", (200, 10, 10)),
         Regime("one", "100 labels at one site, none at two", (100, 0, 0)),
@@ -94,8 +96,13 @@ REGIMES: dict[str, Regime] = {
         _alike("mislinked30", 3, 50, "3 of 50, 30 % of ids mislinked", mislinked=0.3),
         _alike("m50", 3, 50, "3 sites of 50 labels, 50 shared rows", shared=50),
         _alike("noise50", 3, 50, "3 of 50, 10 columns of noise at each site", noise=10),
-        *(_alike(f"yes-no{n}", 3, n, f"3 sites of {n} labels, a yes/no target", yes_no=True) for n in (10, 50, 100)),
-        _alike("rare200", 3, 200, "3 sites of 200 labels, 5 % of them yes", yes_no=True, positive=0.05),
+        *(
+            _alike(f"yes-no{n}", 3, n, f"3 sites of {n} labels, a yes/no target", yes_no=True)
+            for n in (10, 50, 100)
+        ),
+        _alike(
+            "rare200", 3, 200, "3 sites of 200 labels, 5 % of them yes", yes_no=True, positive=0.05
+        ),
         _alike("n1000", 3, 1000),
         _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True),
     )
@@ -118,7 +125,8 @@ def table_of(
     ``parts`` names the attributes that belong together. UsageError if ``drop`` or ``parts`` has an unknown name.
     """
     named = [
-        (data.columns[of[0]].partition("=")[0] if len(of) > 1 else data.columns[of[0]], of) for of in data.attributes
+        (data.columns[of[0]].partition("=")[0] if len(of) > 1 else data.columns[of[0]], of)
+        for of in data.attributes
     ]
     if unknown := [name for name in (*drop, *itertools.chain(*parts)) if name not in dict(named)]:
         raise UsageError(f"{data.name}: no column {', '.join(unknown)}.")
@@ -143,15 +151,24 @@ def partition(
     m = min(regime.shared, int(SHARED_PART * N))
     t = min(MOST_TEST, N - m - wanted)
     own = list(table.groups) or None
-    groups = own if regime.columns == "parts" else _partition_columns(len(table.attributes), M, regime.columns, rng)
+    groups = (
+        own
+        if regime.columns == "parts"
+        else _partition_columns(len(table.attributes), M, regime.columns, rng)
+    )
     if groups is None or least_rows(regime) > N:
         return None
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
     shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]
     if regime.noise:
-        columns = [np.concatenate([X, rng.normal(size=(len(X), regime.noise))], axis=1) for X in columns]
+        columns = [
+            np.concatenate([X, rng.normal(size=(len(X), regime.noise))], axis=1) for X in columns
+        ]
     if regime.mislinked:
-        columns, shared = _mislinked(columns, shared, regime.mislinked, rng), len(table.y) + np.arange(m)
+        columns, shared = (
+            _mislinked(columns, shared, regime.mislinked, rng),
+            len(table.y) + np.arange(m),
+        )
     if regime.same_rows:
         labelled = [rest[:n] for n in regime.labels]
     else:
@@ -163,7 +180,9 @@ def partition(
         return None  # the table has its own share of 1
     if yes_no := regime.yes_no or two:
         above = y > (y.min() if two else np.quantile(y, 1.0 - regime.positive))
-        y = (above if above.any() else y == y.max()).astype(np.float64)  # a target can end in many equal values
+        y = (above if above.any() else y == y.max()).astype(
+            np.float64
+        )  # a target can end in many equal values
     factors, shifts = np.ones(M), np.zeros(M)
     if regime.offset:
         shifts = regime.offset * rng.normal(size=M)
@@ -171,14 +190,21 @@ def partition(
         factors = 2.0 ** rng.normal(size=M)
     if regime.flipped:
         factors[-1] = -1.0
-    labels = [factor * y[each] + shift for each, factor, shift in zip(labelled, factors, shifts, strict=True)]
+    labels = [
+        factor * y[each] + shift
+        for each, factor, shift in zip(labelled, factors, shifts, strict=True)
+    ]
     honest = np.ones(M, dtype=bool)
     if regime.shuffled:
         labels[-1], honest[-1] = rng.permutation(labels[-1]), False
     y_test = np.outer(factors, y[test]) + shifts[:, None]
     alike = bool((factors == 1.0).all() and (shifts == 0.0).all())
-    judged = yes_no and alike and 0.0 < y_test.mean() < 1.0  # probabilities are judged on both classes
-    return Partition(columns, labelled, labels, shared, test, y_test, judged, tuple(honest.tolist()))
+    judged = (
+        yes_no and alike and 0.0 < y_test.mean() < 1.0
+    )  # probabilities are judged on both classes
+    return Partition(
+        columns, labelled, labels, shared, test, y_test, judged, tuple(honest.tolist())
+    )
 
 
 def least_rows(regime: Regime) -> int:
@@ -193,7 +219,9 @@ def least_rows(regime: Regime) -> int:
     )
 
 
-def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Generator) -> list[list[int]] | None:
+def _partition_columns(
+    count: int, sites: int, how: Columns, rng: np.random.Generator
+) -> list[list[int]] | None:
     """The attributes of each site; None if a site would have none."""
     order = rng.permutation(count).tolist()
     core: list[int] = []
@@ -203,7 +231,9 @@ def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Gene
     return [core + own for own in dealt] if all(dealt) else None
 
 
-def _mislinked(columns: list[Arr], shared: Ints, share: float, rng: np.random.Generator) -> list[Arr]:
+def _mislinked(
+    columns: list[Arr], shared: Ints, share: float, rng: np.random.Generator
+) -> list[Arr]:
     """Each site's rows, then its shared rows again, of which this share have changed places."""
     out = []
     for X in columns:

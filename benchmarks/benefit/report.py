@@ -12,14 +12,25 @@ COLUMNS = (
     "score", "joined", "default score", "default joined", "score, one missing", "default score, one missing",
     "private score", "private joined", "pooled",
 )  # fmt: skip
-RIVALS = ("six", "cooperative", "assisted", "one holder", "pooled", "pooled trees", "pooled boosting")
+RIVALS = (
+    "six",
+    "cooperative",
+    "assisted",
+    "one holder",
+    "pooled",
+    "pooled trees",
+    "pooled boosting",
+)
 _STATED = ("score", "joined", "default score", "default joined", "six")
 Records = Mapping[str, Sequence[Mapping[str, Any]]]  # of one regime: data set → sites
 
 
 def table(results: Mapping[str, Records], columns: Sequence[str] = COLUMNS) -> list[list[str]]:
     """A row for each regime: the change in per cent, and in brackets the share of harmed sites."""
-    return [[name, str(len(of)), *(cell(of, column) for column in columns)] for name, of in results.items()]
+    return [
+        [name, str(len(of)), *(cell(of, column) for column in columns)]
+        for name, of in results.items()
+    ]
 
 
 def cell(of: Records, column: str) -> str:
@@ -27,7 +38,9 @@ def cell(of: Records, column: str) -> str:
     found = figure(of, lambda site: site["change"].get(column))
     if found is None:
         return ""
-    harmed = figure(of, lambda site: None if (x := site["change"].get(column)) is None else float(x > HARM))
+    harmed = figure(
+        of, lambda site: None if (x := site["change"].get(column)) is None else float(x > HARM)
+    )
     return f"{100 * found:+.1f} ({100 * (harmed or 0.0):.0f})"
 
 
@@ -41,7 +54,11 @@ def by_set(of: Records, value: Any) -> list[float]:
     """Of each set the mean over honest sites with labels."""
     means = []
     for sites in of.values():
-        found = [x for site in sites if site["honest"] and site["labels"] and (x := value(site)) is not None]
+        found = [
+            x
+            for site in sites
+            if site["honest"] and site["labels"] and (x := value(site)) is not None
+        ]
         if found:
             means.append(float(np.mean(found)))
     return means
@@ -62,14 +79,21 @@ def verdicts(results: Mapping[str, Records]) -> list[list[str]]:
     """Forecast and true change of score and joined model, their correlations over sites, intervals, recommendations."""
     rows = []
     for name, of in results.items():
-        sites = [site for each in of.values() for site in each if site["honest"] and "score" in site["forecast"]]
+        sites = [
+            site
+            for each in of.values()
+            for site in each
+            if site["honest"] and "score" in site["forecast"]
+        ]
         if len(sites) < 2:
             continue
         pairs = [
             [np.array([site[key][method] for site in sites]) for key in ("forecast", "change")]
             for method in ("score", "joined")
         ]
-        inside = [figure(of, lambda site, m=method: site["inside"][m]) for method in ("score", "joined")]
+        inside = [
+            figure(of, lambda site, m=method: site["inside"][m]) for method in ("score", "joined")
+        ]
         local = np.mean([site["recommended"] == "local" for site in sites])
         rows.append([
             name,
@@ -88,7 +112,8 @@ def yes_no(results: Mapping[str, Records]) -> list[list[str]]:
         cells = []
         for method in ("local", "joined", "score"):
             found = [
-                figure(of, lambda site, m=method, k=j: site.get("yes_no", {}).get(m, [None] * 3)[k]) for j in range(3)
+                figure(of, lambda site, m=method, k=j: site.get("yes_no", {}).get(m, [None] * 3)[k])
+                for j in range(3)
             ]
             cells.append(", ".join("–" if x is None else f"{x:.3f}" for x in found))
         rows.append([name, *cells])
@@ -99,8 +124,14 @@ def tables(
     results: Mapping[str, Records], chosen_on: Sequence[str]
 ) -> dict[str, tuple[Sequence[str], list[list[str]]]]:
     """Each table's heading and rows. The sets that defaults were chosen on have their own; "regime" names the table."""
-    chosen = {name: {key: each for key, each in of.items() if key in chosen_on} for name, of in results.items()}
-    judged = {name: {key: each for key, each in of.items() if key not in chosen_on} for name, of in results.items()}
+    chosen = {
+        name: {key: each for key, each in of.items() if key in chosen_on}
+        for name, of in results.items()
+    }
+    judged = {
+        name: {key: each for key, each in of.items() if key not in chosen_on}
+        for name, of in results.items()
+    }
     parts = {name: of for name, of in results.items() if REGIMES[name].grouped}
     results = {name: of for name, of in judged.items() if of and name not in parts}
     chosen = {name: of for name, of in chosen.items() if of and name not in parts}
@@ -110,7 +141,10 @@ def tables(
         "errors": (("standard errors over sets", *_STATED), errors_over_sets(results, _STATED)),
         "rivals": (("strong baselines", "sets", *both), table(results, both)),
         "parts": (("columns that belong together", "sets", *both), table(parts, both)),
-        "chosen": (("sets that defaults were chosen on", "sets", *COLUMNS, *RIVALS), table(chosen, COLUMNS + RIVALS)),
+        "chosen": (
+            ("sets that defaults were chosen on", "sets", *COLUMNS, *RIVALS),
+            table(chosen, COLUMNS + RIVALS),
+        ),
         "verdicts": (
             (
                 "regime",
@@ -122,7 +156,10 @@ def tables(
             ),
             verdicts(results),
         ),
-        "yes-no": (("yes/no: AUC, log loss, calibration error", "local", "joined", "score"), yes_no(results)),
+        "yes-no": (
+            ("yes/no: AUC, log loss, calibration error", "local", "joined", "score"),
+            yes_no(results),
+        ),
     }
 
 

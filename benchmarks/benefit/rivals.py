@@ -63,7 +63,9 @@ def rivals(partition: Partition, seed: int) -> dict[str, Arr]:
         "six": each(lambda v: average_of_six(*own(v), seed)),
         "one holder": each(
             lambda v: (
-                _boosting(partition.labelled[v], seed).fit(X[partition.labelled[v]], partition.labels[v]).predict(X[at])
+                _boosting(partition.labelled[v], seed)
+                .fit(X[partition.labelled[v]], partition.labels[v])
+                .predict(X[at])
             )
         ),
         "cooperative": everywhere(cooperative(views, y, tests)),
@@ -89,12 +91,17 @@ def average_of_six(X: Arr, y: Arr, X_test: Arr, seed: int) -> Arr:
         make_pipeline(StandardScaler(), KNeighborsRegressor(min(5, len(y)), weights="distance")),
     ]
     centre = float(y.mean())  # kernel ridge has no intercept
-    return np.asarray(centre + np.mean([learner.fit(X, y - centre).predict(X_test) for learner in learners], axis=0))
+    return np.asarray(
+        centre
+        + np.mean([learner.fit(X, y - centre).predict(X_test) for learner in learners], axis=0)
+    )
 
 
 def _boosting(rows: Arr | Ints, seed: int) -> HistGradientBoostingRegressor:
     """With the default of 20 rows a leaf, fewer than 40 labels give a constant."""
-    return HistGradientBoostingRegressor(min_samples_leaf=max(2, min(20, len(rows) // 10)), random_state=seed)
+    return HistGradientBoostingRegressor(
+        min_samples_leaf=max(2, min(20, len(rows) // 10)), random_state=seed
+    )
 
 
 def cooperative(views: list[Arr], y: Arr, tests: list[Arr]) -> Arr:
@@ -116,7 +123,9 @@ def cooperative(views: list[Arr], y: Arr, tests: list[Arr]) -> Arr:
     return np.asarray(_lasso(views, y, rho, None)[0](tests)[best])
 
 
-def _lasso(views: list[Arr], y: Arr, rho: float, alphas: Arr | None) -> tuple[Callable[[list[Arr]], Arr], Arr, Arr]:
+def _lasso(
+    views: list[Arr], y: Arr, rho: float, alphas: Arr | None
+) -> tuple[Callable[[list[Arr]], Arr], Arr, Arr]:
     """(predictions for each penalty, the penalties, coefficients) of the lasso on the augmented rows of the paper's eq. 7."""
     scalers = [StandardScaler().fit(X) for X in views]
     Z = [scaler.transform(X) for scaler, X in zip(scalers, views, strict=True)]
@@ -124,18 +133,27 @@ def _lasso(views: list[Arr], y: Arr, rho: float, alphas: Arr | None) -> tuple[Ca
     if rho:
         for u, v in itertools.combinations(range(len(Z)), 2):
             signs = [-1.0 if w == u else 1.0 if w == v else 0.0 for w in range(len(Z))]
-            blocks.append(np.sqrt(rho) * np.concatenate([sign * X for sign, X in zip(signs, Z, strict=True)], axis=1))
+            blocks.append(
+                np.sqrt(rho)
+                * np.concatenate([sign * X for sign, X in zip(signs, Z, strict=True)], axis=1)
+            )
     A = np.concatenate(blocks)
     centre = float(y.mean())
     target = np.concatenate([y - centre, np.zeros(len(A) - len(y))])
     grid = 30 if alphas is None else alphas * len(y) / len(A)
     with warnings.catch_warnings():  # the end of the path, which cross-validation does not choose
         warnings.simplefilter("ignore", ConvergenceWarning)
-        penalties, coef, _ = lasso_path(A, target, precompute=True, alphas=grid, max_iter=5000, tol=1e-3)
+        penalties, coef, _ = lasso_path(
+            A, target, precompute=True, alphas=grid, max_iter=5000, tol=1e-3
+        )
 
     def predict(rows: list[Arr]) -> Arr:
         return np.asarray(
-            centre + (np.concatenate([s.transform(X) for s, X in zip(scalers, rows, strict=True)], axis=1) @ coef).T
+            centre
+            + (
+                np.concatenate([s.transform(X) for s, X in zip(scalers, rows, strict=True)], axis=1)
+                @ coef
+            ).T
         )
 
     return predict, np.asarray(penalties * len(A) / len(y)), coef
@@ -150,12 +168,23 @@ def assisted(views: list[Arr], y: Arr, tests: list[Arr], seed: int) -> Arr:
         spread = float(residual.std())
         if spread == 0.0:
             break
-        models = [ExtraTreesRegressor(min_samples_leaf=5, random_state=seed).fit(X, residual / spread) for X in views]
+        models = [
+            ExtraTreesRegressor(min_samples_leaf=5, random_state=seed).fit(X, residual / spread)
+            for X in views
+        ]
         each = [model.predict(rows) for model, rows in zip(models, stacked, strict=True)]
         inside, outside = np.split(spread * np.column_stack(each), [len(y)])
-        heavy = 1e3 * float(np.abs(inside).max() + spread)  # a row that holds the sum of the weights at 1
-        weights, _ = nnls(np.vstack([inside, np.full(len(views), heavy)]), np.append(residual, heavy))
+        heavy = 1e3 * float(
+            np.abs(inside).max() + spread
+        )  # a row that holds the sum of the weights at 1
+        weights, _ = nnls(
+            np.vstack([inside, np.full(len(views), heavy)]), np.append(residual, heavy)
+        )
         step = inside @ weights
-        rate = float(minimize_scalar(lambda eta, step=step, r=residual: float(np.sum((r - eta * step) ** 2))).x)
+        rate = float(
+            minimize_scalar(
+                lambda eta, step=step, r=residual: float(np.sum((r - eta * step) ** 2))
+            ).x
+        )
         fitted, predicted = fitted + rate * step, predicted + rate * (outside @ weights)
     return predicted

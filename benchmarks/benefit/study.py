@@ -18,7 +18,16 @@ from coreg_core.errors import UsageError
 from coreg_sim.benefit.partition import AttributeTable
 
 # The constants of the method were chosen on the first group and are tested on the second.
-CHOSEN_ON = ("abalone", "bank32nh", "cpu_act", "house_16H", "housing", "stock", "space_ga", "diabetes")
+CHOSEN_ON = (
+    "abalone",
+    "bank32nh",
+    "cpu_act",
+    "house_16H",
+    "housing",
+    "stock",
+    "space_ga",
+    "diabetes",
+)
 JUDGED_ON = (
     "ailerons", "elevators", "bank8FM", "cal_housing", "pol", "puma32H", "sarcos_test", "autoMpg", "bodyfat", "mg",
 )  # fmt: skip
@@ -51,7 +60,9 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("pgout", "ppgout", "pgfree", "pgscan", "atch", "pgin", "ppgin"),
         ("pflt", "vflt", "runqsz", "freemem", "freeswap"),
     ),
-    "sarcos_test": tuple(tuple(f"{kind}{j}" for j in range(1, 8)) for kind in ("pos", "vel", "acc")),
+    "sarcos_test": tuple(
+        tuple(f"{kind}{j}" for j in range(1, 8)) for kind in ("pos", "vel", "acc")
+    ),
 }
 GROUPED_ONLY = ("pbc", "cleveland")  # medical tables, for the regimes of such groups
 # Increment it when a change of code changes the result of a job. Earlier records are then computed again.
@@ -69,16 +80,25 @@ class BenefitStudy:
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.regimes if name not in REGIMES]:
-            raise UsageError(f"unknown regimes {', '.join(unknown)}. There are {', '.join(REGIMES)}.")
-        if absent := [name for name in self.sets if name != BUNDLED and not _pool(self.folder).has(name)]:
+            raise UsageError(
+                f"unknown regimes {', '.join(unknown)}. There are {', '.join(REGIMES)}."
+            )
+        if absent := [
+            name for name in self.sets if name != BUNDLED and not _pool(self.folder).has(name)
+        ]:
             raise UsageError(f"{self.folder}: no data sets {', '.join(absent)}.")
 
     def jobs(self) -> list[Job]:
         """One job for each federation. Draws come one after another, so a partial study is balanced."""
         pool = _pool(self.folder)
-        of = {name: {"table": pool.digest(name) if pool.has(name) else "", "methods": METHODS} for name in self.sets}
+        of = {
+            name: {"table": pool.digest(name) if pool.has(name) else "", "methods": METHODS}
+            for name in self.sets
+        }
         return [
-            Job(f"{name}/{regime}/{draw}", {"set": name, "regime": regime, "draw": draw, **of[name]})
+            Job(
+                f"{name}/{regime}/{draw}", {"set": name, "regime": regime, "draw": draw, **of[name]}
+            )
             for draw in range(self.draws)
             for name in self.sets
             for regime in self.regimes
@@ -127,5 +147,10 @@ def _bundled() -> NumericDataSet:
     data = load_diabetes(scaled=False)
     columns = tuple(map(str, data.feature_names))
     return NumericDataSet(
-        BUNDLED, data.data, data.target, columns, tuple((j,) for j in range(len(columns))), "regression"
+        BUNDLED,
+        data.data,
+        data.target,
+        columns,
+        tuple((j,) for j in range(len(columns))),
+        "regression",
     )

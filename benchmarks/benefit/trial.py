@@ -57,8 +57,14 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
         stated = at.own.deviations(memory.trained.fit, memory.test[v].W, at.private_noise)
         score, joined = (verdict.spread * each for each in stated)
         record["inside"] = {
-            "score": float(np.mean(np.abs(partition.y_test[v] - memory.scores(checked=False)[v]) <= Z90 * score)),
-            "joined": float(np.mean(np.abs(partition.y_test[v] - memory.joined[v]) <= Z90 * joined)),
+            "score": float(
+                np.mean(
+                    np.abs(partition.y_test[v] - memory.scores(checked=False)[v]) <= Z90 * score
+                )
+            ),
+            "joined": float(
+                np.mean(np.abs(partition.y_test[v] - memory.joined[v]) <= Z90 * joined)
+            ),
         }
         if partition.yes_no:
             record["yes_no"] = _yes_no(memory, v)
@@ -68,11 +74,23 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
 
 def _yes_no(federation: Federation, v: int) -> dict[str, list[float]]:
     """AUC, log loss and calibration error of each model; probabilities from own left-out predictions."""
-    at, y, truth = federation.trained.sites[v], federation.partition.labels[v], federation.partition.y_test[v]
-    predictions = {"local": federation.local[v], "joined": federation.joined[v], "score": federation.scores()[v]}
+    at, y, truth = (
+        federation.trained.sites[v],
+        federation.partition.labels[v],
+        federation.partition.y_test[v],
+    )
+    predictions = {
+        "local": federation.local[v],
+        "joined": federation.joined[v],
+        "score": federation.scores()[v],
+    }
     out = {}
     for name, each in predictions.items():
         left = at.verdict.left_out.get(name)
-        probability = Probability() if left is None else fit_probability(y[: len(left)] - left, y[: len(left)])
+        probability = (
+            Probability()
+            if left is None
+            else fit_probability(y[: len(left)] - left, y[: len(left)])
+        )
         out[name] = list(quality(probability.of(each), truth))
     return out

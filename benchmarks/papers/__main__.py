@@ -15,25 +15,36 @@ from coreg_core.errors import CoregError
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.papers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", help=", ".join(NAMES) + ", or all")
     parser.add_argument("--data", type=Path, required=True, help="folder of data sets")
     parser.add_argument("--quick", action="store_true", help="run a small version, as a test")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes [1]")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "papers")
-    parser.add_argument("--fetch", action="store_true", help="download missing data sets from OpenML")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parents[1] / "results" / "papers"
+    )
+    parser.add_argument(
+        "--fetch", action="store_true", help="download missing data sets from OpenML"
+    )
     asked = parser.parse_args()
     try:
         experiments = [find(each) for each in (NAMES if asked.name == "all" else (asked.name,))]
         if asked.fetch:
-            wanted = tuple(dict.fromkeys(each for experiment in experiments for each in experiment.sets))
+            wanted = tuple(
+                dict.fromkeys(each for experiment in experiments for each in experiment.sets)
+            )
             for lacking in fetch(wanted, asked.data):
                 print(
-                    f"{lacking}: not on OpenML in a readable form. The tables will not have its rows.", file=sys.stderr
+                    f"{lacking}: not on OpenML in a readable form. The tables will not have its rows.",
+                    file=sys.stderr,
                 )
         for experiment in experiments:
-            report = run_experiment(experiment, asked.data, asked.out, quick=asked.quick, jobs=asked.jobs)
+            report = run_experiment(
+                experiment, asked.data, asked.out, quick=asked.quick, jobs=asked.jobs
+            )
             print("\n".join(report.findings))
     except CoregError as error:
         print(error, file=sys.stderr)

@@ -55,12 +55,18 @@ def kernel_ridge(X: Arr, y: Arr, *, seed: int = 0, folds: int = 5) -> Fitted:
     for width in WIDTHS:
         squares = np.zeros(len(RIDGES))
         for inside, outside in splits:
-            model = KernelRidge(kernel="rbf", gamma=width / median, alpha=RIDGES).fit(scaled[inside], targets[inside])
+            model = KernelRidge(kernel="rbf", gamma=width / median, alpha=RIDGES).fit(
+                scaled[inside], targets[inside]
+            )
             squares += ((model.predict(scaled[outside]) - targets[outside]) ** 2).sum(axis=0)
         chosen = int(squares.argmin())
         best = min(best, (float(squares[chosen]), width, RIDGES[chosen]))
     _, width, ridge = best
-    return Fitted(scaler, KernelRidge(kernel="rbf", gamma=width / median, alpha=ridge).fit(scaled, y - centre), centre)
+    return Fitted(
+        scaler,
+        KernelRidge(kernel="rbf", gamma=width / median, alpha=ridge).fit(scaled, y - centre),
+        centre,
+    )
 
 
 def _linear_ridge(X: Arr, y: Arr) -> Any:
@@ -71,7 +77,9 @@ def _gaussian_process(X: Arr, y: Arr) -> Any:
     """One width, one noise level and one scale, by the marginal likelihood."""
     kernel = ConstantKernel() * RBF(np.sqrt(X.shape[1])) + WhiteKernel(0.1)
     model = make_pipeline(StandardScaler(), GaussianProcessRegressor(kernel, normalize_y=True))
-    with warnings.catch_warnings():  # a parameter at the end of its range, which small samples often have
+    with (
+        warnings.catch_warnings()
+    ):  # a parameter at the end of its range, which small samples often have
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X, y)
 

@@ -84,7 +84,9 @@ class CorlsrUci:
 
     def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:
         """W of the three comparisons beside the paper's, a table of all sets."""
-        errors: dict[str, dict[str, dict[str, list[float]]]] = {reading: {} for reading in (*READINGS, "practitioner")}
+        errors: dict[str, dict[str, dict[str, list[float]]]] = {
+            reading: {} for reading in (*READINGS, "practitioner")
+        }
         for key, result in results.items():
             name, reading, _ = key.split("/")
             of_set = errors[reading].setdefault(name, {})
@@ -94,28 +96,41 @@ class CorlsrUci:
         n_sets, n_runs = len(errors["literal"]), len(next(iter(errors["literal"].values()))["rlsr"])
         return Report(
             findings=(
-                *(f for reading in READINGS for f in _findings(reading, statistics[reading], n_sets)),
+                *(
+                    f
+                    for reading in READINGS
+                    for f in _findings(reading, statistics[reading], n_sets)
+                ),
                 *(_against_practitioner(r, errors[r], errors["practitioner"]) for r in READINGS),
             ),
             tables=(
                 _statistics_table(statistics, n_sets),
-                *(_sets_table(reading, errors[reading], errors["practitioner"], n_runs) for reading in READINGS),
+                *(
+                    _sets_table(reading, errors[reading], errors["practitioner"], n_runs)
+                    for reading in READINGS
+                ),
             ),
         )
 
 
 def _one_run(data: NumericDataSet, reading: str, run: int) -> dict[str, float]:
-    rng = np.random.default_rng([run, *data.name.encode()])  # the same folds and splits for both readings
+    rng = np.random.default_rng(
+        [run, *data.name.encode()]
+    )  # the same folds and splits for both readings
     columns = random_views(data, rng)
     squares: dict[str, list[float]] = {}
     for rest, labelled in KFold(FOLDS, shuffle=True, random_state=run).split(data.X):
         for method, predicted in _predictions(data, reading, columns, labelled, rest).items():
-            squares.setdefault(method, []).append(float(np.sqrt(np.mean((predicted - data.y[rest]) ** 2))))
+            squares.setdefault(method, []).append(
+                float(np.sqrt(np.mean((predicted - data.y[rest]) ** 2)))
+            )
     scale = float(data.y.max()) if data.y.max() > 0 else float(np.abs(data.y).max())
     return {method: float(np.mean(values)) / scale for method, values in squares.items()}
 
 
-def _predictions(data: NumericDataSet, reading: str, columns: list[Any], labelled: Any, rest: Any) -> dict[str, Arr]:
+def _predictions(
+    data: NumericDataSet, reading: str, columns: list[Any], labelled: Any, rest: Any
+) -> dict[str, Arr]:
     """Each method's predictions for the nine unlabelled folds."""
     X, Z, y, offset = data.X[labelled], data.X[rest], data.y[labelled], 0.0
     if reading == "practitioner":
@@ -129,7 +144,8 @@ def _predictions(data: NumericDataSet, reading: str, columns: list[Any], labelle
     rules = [paper_rules(V, W) for V, W in zip(X_views, Z_views, strict=True)]
     bandwidth, ridge = [r[0] for r in rules], [r[1] for r in rules]
     alone = [
-        RLSR(preset="paper", bandwidth=b, ridge=r).fit(V, y) for V, b, r in zip(X_views, bandwidth, ridge, strict=True)
+        RLSR(preset="paper", bandwidth=b, ridge=r).fit(V, y)
+        for V, b, r in zip(X_views, bandwidth, ridge, strict=True)
     ]
     of_all = paper_rules(X, Z)
     whole = RLSR(preset="paper", bandwidth=of_all[0], ridge=of_all[1]).fit(X, y)
@@ -157,7 +173,9 @@ def _wilcoxon(errors: Errors) -> Statistics:
     """For each pair (a, b): W, the ranks' sum of the sets where a is worse; p of "a is better"; sets where it is better."""
     out: Statistics = {}
     for a, b, _ in PAIRS:
-        difference = np.array([np.mean(of_set[a]) - np.mean(of_set[b]) for of_set in errors.values()])
+        difference = np.array(
+            [np.mean(of_set[a]) - np.mean(of_set[b]) for of_set in errors.values()]
+        )
         test = wilcoxon(difference, alternative="less")
         out[a, b] = float(test.statistic), float(test.pvalue), int((difference < 0).sum())
     return out
@@ -167,7 +185,13 @@ def _findings(reading: str, statistics: Statistics, n_sets: int) -> list[str]:
     out = []
     for a, b, paper in PAIRS:
         W, p, better = statistics[a, b]
-        verdict = "better" if p < 0.005 else "worse" if p > 0.995 else "neither better nor worse (at 0.5 %)"
+        verdict = (
+            "better"
+            if p < 0.005
+            else "worse"
+            if p > 0.995
+            else "neither better nor worse (at 0.5 %)"
+        )
         out.append(
             f"{reading}: {a} against {b}: W = {W:g} (paper {paper}), better on {better} of {n_sets} sets, p = {p:.2g}: {verdict}."
         )
@@ -176,7 +200,10 @@ def _findings(reading: str, statistics: Statistics, n_sets: int) -> list[str]:
 
 def _against_practitioner(reading: str, errors: Errors, practitioner: Errors) -> str:
     better = {
-        peer: sum(np.mean(of_set["exact"]) < np.mean(practitioner[name][peer]) for name, of_set in errors.items())
+        peer: sum(
+            np.mean(of_set["exact"]) < np.mean(practitioner[name][peer])
+            for name, of_set in errors.items()
+        )
         for peer in PEERS
     }
     each = ", ".join(f"{count} ({peer})" for peer, count in better.items())
@@ -198,7 +225,12 @@ def _statistics_table(statistics: Mapping[str, Statistics], n_sets: int) -> Repo
     )
     return ReportTable(
         f"Wilcoxon's signed ranks over {n_sets} sets: W (small: the first is better)",
-        ("comparison", "paper", *(f"W, {r}" for r in READINGS), *(f"better on, {r}" for r in READINGS)),
+        (
+            "comparison",
+            "paper",
+            *(f"W, {r}" for r in READINGS),
+            *(f"better on, {r}" for r in READINGS),
+        ),
         rows,
         f"The critical value for 32 sets at 0.5 %, one-sided, is {CRITICAL}. W sums the ranks of the sets on which the first "
         f"method is worse; all of them together are {n_sets * (n_sets + 1) // 2}.",

@@ -55,7 +55,10 @@ class CorlsrUnlabelled:
         there = [name for name in self.sets if pool.has(name)]
         draws, largest = (2, 200) if quick else (TUNING_DRAWS + DRAWS, 10**9)
         return [
-            Job(f"{name}/{reading}/{draw}", {"set": name, "reading": reading, "draw": draw, "largest": largest})
+            Job(
+                f"{name}/{reading}/{draw}",
+                {"set": name, "reading": reading, "draw": draw, "largest": largest},
+            )
             for draw in range(draws)
             for name in (there[:1] if quick else there)
             for reading in READINGS
@@ -64,7 +67,9 @@ class CorlsrUnlabelled:
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
         """The held-out error of every method at every m and parameter value, and the seconds of a fit."""
         largest = job.arguments["largest"]
-        sample = _Sample.of(pool.load(job.arguments["set"]), job.arguments["draw"], job.arguments["reading"])
+        sample = _Sample.of(
+            pool.load(job.arguments["set"]), job.arguments["draw"], job.arguments["reading"]
+        )
         out: dict[str, JSON] = {"rlsr": [], "exact": {}, "semi-parametric": {}, "seconds": {}}
         sigma, nu = paper_rules(sample.X, sample.Z)
         for factor in RIDGE_FACTORS:
@@ -72,7 +77,9 @@ class CorlsrUnlabelled:
             alone = RLSR(preset="paper", bandwidth=sigma, ridge=factor * nu).fit(sample.X, sample.y)
             out["seconds"]["rlsr"] = time.thread_time() - since
             out["rlsr"].append(sample.error(alone.predict(sample.test)))
-        out["kernel ridge"] = sample.error(kernel_ridge(sample.X, sample.y, seed=0).predict(sample.test))
+        out["kernel ridge"] = sample.error(
+            kernel_ridge(sample.X, sample.y, seed=0).predict(sample.test)
+        )
         X_views, test = sample.views(sample.X), np.hstack(sample.views(sample.test))
         rules = [paper_rules(X, Z) for X, Z in zip(X_views, sample.views(sample.Z), strict=True)]
         for form, sizes in SIZES.items():
@@ -80,7 +87,10 @@ class CorlsrUnlabelled:
                 if m > min(largest, len(sample.Z)):
                     continue
                 # Without a shared row no coupling has an effect, and CoRLSR refuses the table: one row and λ = 0 are the same.
-                errors, (views, table) = [], one_table(X_views, sample.y, sample.views(sample.Z[: max(m, 1)]))
+                errors, (views, table) = (
+                    [],
+                    one_table(X_views, sample.y, sample.views(sample.Z[: max(m, 1)])),
+                )
                 for coupling in COUPLINGS:
                     since = time.thread_time()
                     model = CoRLSR(
@@ -101,11 +111,17 @@ class CorlsrUnlabelled:
         for reading in READINGS:
             of_reading = {key: r for key, r in results.items() if key.split("/")[1] == reading}
             errors, median = _summary(of_reading, tuning)
-            mean = {key: float(np.mean([e[key] for e in errors.values()])) for key in next(iter(errors.values()))}
+            mean = {
+                key: float(np.mean([e[key] for e in errors.values()]))
+                for key in next(iter(errors.values()))
+            }
             slopes = {form: _slope(median, form) for form in SIZES}
             draws = len(of_reading) // len(errors) - tuning
             findings += [f"{reading}: {finding}" for finding in _findings(mean, slopes, errors)]
-            tables += [_mean_table(reading, mean, median, len(errors), draws), _sets_table(reading, errors)]
+            tables += [
+                _mean_table(reading, mean, median, len(errors), draws),
+                _sets_table(reading, errors),
+            ]
         return Report(tuple(findings), tuple(tables))
 
 
@@ -118,7 +134,8 @@ def _summary(
     for name in dict.fromkeys(key.split("/")[0] for key in results):
         runs = [r for key, r in results.items() if key.split("/")[0] == name]
         errors[name] = {
-            f"{method}/{m}": _chosen([_of(r, method, m) for r in runs], tuning) for method, m in _curves(runs[0])
+            f"{method}/{m}": _chosen([_of(r, method, m) for r in runs], tuning)
+            for method, m in _curves(runs[0])
         }
         errors[name]["kernel ridge/0"] = float(np.mean([r["kernel ridge"] for r in runs[tuning:]]))
         for r in runs:
@@ -141,13 +158,25 @@ class _Sample:
     def of(cls, data: NumericDataSet, draw: int, reading: str) -> "_Sample":
         rng = np.random.default_rng([draw, *data.name.encode()])
         order = rng.permutation(len(data.y))
-        labelled, test, rest = order[:LABELLED], order[LABELLED : LABELLED + HELD_OUT], order[LABELLED + HELD_OUT :]
+        labelled, test, rest = (
+            order[:LABELLED],
+            order[LABELLED : LABELLED + HELD_OUT],
+            order[LABELLED + HELD_OUT :],
+        )
         X, y = data.X, data.y
         if reading == "standardised":
             X, y = standardised(X, labelled), y - y[labelled].mean()
         first, second = random_views(data, rng)
         rest = rest[: max(SIZES["semi-parametric"])]
-        return cls(X[labelled], y[labelled], X[rest], X[test], y[test], float(data.y.std()), (first, second))
+        return cls(
+            X[labelled],
+            y[labelled],
+            X[rest],
+            X[test],
+            y[test],
+            float(data.y.std()),
+            (first, second),
+        )
 
     def views(self, table: Arr) -> list[Arr]:
         return [np.ascontiguousarray(table[:, columns]) for columns in self.columns]
@@ -188,7 +217,9 @@ def _slope(median: Mapping[str, float], form: str) -> float | None:
 
 
 def _findings(
-    mean: Mapping[str, float], slopes: Mapping[str, float | None], errors: Mapping[str, Mapping[str, float]]
+    mean: Mapping[str, float],
+    slopes: Mapping[str, float | None],
+    errors: Mapping[str, Mapping[str, float]],
 ) -> Iterator[str]:
     for form, sizes in SIZES.items():
         there = [m for m in sizes if f"{form}/{m}" in mean]
@@ -230,11 +261,17 @@ def _mean_table(
 def _sets_table(reading: str, errors: Mapping[str, Mapping[str, float]]) -> ReportTable:
     first = next(iter(errors.values()))
     keys = [key for form in SIZES for key in [k for k in first if k.startswith(form + "/")]]
-    chosen = [key for key in keys if int(key.split("/")[1]) in (0, 200, 1600, 12_800)] + ["rlsr/0", "kernel ridge/0"]
+    chosen = [key for key in keys if int(key.split("/")[1]) in (0, 200, 1600, 12_800)] + [
+        "rlsr/0",
+        "kernel ridge/0",
+    ]
     header = tuple(
-        key.replace("/", ", m = ") if "/0" not in key or key[0] in "es" else key.split("/")[0] for key in chosen
+        key.replace("/", ", m = ") if "/0" not in key or key[0] in "es" else key.split("/")[0]
+        for key in chosen
     )
-    rows: tuple[tuple[Cell, ...], ...] = tuple((name, *(e[key] for key in chosen)) for name, e in errors.items())
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (name, *(e[key] for key in chosen)) for name, e in errors.items()
+    )
     return ReportTable(f"The same, set by set, {reading}", ("set", *header), rows)
 
 

@@ -45,7 +45,11 @@ def run_jobs(
     """
     record.parent.mkdir(parents=True, exist_ok=True)
     done = _read(record)
-    missing = [job for job in todo if job.key not in done or done[job.key]["arguments"] != _as_json(job.arguments)]
+    missing = [
+        job
+        for job in todo
+        if job.key not in done or done[job.key]["arguments"] != _as_json(job.arguments)
+    ]
     record.write_text("".join(json.dumps(line) + "\n" for line in done.values()), encoding="utf-8")
     with record.open("a", encoding="utf-8") as file:
         tasks = (delayed(_timed)(do, job) for job in missing)
@@ -55,7 +59,9 @@ def run_jobs(
             done[line["key"]] = line
             if 10 * count // len(missing) > 10 * (count - 1) // len(missing):
                 print(f"{record.stem}: {count} of {len(missing)} jobs", file=sys.stderr, flush=True)
-    return {job.key: done[job.key]["result"] for job in todo}, sum(done[job.key]["seconds"] for job in todo)
+    return {job.key: done[job.key]["result"] for job in todo}, sum(
+        done[job.key]["seconds"] for job in todo
+    )
 
 
 def _timed(do: Callable[[Job], dict[str, JSON]], job: Job) -> dict[str, JSON]:
@@ -67,7 +73,9 @@ def _timed(do: Callable[[Job], dict[str, JSON]], job: Job) -> dict[str, JSON]:
 
 def _read(record: Path) -> dict[str, dict[str, JSON]]:
     done = {}
-    for line in record.read_text(encoding="utf-8").splitlines(keepends=True) if record.exists() else ():
+    for line in (
+        record.read_text(encoding="utf-8").splitlines(keepends=True) if record.exists() else ()
+    ):
         if line.endswith("\n"):
             entry = json.loads(line)
             done[entry["key"]] = entry

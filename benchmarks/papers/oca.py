@@ -67,7 +67,10 @@ class Oca:
         if quick:
             there = [name for name in ("housing", "australian") if name in there] or there[:1]
         return [
-            Job(f"{n}/{reading}/{run}", {"set": n, "reading": reading, "run": run, "steps": 100 if quick else STEPS})
+            Job(
+                f"{n}/{reading}/{run}",
+                {"set": n, "reading": reading, "run": run, "steps": 100 if quick else STEPS},
+            )
             for run in range(1 if quick else RUNS)
             for n in there
             for reading in READINGS
@@ -81,7 +84,9 @@ class Oca:
         ridges = RIDGES.get(a["reading"], SMALL_RIDGES)
         tests, folds, chosen = {}, {}, {}
         for method in METHODS:
-            tests[method], folds[method], chosen[method] = _tuned(split, method, ridges, a["steps"], a["run"])
+            tests[method], folds[method], chosen[method] = _tuned(
+                split, method, ridges, a["steps"], a["run"]
+            )
         practitioner = kernel_ridge(split.X[0], split.y, seed=0)
         tests["kernel ridge"] = split.score(practitioner.predict(split.test[0]), split.y_test)
         return {"test": tests, "folds": folds, "chosen": chosen}
@@ -95,7 +100,10 @@ class Oca:
             tests[reading].setdefault(name, []).append(result["test"])
             runs[reading].setdefault(name, []).append(result)
         return Report(
-            findings=(*(f for reading in READINGS for f in _findings(reading, tests[reading])), *_bias(tests)),
+            findings=(
+                *(f for reading in READINGS for f in _findings(reading, tests[reading])),
+                *_bias(tests),
+            ),
             tables=tuple(_table(reading, runs[reading]) for reading in READINGS),
         )
 
@@ -126,13 +134,17 @@ class _OcaSplit:
         y = np.sign(data.y) if loss == "hinge" else scaled(data.y, data.y[known], 0.0, 100.0)
         constant = reading == "constant"
         columns = [np.arange(X.shape[1]), *random_views(data, rng)]
-        tables = [np.hstack([X[:, c], np.ones((len(X), 1))]) if constant else X[:, c] for c in columns]
+        tables = [
+            np.hstack([X[:, c], np.ones((len(X), 1))]) if constant else X[:, c] for c in columns
+        ]
 
         def of_rows(rows: Any) -> tuple[Arr, Arr, Arr]:
             first, second, third = (np.ascontiguousarray(t[rows]) for t in tables)
             return first, second, third
 
-        return cls(of_rows(labelled), y[labelled], of_rows(unlabelled), of_rows(test), y[test], loss)
+        return cls(
+            of_rows(labelled), y[labelled], of_rows(unlabelled), of_rows(test), y[test], loss
+        )
 
     def scores(self, predicted: Arr, y: Arr) -> Arr:
         """RMSE, or the area under the ROC curve, of every column of ``predicted`` (n, C)."""
@@ -177,16 +189,30 @@ def _tuned(
         terms = (split.loss, ridge, eta0, coupling, size, steps, np.random.default_rng(seed))
         w = descend([t[inside] for t in X], split.y[inside], Z, *terms)
         predicted = np.mean([t[outside] @ v for t, v in zip(X, w, strict=True)], axis=0)
-        sound = np.abs(np.nan_to_num(predicted, nan=np.inf)).max(axis=0) < 1e12  # the others diverged
+        sound = (
+            np.abs(np.nan_to_num(predicted, nan=np.inf)).max(axis=0) < 1e12
+        )  # the others diverged
         of_fold = split.scores(np.where(sound, predicted, 0.0), split.y[outside])
         scores += np.where(sound, of_fold, 1e12 if split.loss == "squared" else 0.0)
     best = int(scores.argmin()) if split.loss == "squared" else int(scores.argmax())
     one = slice(best, best + 1)
-    terms = (split.loss, ridge[one], eta0[one], coupling[one], size, steps, np.random.default_rng(seed))
+    terms = (
+        split.loss,
+        ridge[one],
+        eta0[one],
+        coupling[one],
+        size,
+        steps,
+        np.random.default_rng(seed),
+    )
     w = descend(X, split.y, Z, *terms)
     predicted = np.mean([t @ v for t, v in zip(test, w, strict=True)], axis=0)[:, 0]
     parameters = [float(eta0[best]), float(coupling[best]), *map(float, ridge[best])]
-    return split.score(predicted, split.y_test), float(scores[best]) / folds.get_n_splits(), parameters
+    return (
+        split.score(predicted, split.y_test),
+        float(scores[best]) / folds.get_n_splits(),
+        parameters,
+    )
 
 
 def descend(
@@ -249,7 +275,10 @@ def _findings(reading: str, tests: Tests) -> Iterator[str]:
     worse = [
         name
         for name, runs in tests.items()
-        if all(_better(name, mean_of(runs, "kernel ridge"), mean_of(runs, method)) for method in METHODS)
+        if all(
+            _better(name, mean_of(runs, "kernel ridge"), mean_of(runs, method))
+            for method in METHODS
+        )
     ]
     yield f"{reading}: cross-validated kernel ridge on the same labels beats all four on {len(worse)} of {len(tests)} sets."
 
@@ -257,7 +286,9 @@ def _findings(reading: str, tests: Tests) -> Iterator[str]:
 def _bias(tests: Mapping[str, Tests]) -> Iterator[str]:
     """The sets for which a bias at least halves the paper's error, so its models had none."""
     for name in tests["constant"]:  # the readings differ by the bias alone
-        without, with_it = (mean_of(tests[reading][name], "Pegasos MV") for reading in ("labelled rows", "constant"))
+        without, with_it = (
+            mean_of(tests[reading][name], "Pegasos MV") for reading in ("labelled rows", "constant")
+        )
         if PRINTED[name][0] > 1 and with_it < 0.5 * min(without, *PRINTED[name]):
             yield (
                 f"{name}: Pegasos MV has an RMSE of {without:.1f} without a bias and {with_it:.1f} with one; the paper's "
@@ -272,11 +303,30 @@ def _table(reading: str, runs: Mapping[str, list[dict[str, JSON]]]) -> ReportTab
         for i, method in enumerate(METHODS):
             folds, test = ([run[key][method] for run in of_set] for key in ("folds", "test"))
             eta0, coupling, *ridge = np.median([run["chosen"][method] for run in of_set], axis=0)
-            chosen = (eta0, *(ridge if len(ridge) == 2 else (ridge[0], None)), coupling if SPACES[method][1] else None)
-            cells = (CROSS_VALIDATED[name][i], with_deviation(folds), PRINTED[name][i], with_deviation(test))
-            rows.append((name, measure, method, *cells, *(None if c is None else f"{c:.3g}" for c in chosen)))
+            chosen = (
+                eta0,
+                *(ridge if len(ridge) == 2 else (ridge[0], None)),
+                coupling if SPACES[method][1] else None,
+            )
+            cells = (
+                CROSS_VALIDATED[name][i],
+                with_deviation(folds),
+                PRINTED[name][i],
+                with_deviation(test),
+            )
+            rows.append(
+                (
+                    name,
+                    measure,
+                    method,
+                    *cells,
+                    *(None if c is None else f"{c:.3g}" for c in chosen),
+                )
+            )
         practitioner = with_deviation([run["test"]["kernel ridge"] for run in of_set])
-        rows.append((name, measure, "kernel ridge", None, None, None, practitioner, None, None, None, None))
+        rows.append(
+            (name, measure, "kernel ridge", None, None, None, practitioner, None, None, None, None)
+        )
     n_runs = len(next(iter(runs.values())))
     about = {
         "literal": "No bias, and targets scaled by all training rows.",
@@ -285,7 +335,19 @@ def _table(reading: str, runs: Mapping[str, list[dict[str, JSON]]]) -> ReportTab
     }
     return ReportTable(
         f"Performance, {reading}",
-        ("set", "measure", "method", "folds, paper", "folds", "test, paper", "test", "η₀", "λ₁", "λ₂", "μ"),
+        (
+            "set",
+            "measure",
+            "method",
+            "folds, paper",
+            "folds",
+            "test, paper",
+            "test",
+            "η₀",
+            "λ₁",
+            "λ₂",
+            "μ",
+        ),
         tuple(rows),
         f"Mean ± standard deviation of {n_runs} runs, and medians of the chosen parameters; the paper has one run. RMSE of "
         f"targets in [0, 100]: small is good; AUC: large. {about[reading]}",

@@ -51,7 +51,9 @@ class Pool:
                 f"{folder}: no folder with manifest.json (docs/research/papers.md). "
                 "`python -m benchmarks.papers all --data DIR --fetch` makes one."
             ) from None
-        self._entries: dict[str, dict[str, Any]] = {entry["name"]: entry for entry in manifest["datasets"]}
+        self._entries: dict[str, dict[str, Any]] = {
+            entry["name"]: entry for entry in manifest["datasets"]
+        }
 
     def has(self, name: str) -> bool:
         return name in self._entries
@@ -66,18 +68,29 @@ class Pool:
         """The set as numbers, read once; UsageError for an unknown set, BadData if the file does not match the manifest."""
         if name not in self._loaded:
             if not self.has(name):
-                raise UsageError(f"{self.folder}: no data set {name!r} there. Fetch it with --fetch.")
+                raise UsageError(
+                    f"{self.folder}: no data set {name!r} there. Fetch it with --fetch."
+                )
             self._loaded[name] = _read(self.folder, self._entries[name])
         return self._loaded[name]
 
 
 def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
-    path, target, nominal = folder / entry["file"], entry["target"], set(entry.get("categorical", ()))
+    path, target, nominal = (
+        folder / entry["file"],
+        entry["target"],
+        set(entry.get("categorical", ())),
+    )
     frame = pl.read_csv(path, infer_schema=False).fill_null("")
-    if unknown := [name for name in (target, *nominal, *entry.get("drop", [])) if name not in frame.columns]:
+    if unknown := [
+        name for name in (target, *nominal, *entry.get("drop", [])) if name not in frame.columns
+    ]:
         raise BadData(f"{path}: no column {unknown[0]!r}, which the manifest names.")
     frame = frame.drop(entry.get("drop", []))
-    cells = {name: np.array([c.strip() for c in frame[name].to_list()], dtype=object) for name in frame.columns}
+    cells = {
+        name: np.array([c.strip() for c in frame[name].to_list()], dtype=object)
+        for name in frame.columns
+    }
     there = ~np.isin(cells[target], MISSING)
     y = _target(path, target, cells[target][there], str(entry["task"]))
     blocks: list[Arr] = []
@@ -97,7 +110,9 @@ def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
         columns += names
         blocks.append(block)
     X = np.ascontiguousarray(np.hstack(blocks)) if blocks else np.zeros((len(y), 0))
-    return NumericDataSet(str(entry["name"]), X, y, tuple(columns), tuple(attributes), str(entry["task"]))
+    return NumericDataSet(
+        str(entry["name"]), X, y, tuple(columns), tuple(attributes), str(entry["task"])
+    )
 
 
 def _numeric(path: Path, values: Any, name: str) -> Arr:
@@ -106,7 +121,9 @@ def _numeric(path: Path, values: Any, name: str) -> Arr:
     try:
         out[~missing] = values[~missing].astype(np.float64)
     except ValueError:
-        raise BadData(f"{path}: {name!r} is not numeric. List it in manifest.json under categorical or drop.") from None
+        raise BadData(
+            f"{path}: {name!r} is not numeric. List it in manifest.json under categorical or drop."
+        ) from None
     out[missing] = out[~missing].mean() if not missing.all() else 0.0
     return out
 
@@ -118,7 +135,9 @@ def _target(path: Path, name: str, values: Any, task: str) -> Arr:
     except ValueError:
         levels = sorted(set(values))
         if task != "binary" or len(levels) != 2:
-            raise BadData(f"{path}: the target {name!r} is not numeric, and not of two classes.") from None
+            raise BadData(
+                f"{path}: the target {name!r} is not numeric, and not of two classes."
+            ) from None
         return np.array([float(value == levels[1]) for value in values])
 
 
@@ -158,7 +177,9 @@ def _write(folder: Path, name: str, bunch: Any) -> dict[str, Any]:
     for j, feature in enumerate(bunch.feature_names):
         columns[feature] = [_cell(value, nominal.get(feature)) for value in bunch.data[:, j]]
     columns[target] = [_cell(value, None) for value in bunch.target]
-    pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String)).write_csv(folder / f"{name}.csv")
+    pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String)).write_csv(
+        folder / f"{name}.csv"
+    )
     levels = {cell for cell in columns[target] if cell is not None}
     return {
         "name": name,

@@ -68,7 +68,9 @@ class Rademacher:
             columns = random_views(data, rng)
             folds = list(KFold(FOLDS, shuffle=True, random_state=split).split(data.X))
             for reading in READINGS:
-                rows = np.array([_fold(data, columns, labelled, rest, reading) for rest, labelled in folds])
+                rows = np.array(
+                    [_fold(data, columns, labelled, rest, reading) for rest, labelled in folds]
+                )
                 out[reading].append(rows.mean(axis=0).tolist())
             if split < PRACTITIONER_SPLITS:
                 errors = [_practitioner(data, labelled, rest) for rest, labelled in folds]
@@ -77,7 +79,10 @@ class Rademacher:
 
     def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:
         """Correlations under each reading beside the paper's, and every set."""
-        rows = {reading: {name: _Row.of(r[reading]) for name, r in results.items()} for reading in READINGS}
+        rows = {
+            reading: {name: _Row.of(r[reading]) for name, r in results.items()}
+            for reading in READINGS
+        }
         practitioner = {name: float(np.mean(r["kernel ridge"])) for name, r in results.items()}
         larger = {
             reading: {name: row for name, row in of_reading.items() if name not in SMALL}
@@ -96,14 +101,21 @@ class Rademacher:
             findings=tuple(_findings(rows, correlations)),
             tables=(
                 _correlation_table(correlations, len(results), ""),
-                *(_correlation_table(table, n_larger, f", without {' and '.join(SMALL)}") for table in without),
+                *(
+                    _correlation_table(table, n_larger, f", without {' and '.join(SMALL)}")
+                    for table in without
+                ),
                 *(_sets_table(r, rows[r], practitioner) for r in READINGS),
             ),
         )
 
 
-def _fold(data: NumericDataSet, columns: list[object], labelled: object, rest: object, reading: str) -> list[float]:
-    X_views, Z_views = ([np.ascontiguousarray(data.X[rows][:, c]) for c in columns] for rows in (labelled, rest))  # type: ignore[call-overload]
+def _fold(
+    data: NumericDataSet, columns: list[object], labelled: object, rest: object, reading: str
+) -> list[float]:
+    X_views, Z_views = (
+        [np.ascontiguousarray(data.X[rows][:, c]) for c in columns] for rows in (labelled, rest)
+    )  # type: ignore[call-overload]
     y, hidden = data.y[labelled], data.y[rest]  # type: ignore[call-overload]
     n = len(y)
     rules = [paper_rules(X, Z) for X, Z in zip(X_views, Z_views, strict=True)]
@@ -112,7 +124,10 @@ def _fold(data: NumericDataSet, columns: list[object], labelled: object, rest: o
         gamma, lam = nu, COUPLING
     else:
         gamma, lam = [v / (2 * n) for v in nu], COUPLING / (n if reading == "consistent" else 2 * n)
-    blocks = [kernel_blocks(Gaussian(b), X, Z) for b, X, Z in zip(bandwidth, X_views, Z_views, strict=True)]
+    blocks = [
+        kernel_blocks(Gaussian(b), X, Z)
+        for b, X, Z in zip(bandwidth, X_views, Z_views, strict=True)
+    ]
     errors, bounds, (views, table) = [], [], one_table(X_views, y, Z_views)
     for coupling in (0.0, lam):
         # CoRLS with the separate loss, in CoRLSR's units: ν = 2ℓγ, and λ there counts both orders of a pair.
@@ -128,7 +143,9 @@ def _fold(data: NumericDataSet, columns: list[object], labelled: object, rest: o
 
 def _practitioner(data: NumericDataSet, labelled: object, rest: object) -> float:
     X, y, Z, hidden = data.X[labelled], data.y[labelled], data.X[rest], data.y[rest]  # type: ignore[call-overload]
-    predicted = kernel_ridge(X, y, seed=0).predict(Z) if len(y) > 1 else np.full(len(hidden), y.mean())
+    predicted = (
+        kernel_ridge(X, y, seed=0).predict(Z) if len(y) > 1 else np.full(len(hidden), y.mean())
+    )
     return float(np.sqrt(np.mean((predicted - hidden) ** 2)))
 
 
@@ -152,7 +169,10 @@ class _Row:
         spread = 2 * each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else 0.0
         improvement = 100 * (1 - mean[1] / mean[0])
         return cls(
-            (float(mean[0]), float(mean[1])), (float(mean[2]), float(mean[3])), float(improvement), float(spread)
+            (float(mean[0]), float(mean[1])),
+            (float(mean[2]), float(mean[3])),
+            float(improvement),
+            float(spread),
         )
 
     def decrease(self, measure: str) -> float:
@@ -170,8 +190,13 @@ def _correlations(rows: Mapping[str, _Row], measure: str) -> tuple[float, float,
         fewer than four sets: there is no interval.
     """
     if len(rows) < 4:
-        raise UsageError(f"rademacher: a correlation needs at least 4 data sets; the pool has {len(rows)}.")
-    x, y = [row.decrease(measure) for row in rows.values()], [row.improvement for row in rows.values()]
+        raise UsageError(
+            f"rademacher: a correlation needs at least 4 data sets; the pool has {len(rows)}."
+        )
+    x, y = (
+        [row.decrease(measure) for row in rows.values()],
+        [row.improvement for row in rows.values()],
+    )
     found = pearsonr(x, y)
     low, high = found.confidence_interval(0.95)
     return float(found.statistic), float(low), float(high), float(spearmanr(x, y)[0])
@@ -197,7 +222,8 @@ def _findings(rows: Mapping[str, Mapping[str, _Row]], correlations: Correlations
 
 def _correlation_table(correlations: Correlations, n_sets: int, which: str) -> ReportTable:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (reading, measure, PRINTED_CORRELATION, *values) for (reading, measure), values in correlations.items()
+        (reading, measure, PRINTED_CORRELATION, *values)
+        for (reading, measure), values in correlations.items()
     )
     return ReportTable(
         f"Correlation over {n_sets} sets{which}",
@@ -207,7 +233,9 @@ def _correlation_table(correlations: Correlations, n_sets: int, which: str) -> R
     )
 
 
-def _sets_table(reading: str, rows: Mapping[str, _Row], practitioner: Mapping[str, float]) -> ReportTable:
+def _sets_table(
+    reading: str, rows: Mapping[str, _Row], practitioner: Mapping[str, float]
+) -> ReportTable:
     cells: tuple[tuple[Cell, ...], ...] = tuple(
         (
             name,
@@ -229,7 +257,10 @@ def _sets_table(reading: str, rows: Mapping[str, _Row], practitioner: Mapping[st
         "kernel ridge",
     )
     return ReportTable(
-        f"Every set, {reading}", header, cells, "± two standard errors over the splits, as in the paper's figure."
+        f"Every set, {reading}",
+        header,
+        cells,
+        "± two standard errors over the splits, as in the paper's figure.",
     )
 
 

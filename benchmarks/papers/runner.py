@@ -30,7 +30,9 @@ NAMES = (
 def find(name: str) -> Any:
     """The experiment of that name; UsageError if there is none."""
     if name not in NAMES:
-        raise UsageError(f"{name!r} is not an experiment. Choose one of {', '.join(NAMES)}, or all.")
+        raise UsageError(
+            f"{name!r} is not an experiment. Choose one of {', '.join(NAMES)}, or all."
+        )
     return import_module(f"benchmarks.papers.{name.replace('-', '_')}").EXPERIMENT
 
 
@@ -41,7 +43,9 @@ def _do(experiment: Any, folder: Path, job: Job) -> dict[str, JSON]:
     return experiment.run(job, _pool(folder))
 
 
-def run_experiment(experiment: Any, folder: Path, out: Path, *, quick: bool = False, jobs: int = 1) -> Report:
+def run_experiment(
+    experiment: Any, folder: Path, out: Path, *, quick: bool = False, jobs: int = 1
+) -> Report:
     """Do the missing jobs, and write the report: NAME.jsonl and NAME.txt, for a quick run NAME-quick.
 
     The quick form only checks that the experiment runs. Raises UsageError if the folder has none of its data sets.
@@ -52,10 +56,14 @@ def run_experiment(experiment: Any, folder: Path, out: Path, *, quick: bool = Fa
         raise UsageError(
             f"{folder}: it has no data set of {experiment.name} ({', '.join(experiment.sets)}). Fetch them with --fetch."
         )
-    results, seconds = run_jobs(todo, partial(_do, experiment, pool.folder), out / f"{name}.jsonl", jobs)
+    results, seconds = run_jobs(
+        todo, partial(_do, experiment, pool.folder), out / f"{name}.jsonl", jobs
+    )
     report = experiment.report(results, quick=quick)
     absent = [each for each in experiment.sets if not pool.has(each)]
     missing = f" Missing sets: {', '.join(absent)}." if absent else ""
     closing = f"{len(results)} jobs, {seconds:.0f} s of one core in total; {software()}.{missing}"
-    (out / f"{name}.txt").write_text(report.text(experiment.title, experiment.source, closing), encoding="utf-8")
+    (out / f"{name}.txt").write_text(
+        report.text(experiment.title, experiment.source, closing), encoding="utf-8"
+    )
     return report

@@ -29,11 +29,24 @@ from sklearn.model_selection import KFold
 
 from benchmarks.papers.baselines import PEERS
 from benchmarks.papers.jobs import JSON, Job
-from benchmarks.papers.methods import LSSVM, SNF, HessianRLS, LaplacianRLS, LinearLatentReconstruction, ParallelFieldRLS
+from benchmarks.papers.methods import (
+    LSSVM,
+    SNF,
+    HessianRLS,
+    LaplacianRLS,
+    LinearLatentReconstruction,
+    ParallelFieldRLS,
+)
 from benchmarks.papers.methods.manifold import ManifoldRLS
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
-from benchmarks.papers.views import level_numbers, mean_of, scaled, with_deviation, without_identifiers
+from benchmarks.papers.views import (
+    level_numbers,
+    mean_of,
+    scaled,
+    with_deviation,
+    without_identifiers,
+)
 from coreg_core.arrays import Arr
 from coreg_core.kernels import paper_bandwidth
 
@@ -71,7 +84,10 @@ class Snf:
             there = [name for name in ("bears_48", "pyrim") if name in there] or there[:1]
         draws, epochs, shares = (1, 3, SHARES[1:]) if quick else (DRAWS, EPOCHS, SHARES)
         return [
-            Job(f"{n}/{r}/{share}/{draw}", {"set": n, "reading": r, "share": share, "draw": draw, "epochs": epochs})
+            Job(
+                f"{n}/{r}/{share}/{draw}",
+                {"set": n, "reading": r, "share": share, "draw": draw, "epochs": epochs},
+            )
             for draw in range(draws)
             for n in there
             for r in (READINGS if _is_nominal(pool.load(n)) else READINGS[:1])
@@ -98,7 +114,11 @@ class Snf:
             cases[at, READINGS[0]] = first[at]
             cases[at, READINGS[1]] = first[at] | second.get(at, {})
         return Report(
-            findings=tuple(f for (share, reading), errors in cases.items() for f in _findings(share, reading, errors)),
+            findings=tuple(
+                f
+                for (share, reading), errors in cases.items()
+                for f in _findings(share, reading, errors)
+            ),
             tables=(
                 _against_table(cases),
                 *(
@@ -128,7 +148,9 @@ def drawn(pool: Pool, a: Mapping[str, JSON]) -> tuple[Arr, Arr, int, Any]:
     return X, y, max(LEAST, round(a["share"] * len(y))), rng.permutation(len(y))
 
 
-def errors_of(methods: Mapping[str, list[FitPredict]], y: Arr, n: int, order: Any) -> dict[str, float]:
+def errors_of(
+    methods: Mapping[str, list[FitPredict]], y: Arr, n: int, order: Any
+) -> dict[str, float]:
     """Each method's mean squared error on the unlabelled rows."""
     labelled, rest, errors = order[:n], order[n:], {}
     for method, candidates in methods.items():
@@ -142,11 +164,15 @@ def _chosen(candidates: list[FitPredict], y: Arr, labelled: Any, rest: Any) -> F
     if len(candidates) == 1:
         return candidates[0]
     best: tuple[float, FitPredict] | None = None
-    folds = list(KFold(min(FOLDS, len(labelled))).split(labelled))  # the rows are in random order already
+    folds = list(
+        KFold(min(FOLDS, len(labelled))).split(labelled)
+    )  # the rows are in random order already
     for candidate in candidates:
         squares = 0.0
         for inside, outside in folds:
-            predicted = candidate(labelled[inside], np.concatenate([labelled[outside], rest]))[: len(outside)]
+            predicted = candidate(labelled[inside], np.concatenate([labelled[outside], rest]))[
+                : len(outside)
+            ]
             squares += float(((predicted - y[labelled[outside]]) ** 2).sum())
         if best is None or squares < best[0]:
             best = squares, candidate
@@ -160,14 +186,26 @@ def _methods(X: Arr, y: Arr, epochs: int, *, variants: bool = False) -> dict[str
     manifold = list(product(WIDTHS[1:], RIDGES[:3], MANIFOLD))
     neighbours = min(15, len(X) - 1)
     out = {"LS-SVM": [_plain(model, X, y) for model in supervised]}
-    for name, method in (("Laplacian", LaplacianRLS), ("Hessian", HessianRLS), ("PFR", ParallelFieldRLS)):
-        models = [method(bandwidth=w * sigma, ridge=r, manifold=m, n_neighbours=neighbours) for w, r, m in manifold]
+    for name, method in (
+        ("Laplacian", LaplacianRLS),
+        ("Hessian", HessianRLS),
+        ("PFR", ParallelFieldRLS),
+    ):
+        models = [
+            method(bandwidth=w * sigma, ridge=r, manifold=m, n_neighbours=neighbours)
+            for w, r, m in manifold
+        ]
         penalty = models[0]._penalty(X)  # the same for all models
         out[name] = [_on_graph(model, penalty, X, y) for model in models]
     dimensions = _dimensions(X)
     linear = [
         LinearLatentReconstruction(
-            n_latent=D, target_weight=t, ridge_predictors=r, ridge_target=r, ridge_latent=r, n_epochs=50
+            n_latent=D,
+            target_weight=t,
+            ridge_predictors=r,
+            ridge_target=r,
+            ridge_latent=r,
+            n_epochs=50,
         )
         for D, t, r in product(dimensions, (0.1, 1.0, 10.0), RIDGES)
     ]
@@ -216,7 +254,9 @@ def _plain(model: Any, X: Arr, y: Arr) -> FitPredict:
 
 def _one_table(X: Arr, y: Arr, inside: Any, rest: Any) -> tuple[Arr, Arr]:
     """The labelled rows above the others, whose targets are missing."""
-    return X[np.concatenate([inside, rest])], np.concatenate([y[inside], np.full(len(rest), np.nan)])
+    return X[np.concatenate([inside, rest])], np.concatenate(
+        [y[inside], np.full(len(rest), np.nan)]
+    )
 
 
 def _transductive(model: Any, X: Arr, y: Arr) -> FitPredict:
@@ -248,14 +288,23 @@ def _findings(share: float, reading: str, errors: Errors) -> Iterator[str]:
     wins = ", ".join(f"{method} {winners.count(method)}" for method in SIX)
     yield f"{at}: wins among the paper's six over {len(errors)} sets: {wins} (paper: SNF {PRINTED_WINS[share]} of 11)."
     draws = len(next(iter(errors.values())))
-    each = [sum(min(SIX, key=runs[draw].__getitem__) == "SNF" for runs in errors.values()) for draw in range(draws)]
+    each = [
+        sum(min(SIX, key=runs[draw].__getitem__) == "SNF" for runs in errors.values())
+        for draw in range(draws)
+    ]
     yield f"{at}: SNF wins {min(each)} to {max(each)} sets in single draws, {np.mean(each):.1f} on average."
 
 
 def _against_table(cases: Mapping[tuple[float, str], Errors]) -> ReportTable:
     others = (*(method for method in SIX if method != "SNF"), *OTHERS)
     rows: list[tuple[Cell, ...]] = [
-        (other, *("{} below, {} above".format(*_differences(errors, other)) for errors in cases.values()))
+        (
+            other,
+            *(
+                "{} below, {} above".format(*_differences(errors, other))
+                for errors in cases.values()
+            ),
+        )
         for other in others
     ]
     n_sets = len(next(iter(cases.values())))
@@ -282,7 +331,9 @@ def _table(share: float, errors: Errors, reading: str) -> ReportTable:
     for name, runs in errors.items():
         best, own, best_10 = BEST[name]
         printed = (best, own) if share == 0.05 else (best_10, None)
-        rows.append((name, *printed, *(with_deviation([run[m] for run in runs]) for m in (*SIX, *OTHERS))))
+        rows.append(
+            (name, *printed, *(with_deviation([run[m] for run in runs]) for m in (*SIX, *OTHERS)))
+        )
     draws = len(next(iter(errors.values())))
     return ReportTable(
         f"Mean squared error, {100 * share:.0f} % labelled, {reading}",

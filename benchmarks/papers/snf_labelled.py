@@ -16,7 +16,11 @@ from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.snf import DRAWS, EPOCHS, READINGS, SIX, VARIANTS, Snf
 from benchmarks.papers.views import with_deviation
 
-PRINTED_WINS = {"bodyfat": (0.05, 0.1, 0.15, 0.2), "autoPrice": (0.05, 0.1, 0.15, 0.2), "housing": (0.05, 0.1)}
+PRINTED_WINS = {
+    "bodyfat": (0.05, 0.1, 0.15, 0.2),
+    "autoPrice": (0.05, 0.1, 0.15, 0.2),
+    "housing": (0.05, 0.1),
+}
 SHARES = (0.05, 0.1, 0.15, 0.2)
 
 
@@ -36,7 +40,14 @@ class SnfLabelled:
         return [
             Job(
                 f"{name}/{share}/{draw}",
-                {"set": name, "reading": READINGS[0], "share": share, "draw": draw, "epochs": epochs, "variants": True},
+                {
+                    "set": name,
+                    "reading": READINGS[0],
+                    "share": share,
+                    "draw": draw,
+                    "epochs": epochs,
+                    "variants": True,
+                },
             )
             for draw in range(draws)
             for name in (there[:1] if quick else there)
@@ -58,16 +69,25 @@ class SnfLabelled:
         for name, of_set in errors.items():
             shares = sorted(of_set)
             mean = np.array([[np.mean([run[m] for run in of_set[s]]) for s in shares] for m in SIX])
-            won = [s for s, winner in zip(shares, mean.argmin(axis=0), strict=True) if SIX[winner] == "SNF"]
+            won = [
+                s
+                for s, winner in zip(shares, mean.argmin(axis=0), strict=True)
+                if SIX[winner] == "SNF"
+            ]
             findings.append(
                 f"{name}: SNF has the least error at {_percent(won)} (paper: {_percent(PRINTED_WINS[name])})."
             )
             rows: list[tuple[Cell, ...]] = [
-                (_percent([s]), *(with_deviation([run[m] for run in of_set[s]]) for m in columns)) for s in shares
+                (_percent([s]), *(with_deviation([run[m] for run in of_set[s]]) for m in columns))
+                for s in shares
             ]
             draws = len(of_set[shares[0]])
             caption = f"Targets in [−1, 1]; mean ± standard deviation of {draws} draws."
-            tables.append(ReportTable(f"Mean squared error, {name}", ("labelled", *columns), tuple(rows), caption))
+            tables.append(
+                ReportTable(
+                    f"Mean squared error, {name}", ("labelled", *columns), tuple(rows), caption
+                )
+            )
         return Report(tuple(findings), tuple(tables))
 
 

@@ -33,7 +33,11 @@ class SnfSteps:
     def jobs(self, pool: Pool, *, quick: bool) -> list[Job]:
         """One for each draw and set; quick: one set, one draw, four steps."""
         there = [name for name in self.sets if pool.has(name)]
-        terms = {"reading": READINGS[0], "share": SHARES[0], "steps": [2, 4] if quick else [EPOCHS, STEPS]}
+        terms = {
+            "reading": READINGS[0],
+            "share": SHARES[0],
+            "steps": [2, 4] if quick else [EPOCHS, STEPS],
+        }
         return [
             Job(f"{name}/{draw}", {"set": name, "draw": draw, **terms})
             for draw in range(1 if quick else DRAWS)
@@ -43,7 +47,10 @@ class SnfSteps:
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
         """The mean squared errors on the unlabelled rows."""
         X, y, n, order = drawn(pool, job.arguments)
-        methods = {name: searched(X, y, steps) for name, steps in zip(METHODS, job.arguments["steps"], strict=False)}
+        methods = {
+            name: searched(X, y, steps)
+            for name, steps in zip(METHODS, job.arguments["steps"], strict=False)
+        }
         methods["kernel ridge"] = [peer(PEERS["kernel ridge"], X, y)]
         return {"errors": errors_of(methods, y, n, order)}
 
@@ -53,10 +60,16 @@ class SnfSteps:
         for key, result in results.items():
             of_sets.setdefault(key.split("/")[0], []).append(result["errors"])
         ratios = {
-            name: np.mean([r[MANY] for r in runs]) / np.mean([r[FEW] for r in runs]) for name, runs in of_sets.items()
+            name: np.mean([r[MANY] for r in runs]) / np.mean([r[FEW] for r in runs])
+            for name, runs in of_sets.items()
         }
         rows: list[tuple[Cell, ...]] = [
-            (name, BEST[name][0], *(with_deviation([run[m] for run in runs]) for m in METHODS), f"{ratios[name]:.2f}")
+            (
+                name,
+                BEST[name][0],
+                *(with_deviation([run[m] for run in runs]) for m in METHODS),
+                f"{ratios[name]:.2f}",
+            )
             for name, runs in of_sets.items()
         ]
         draws = len(next(iter(of_sets.values())))

@@ -58,7 +58,9 @@ def without_identifiers(data: NumericDataSet) -> NumericDataSet:
     starts = np.cumsum([0, *map(len, kept)])
     attributes = tuple(tuple(range(a, b)) for a, b in pairwise(starts))
     X = np.ascontiguousarray(data.X[:, columns])
-    return replace(data, X=X, columns=tuple(data.columns[j] for j in columns), attributes=attributes)
+    return replace(
+        data, X=X, columns=tuple(data.columns[j] for j in columns), attributes=attributes
+    )
 
 
 def level_numbers(data: NumericDataSet) -> NumericDataSet:
@@ -70,7 +72,12 @@ def level_numbers(data: NumericDataSet) -> NumericDataSet:
         columns.append(block @ np.arange(len(attribute)) if nominal else block[:, 0])
         names.append(first.split("=")[0] if nominal else first)
     each = tuple((j,) for j in range(len(columns)))
-    return replace(data, X=np.ascontiguousarray(np.column_stack(columns)), columns=tuple(names), attributes=each)
+    return replace(
+        data,
+        X=np.ascontiguousarray(np.column_stack(columns)),
+        columns=tuple(names),
+        attributes=each,
+    )
 
 
 def paper_rules(X: Arr, Z: Arr) -> tuple[float, float]:

@@ -23,7 +23,13 @@ from sklearn.model_selection import KFold
 from benchmarks.papers.baselines import kernel_ridge
 from benchmarks.papers.jobs import JSON, Job
 from benchmarks.papers.methods.sssl import ridge_regression
-from benchmarks.papers.methods.xnv import FourierBasis, canonical_basis, canonical_ridge, draw_fourier_basis, fold_rows
+from benchmarks.papers.methods.xnv import (
+    FourierBasis,
+    canonical_basis,
+    canonical_ridge,
+    draw_fourier_basis,
+    fold_rows,
+)
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import standardised, with_deviation
@@ -106,10 +112,15 @@ class Xnv:
         there = [task for task, name in TASKS.items() if pool.has(name)]
         if quick:
             return [
-                Job(f"{t}/0", {"task": t, "seed": 0, "sizes": [100, 200], "rows": 1500, "M": 60}) for t in there[-2:]
+                Job(f"{t}/0", {"task": t, "seed": 0, "sizes": [100, 200], "rows": 1500, "M": 60})
+                for t in there[-2:]
             ]
         terms = {"sizes": list(SIZES), "rows": None, "M": COMPONENTS}
-        return [Job(f"{t}/{seed}", {"task": t, "seed": seed, **terms}) for seed in range(SEEDS) for t in there]
+        return [
+            Job(f"{t}/{seed}", {"task": t, "seed": seed, **terms})
+            for seed in range(SEEDS)
+            for t in there
+        ]
 
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
         """Test error by reading, method and number of labels."""
@@ -117,7 +128,9 @@ class Xnv:
         X, y, binary = inputs(pool.load(TASKS[a["task"]]), a["task"])
         rng = np.random.default_rng([a["seed"], 2013])
         order = rng.permutation(len(y))[: a["rows"]]
-        split = _XnvSplit.of(X, y, order[: len(order) // 2], order[len(order) // 2 :], binary=binary)
+        split = _XnvSplit.of(
+            X, y, order[: len(order) // 2], order[len(order) // 2 :], binary=binary
+        )
         errors: dict[str, dict[str, list[float]]] = {r: {m: [] for m in METHODS} for r in READINGS}
         families = list(_families(split, a["M"], rng))
         many = min(TUNING_LABELS, len(split.y))
@@ -127,7 +140,9 @@ class Xnv:
                 errors["1000"][family.method].append(family.error(split, on_many, n))
                 on_n = on_many if n == many else family.tuned(split, n)
                 errors["n"][family.method].append(family.error(split, on_n, n))
-            practitioner = split.error(kernel_ridge(split.X[:n], split.y[:n], seed=0).predict(split.X_test))
+            practitioner = split.error(
+                kernel_ridge(split.X[:n], split.y[:n], seed=0).predict(split.X_test)
+            )
             for reading in READINGS:
                 errors[reading]["kernel ridge"].append(practitioner)
         return {"sizes": a["sizes"], "errors": errors}
@@ -138,12 +153,18 @@ class Xnv:
         errors: dict[str, dict[str, dict[str, Arr]]] = {}
         for reading in READINGS:
             for task in dict.fromkeys(key.split("/")[0] for key in results):
-                of_task = [r["errors"][reading] for key, r in results.items() if key.split("/")[0] == task]
-                errors.setdefault(reading, {})[task] = {m: np.array([e[m] for e in of_task]) for m in METHODS}
+                of_task = [
+                    r["errors"][reading] for key, r in results.items() if key.split("/")[0] == task
+                ]
+                errors.setdefault(reading, {})[task] = {
+                    m: np.array([e[m] for e in of_task]) for m in METHODS
+                }
         averages = {reading: _averages(errors[reading], sizes) for reading in READINGS}
         seeds = len(next(iter(errors["n"].values()))["XNV"])
         tables = [_averages_table(averages, sizes, len(errors["n"]), seeds)]
-        tables += [_set_table(errors[reading], reading, n, sizes) for reading in READINGS for n in sizes]
+        tables += [
+            _set_table(errors[reading], reading, n, sizes) for reading in READINGS for n in sizes
+        ]
         return Report(
             findings=(*_findings(averages, sizes), *_swapped(errors["1000"], sizes)),
             tables=tuple(tables),
@@ -226,16 +247,25 @@ def _families(split: _XnvSplit, M: int, rng: np.random.Generator) -> Iterator[_F
     labelled, ridges = X[: min(TUNING_LABELS, len(X))], [_ridge(gamma) for gamma in RIDGES]
     for method, points in (("SSSL_M", landmarks[:M]), ("SSSL_2M", landmarks)):
         bases = [orthonormal_basis(kernel, points) for kernel in kernels]
-        yield _Family(method, [(b.features(labelled), b.features(split.X_test), ridges) for b in bases])
-    nystrom = [(orthonormal_basis(k, landmarks[:M]), orthonormal_basis(k, landmarks[M:])) for k in kernels]
+        yield _Family(
+            method, [(b.features(labelled), b.features(split.X_test), ridges) for b in bases]
+        )
+    nystrom = [
+        (orthonormal_basis(k, landmarks[:M]), orthonormal_basis(k, landmarks[M:])) for k in kernels
+    ]
     yield _Family("XNV", [c for pair in nystrom for c in _canonical(pair, split, labelled)])
     d = X.shape[1]
     fourier = [tuple(draw_fourier_basis(d, M, k.bandwidth, rng) for _ in range(2)) for k in kernels]
-    features = [[(v.features(labelled), v.features(split.X_test)) for v in pair] for pair in fourier]
+    features = [
+        [(v.features(labelled), v.features(split.X_test)) for v in pair] for pair in fourier
+    ]
     yield _Family("RFF_M", [(*first, ridges) for first, _ in features])
     both = [tuple(map(np.hstack, zip(*pair, strict=True))) for pair in features]
     yield _Family("RFF_2M", [(of_labelled, of_test, ridges) for of_labelled, of_test in both])
-    yield _Family("XKS", [c for first, second in fourier for c in _canonical((first, second), split, labelled)])
+    yield _Family(
+        "XKS",
+        [c for first, second in fourier for c in _canonical((first, second), split, labelled)],
+    )
 
 
 def _canonical(
@@ -268,7 +298,11 @@ def inputs(data: NumericDataSet, task: str) -> tuple[Arr, Arr, bool]:
         return data.X, y, binary
     torque = f"torque{task.split()[1]}"
     inputs = [j for j, name in enumerate(data.columns) if not name.startswith("torque")]
-    return data.X[:, inputs], y if torque == "torque1" else data.X[:, data.columns.index(torque)], False
+    return (
+        data.X[:, inputs],
+        y if torque == "torque1" else data.X[:, data.columns.index(torque)],
+        False,
+    )
 
 
 # --- the report ---------------------------------------------------------------------------------------------------
@@ -304,7 +338,9 @@ def _findings(averages: Mapping[str, Averages], sizes: tuple[int, ...]) -> Itera
     for reading, name in READINGS.items():
         for comparison in ("XNV against SSSL", "XKS against RFF", "XNV against kernel ridge"):
             ours = ", ".join(f"{round(100 * averages[reading][comparison, n])} %" for n in printed)
-            paper = ", ".join(f"{round(100 * COMPARISONS[comparison][2][AVERAGED.index(n)])} %" for n in printed)
+            paper = ", ".join(
+                f"{round(100 * COMPARISONS[comparison][2][AVERAGED.index(n)])} %" for n in printed
+            )
             at = ", ".join(map(str, printed))
             yield (
                 f"{name}: reduction of the error by {comparison.replace(' against ', ', against ')}, below 0 if the error is "
@@ -328,7 +364,9 @@ def _swapped(errors: Errors, sizes: tuple[int, ...]) -> Iterator[str]:
             )
 
 
-def _averages_table(averages: Mapping[str, Averages], sizes: tuple[int, ...], n_sets: int, seeds: int) -> ReportTable:
+def _averages_table(
+    averages: Mapping[str, Averages], sizes: tuple[int, ...], n_sets: int, seeds: int
+) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
 
     def of_paper(values: tuple[Cell, ...]) -> tuple[Cell, ...]:
@@ -336,17 +374,28 @@ def _averages_table(averages: Mapping[str, Averages], sizes: tuple[int, ...], n_
 
     for name, (_, _, printed) in COMPARISONS.items():
         rows.append((name, "paper", *of_paper(tuple(map(_percent, printed)))))
-        rows += [(name, READINGS[r], *(_percent(averages[r].get((name, n))) for n in sizes)) for r in READINGS]
+        rows += [
+            (name, READINGS[r], *(_percent(averages[r].get((name, n))) for n in sizes))
+            for r in READINGS
+        ]
     for name, spreads in SPREADS.items():
         rows.append((f"{name}, spread", "paper", *of_paper(tuple(map(_percent, spreads)))))
         rows += [
-            (f"{name}, spread", READINGS[r], *(_percent(averages[r].get((f"{name}, spread", n))) for n in sizes))
+            (
+                f"{name}, spread",
+                READINGS[r],
+                *(_percent(averages[r].get((f"{name}, spread", n))) for n in sizes),
+            )
             for r in READINGS
         ]
     rows.append(("XNV against XKS, sets won of 18", "paper", *of_paper(WON_AGAINST_XKS)))
     for name in ("XNV against XKS", "XNV against SSSL"):
         rows += [
-            (f"{name}, sets won of {n_sets}", READINGS[r], *(int(averages[r][f"{name}, sets won", n]) for n in sizes))
+            (
+                f"{name}, sets won of {n_sets}",
+                READINGS[r],
+                *(int(averages[r][f"{name}, sets won", n]) for n in sizes),
+            )
             for r in READINGS
         ]
     return ReportTable(
@@ -366,7 +415,10 @@ def _set_table(errors: Errors, reading: str, n: int, sizes: tuple[int, ...]) -> 
     i, printed = sizes.index(n), PRINTED.get(n)
     rows: list[tuple[Cell, ...]] = []
     for task, of_task in errors.items():
-        ours = [f"{with_deviation(of_task[m][:, i])} ({np.median(of_task[m][:, i]):.3g})" for m in METHODS]
+        ours = [
+            f"{with_deviation(of_task[m][:, i])} ({np.median(of_task[m][:, i]):.3g})"
+            for m in METHODS
+        ]
         rows.append((task, *(printed[task] if printed else ()), *ours))
     paper = tuple(f"{m}, paper" for m in METHODS[:3]) if printed else ()
     return ReportTable(

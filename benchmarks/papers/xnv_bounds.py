@@ -44,9 +44,16 @@ class XnvBounds:
 
     def jobs(self, pool: Pool, *, quick: bool) -> list[Job]:
         """One for each regression task; quick: one task, 300 rows, 20 features, 2 draws."""
-        there = [task for task, name in TASKS.items() if pool.has(name) and pool.load(name).task == "regression"]
+        there = [
+            task
+            for task, name in TASKS.items()
+            if pool.has(name) and pool.load(name).task == "regression"
+        ]
         rows, M, draws = (300, 20, 2) if quick else (ROWS, COMPONENTS, DRAWS)
-        return [Job(t, {"task": t, "rows": rows, "M": M, "draws": draws}) for t in (there[:1] if quick else there)]
+        return [
+            Job(t, {"task": t, "rows": rows, "M": M, "draws": draws})
+            for t in (there[:1] if quick else there)
+        ]
 
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
         """Both theorems' terms, and the errors."""
@@ -58,9 +65,14 @@ class XnvBounds:
         y = y / np.abs(y).max()
         kernel = Gaussian(paper_bandwidth(X))
         landmarks = [rng.choice(len(X), size=2 * a["M"], replace=False) for _ in range(a["draws"])]
-        views = [orthonormal_basis(kernel, X[half]).features(X) for half in np.split(landmarks[0], 2)]
+        views = [
+            orthonormal_basis(kernel, X[half]).features(X) for half in np.split(landmarks[0], 2)
+        ]
         nystrom = [orthonormal_basis(kernel, X[each[: a["M"]]]).features(X) for each in landmarks]
-        return {"first": theorem_1(*views, y, a["draws"], rng), "third": theorem_3(kernel(X, X), y, nystrom)}
+        return {
+            "first": theorem_1(*views, y, a["draws"], rng),
+            "third": theorem_3(kernel(X, X), y, nystrom),
+        }
 
     def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:
         """A table for each theorem."""
@@ -103,14 +115,20 @@ class XnvBounds:
         )  # fmt: skip
 
 
-def theorem_1(first: Arr, second: Arr, y: Arr, draws: int, rng: np.random.Generator) -> dict[str, JSON]:
+def theorem_1(
+    first: Arr, second: Arr, y: Arr, draws: int, rng: np.random.Generator
+) -> dict[str, JSON]:
     """ε, Σ λ², and by n the bound and the mean excess losses of the shrinkage estimator and of XNV."""
     first, second = _independent(first), _independent(second)
     basis = canonical_basis(first, second, len(y), 0.0)
     Z, lam = first @ basis.first, basis.correlations
     best = _least(np.hstack([first, second]), y)
     epsilon = max(_least(view, y) for view in (first, second)) - best
-    out: dict[str, JSON] = {"variance": float(y.var()), "epsilon": epsilon, "squares": float((lam**2).sum())}
+    out: dict[str, JSON] = {
+        "variance": float(y.var()),
+        "epsilon": epsilon,
+        "squares": float((lam**2).sum()),
+    }
     bound, excess, xnv = {}, {}, {}
     for n in SIZES:
         losses = []
@@ -144,11 +162,19 @@ def theorem_3(K: Arr, y: Arr, nystrom: list[Arr]) -> dict[str, JSON]:
     for Z in nystrom:
         U, singular, _ = np.linalg.svd(Z, full_matrices=False)
         along = U.T @ y
-        ours.append(error(singular**2 / (singular**2 + N * gamma), along, float(y @ y - along @ along)))
+        ours.append(
+            error(singular**2 / (singular**2 + N * gamma), along, float(y @ y - along @ along))
+        )
     d = N * float((V**2 @ shrunk).max())
     needed = (32 * d + 2) * np.log(N * K.diagonal().max() / gamma)
     ratio = float(np.mean(ours)) / error(shrunk, rotated, 0.0)
-    return {"gamma": gamma, "d": d, "needed": float(needed), "ratio": ratio, "M": nystrom[0].shape[1]}
+    return {
+        "gamma": gamma,
+        "d": d,
+        "needed": float(needed),
+        "ratio": ratio,
+        "M": nystrom[0].shape[1],
+    }
 
 
 def _independent(view: Arr) -> Arr:

@@ -11,7 +11,12 @@ from pathlib import Path
 
 from coreg_core.errors import Refused, StorageError, UsageError
 from coreg_wire.files.disk import exclusive, write_whole
-from coreg_wire.identity.names import certificate_name, check_site_name, key_fingerprint, load_certificates
+from coreg_wire.identity.names import (
+    certificate_name,
+    check_site_name,
+    key_fingerprint,
+    load_certificates,
+)
 
 ALLOW_LIST = "authorised-sites"
 HEADER = "# Sites that may join: NAME SHA-256-OF-PUBLIC-KEY. Delete a line to revoke.\n"
@@ -26,11 +31,17 @@ class Authorised:
 
     def sites(self) -> dict[str, str]:
         """Fingerprint of each listed site, by name, in the file's order; unreadable lines are left out."""
-        return {entry[0]: entry[1] for line in _lines(self._path) if (entry := _parse(line)) is not None}
+        return {
+            entry[0]: entry[1] for line in _lines(self._path) if (entry := _parse(line)) is not None
+        }
 
     def damage(self) -> str:
         """A sentence about lines that cannot be read; "" if there are none. StorageError as `check`."""
-        bad = [str(i) for i, line in enumerate(_lines(self._path), 1) if _text(line) and _parse(line) is None]
+        bad = [
+            str(i)
+            for i, line in enumerate(_lines(self._path), 1)
+            if _text(line) and _parse(line) is None
+        ]
         if not bad:
             return ""
         what = f"line{'s' * (len(bad) > 1)} {', '.join(bad)}"
@@ -45,7 +56,9 @@ class Authorised:
                 f"A peer with the name {name!r} has the certificate of {owner!r}. Correct its identity directory."
             )
         lines = _lines(self._path)
-        listed = [entry[1] for line in lines if (entry := _parse(line)) is not None and entry[0] == name]
+        listed = [
+            entry[1] for line in lines if (entry := _parse(line)) is not None and entry[0] == name
+        ]
         if not listed and (damage := self.damage()):
             raise Refused(f"{name} is not admitted: {damage}")
         if not listed:
@@ -54,7 +67,9 @@ class Authorised:
                 f"invite it again (`coreg-coordinator invite FOLDER {name}`)."
             )
         if len(listed) > 1:
-            raise Refused(f"{name} is listed {len(listed)} times in {self._path}. The operator must keep one line.")
+            raise Refused(
+                f"{name} is listed {len(listed)} times in {self._path}. The operator must keep one line."
+            )
         mark = key_fingerprint(certificate.public_key())
         if mark != listed[0]:
             raise Refused(
@@ -63,7 +78,9 @@ class Authorised:
             )
 
 
-def authorise(directory: Path, name: str, mark: str, first: Callable[[], None] = lambda: None) -> None:
+def authorise(
+    directory: Path, name: str, mark: str, first: Callable[[], None] = lambda: None
+) -> None:
     """List `name` with the key of fingerprint `mark`. ``first`` is called while the list is locked, before it changes."""
     _edit(directory / ALLOW_LIST, check_site_name(name), mark, first)
 
@@ -71,7 +88,11 @@ def authorise(directory: Path, name: str, mark: str, first: Callable[[], None] =
 def unsigned(directory: Path, sites: Sequence[str]) -> str:
     """A sentence on sites without a certificate in the list, which therefore cannot connect; "" without one."""
     path = directory / ALLOW_LIST
-    listed, damage = (Authorised(directory).sites(), Authorised(directory).damage()) if path.exists() else ({}, "")
+    listed, damage = (
+        (Authorised(directory).sites(), Authorised(directory).damage())
+        if path.exists()
+        else ({}, "")
+    )
     if not (missing := [site for site in sites if site not in listed]):
         return ""
     if damage:
@@ -92,7 +113,9 @@ def revoke(directory: Path, name: str) -> bool:
     return _edit(path, check_site_name(name), None)
 
 
-def _edit(path: Path, name: str, mark: str | None, first: Callable[[], None] = lambda: None) -> bool:
+def _edit(
+    path: Path, name: str, mark: str | None, first: Callable[[], None] = lambda: None
+) -> bool:
     """Replace or remove the line of `name`; True if that changed one. All other lines, including comments, stay."""
     with exclusive(path, "another command changes it. Try again.", 10.0):
         lines = _lines(path) if path.exists() else HEADER.splitlines()
@@ -101,7 +124,9 @@ def _edit(path: Path, name: str, mark: str | None, first: Callable[[], None] = l
         kept = [line for i, line in enumerate(lines) if i not in mine]
         same = [_parse(lines[i]) for i in mine] == [(name, mark)]
         if mark is not None:
-            kept.insert(mine[0] if mine else len(kept), lines[mine[0]] if same else f"{name} {mark}")
+            kept.insert(
+                mine[0] if mine else len(kept), lines[mine[0]] if same else f"{name} {mark}"
+            )
         if kept != lines:
             # A link stays a link.
             write_whole(path.resolve(), "".join(f"{line}\n" for line in kept).encode(), mode=0o644)
@@ -116,9 +141,13 @@ def _lines(path: Path) -> list[str]:
             f"{path} does not exist, so no site can join. Restore it from your backup, or invite each site again."
         ) from error
     except UnicodeDecodeError as error:
-        raise StorageError(f"{path} is no text, so no site can join. Restore it from your backup.") from error
+        raise StorageError(
+            f"{path} is no text, so no site can join. Restore it from your backup."
+        ) from error
     except OSError as error:
-        raise StorageError(f"{path} cannot be read ({error}), so no site can join: check its permissions.") from error
+        raise StorageError(
+            f"{path} cannot be read ({error}), so no site can join: check its permissions."
+        ) from error
 
 
 def _text(line: str) -> str:

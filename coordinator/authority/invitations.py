@@ -14,7 +14,14 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 from coordinator.authority.authorised import Authorised, revoke
-from coordinator.authority.pki import authority_pair, check_request, issue, load_certificate, server_names, signed_by
+from coordinator.authority.pki import (
+    authority_pair,
+    check_request,
+    issue,
+    load_certificate,
+    server_names,
+    signed_by,
+)
 from coreg_core.errors import CoregError, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import exclusive, write_whole
@@ -24,7 +31,9 @@ from coreg_wire.terminal.command_line import other_owner
 
 VALID = timedelta(days=7)
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-UNABLE = "The coordinator cannot issue the certificate now. Its operator finds the reason in the log."
+UNABLE = (
+    "The coordinator cannot issue the certificate now. Its operator finds the reason in the log."
+)
 _NEW = "Ask the coordinator's operator for a new invitation."
 
 
@@ -55,7 +64,10 @@ def invite(folder: Path, site: str, listen: str) -> Invitation:
     host = next((name for name in server_names(folder) if name not in _LOCAL), "127.0.0.1")
     made = Invitation(host, port, site, authority, secrets.token_hex(16))
     with _locked(folder):
-        _write(_path(folder, site), f"{made}\nvalid until {utc_now() + VALID:%Y-%m-%dT%H:%M:%SZ}\n".encode())
+        _write(
+            _path(folder, site),
+            f"{made}\nvalid until {utc_now() + VALID:%Y-%m-%dT%H:%M:%SZ}\n".encode(),
+        )
     return made
 
 
@@ -72,7 +84,10 @@ def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | 
     with _locked(folder):
         invitation, until, used = _read(_path(folder, site))
         secret = secrets.token_hex(16) if invitation is None else invitation.secret
-        if not hmac.compare_digest(proof(secret, site, request_pem.decode("ascii")), given) or invitation is None:
+        if (
+            not hmac.compare_digest(proof(secret, site, request_pem.decode("ascii")), given)
+            or invitation is None
+        ):
             raise Refused(
                 f"This invitation for {site} is not valid: it was replaced or revoked, or is incomplete. {_NEW}"
             )
@@ -96,10 +111,14 @@ def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | 
         except Refused as error:
             return Denied(str(error), str(error))
         except (StorageError, ValueError, OSError) as error:
-            return Denied(UNABLE, f"{site} has asked for a certificate, but it could not be issued: {error}")
+            return Denied(
+                UNABLE, f"{site} has asked for a certificate, but it could not be issued: {error}"
+            )
 
 
-def _given(folder: Path, site: str, key: EllipticCurvePublicKey, *, until: datetime, used: bool) -> Issued:
+def _given(
+    folder: Path, site: str, key: EllipticCurvePublicKey, *, until: datetime, used: bool
+) -> Issued:
     answer, mark = folder / f"{site}.pem", key_fingerprint(key)
     if used and Authorised(folder).sites().get(site) == mark and _is_answer(folder, answer, mark):
         return Issued(answer.read_bytes(), first=False)
@@ -119,7 +138,10 @@ def _is_answer(folder: Path, path: Path, mark: str) -> bool:
     if not signed_by(path, load_certificate(folder / "ca.pem")):
         return False
     certificate = load_certificate(path)
-    return key_fingerprint(certificate.public_key()) == mark and certificate.not_valid_after_utc > utc_now()
+    return (
+        key_fingerprint(certificate.public_key()) == mark
+        and certificate.not_valid_after_utc > utc_now()
+    )
 
 
 def _bind(folder: Path, site: str, mark: str) -> None:
@@ -133,7 +155,11 @@ def _read(path: Path) -> tuple[Invitation | None, datetime, str]:
         return None, utc_now(), ""
     try:
         line, until, *used = path.read_text(encoding="ascii").splitlines()
-        return parse_invitation(line), datetime.fromisoformat(until.split()[-1]), used[0].split()[-1] if used else ""
+        return (
+            parse_invitation(line),
+            datetime.fromisoformat(until.split()[-1]),
+            used[0].split()[-1] if used else "",
+        )
     except (OSError, ValueError, IndexError):
         again, whose = f"coreg-coordinator invite {path.parent.parent} {path.name}", ""
         if users := other_owner(path):

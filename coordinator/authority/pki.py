@@ -89,7 +89,9 @@ def _load_private(path: Path) -> ec.EllipticCurvePrivateKey:
     except BadData as error:
         again = f", or delete it and run `coreg-coordinator init {path.parent} --renew-server`"
         renew = again if path.name == "coordinator.key" else ""
-        raise BadData(f"{error} `coreg-coordinator init` makes such keys: restore it from a backup{renew}.") from error
+        raise BadData(
+            f"{error} `coreg-coordinator init` makes such keys: restore it from a backup{renew}."
+        ) from error
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
@@ -111,7 +113,10 @@ class ServerFiles:
 def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
     """Create the authority and the server's certificate, for names that sites dial."""
     served = _served_names(hostnames)
-    key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    key, server_key = (
+        ec.generate_private_key(ec.SECP256R1()),
+        ec.generate_private_key(ec.SECP256R1()),
+    )
     ca = _authority_certificate(key)
     server = _server_certificate((ca, key), server_key, served)
     files = {"ca.key": key_pem(key), "ca.pem": _pem(ca), "coordinator.key": key_pem(server_key)}
@@ -201,7 +206,9 @@ def load_server(directory: Path) -> ServerFiles:
             f"{directory}: coordinator.pem was issued for another key than coordinator.key: {_renew(directory)}."
         )
     if not signed_by(directory / "coordinator.pem", ca):
-        raise Refused(f"{directory}: coordinator.pem was not signed by ca.pem: {_renew(directory)}.")
+        raise Refused(
+            f"{directory}: coordinator.pem was not signed by ca.pem: {_renew(directory)}."
+        )
     _check_period(ca, directory / "ca.pem")
     _check_period(server, directory / "coordinator.pem")
     return ServerFiles(key_pem(key), _pem(server), _pem(ca))
@@ -226,12 +233,17 @@ def check_request(data: bytes) -> tuple[str, ec.EllipticCurvePublicKey]:
     if not valid:
         raise Refused(f"{where} is not signed by its own key: damaged or forged.")
     if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
-        raise Refused(f"{where} is not for an EC P-256 key. `coreg-agent join` makes the right one.")
+        raise Refused(
+            f"{where} is not for an EC P-256 key. `coreg-agent join` makes the right one."
+        )
     return request_name(request, where), key
 
 
 def issue(
-    directory: Path, site: str, key: ec.EllipticCurvePublicKey, first: Callable[[], None] = lambda: None
+    directory: Path,
+    site: str,
+    key: ec.EllipticCurvePublicKey,
+    first: Callable[[], None] = lambda: None,
 ) -> bytes:
     """Issue a client certificate (also kept as NAME.pem), call ``first``, and list the site with this key."""
     pair = authority_pair(directory)
@@ -270,7 +282,10 @@ def days_left(certificate_pem: bytes) -> float:
 
 def expiry_warnings(directory: Path) -> list[str]:
     """A sentence for a missing ca.key, and for each certificate that expires soon: the authority's, the server's, the sites'."""
-    advice = {"ca.pem": "begin a new federation: every site joins again", "coordinator.pem": _renew(directory)}
+    advice = {
+        "ca.pem": "begin a new federation: every site joins again",
+        "coordinator.pem": _renew(directory),
+    }
     advice |= {
         f"{site}.pem": f"if {site} does not connect before, invite it again (`coreg-coordinator invite FOLDER {site}`)"
         for site in Authorised(directory).sites()
@@ -302,7 +317,9 @@ def _check_period(certificate: x509.Certificate, path: Path) -> None:
         )
     if now > certificate.not_valid_after_utc:
         next_step = "begin a new federation" if path.name == "ca.pem" else _renew(path.parent)
-        raise Refused(f"{path} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}.")
+        raise Refused(
+            f"{path} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}."
+        )
 
 
 # --- certificates
@@ -314,7 +331,9 @@ def authority_pair(directory: Path) -> _Pair:
     """The authority's certificate and key, after checks that they match and are valid today."""
     key, ca = _load_private(directory / "ca.key"), load_certificate(directory / "ca.pem")
     if ca.public_key() != key.public_key():
-        raise Refused(f"{directory}: ca.key and ca.pem do not match. Restore both from the same backup.")
+        raise Refused(
+            f"{directory}: ca.key and ca.pem do not match. Restore both from the same backup."
+        )
     _check_period(ca, directory / "ca.pem")
     return ca, key
 
@@ -336,7 +355,9 @@ def _server_certificate(
     pair: _Pair, key: ec.EllipticCurvePrivateKey, served: Sequence[x509.GeneralName]
 ) -> x509.Certificate:
     """The coordinator's certificate: for servers only, with the names that sites dial."""
-    return _leaf(pair, key.public_key(), "coreg coordinator", served, ExtendedKeyUsageOID.SERVER_AUTH)
+    return _leaf(
+        pair, key.public_key(), "coreg coordinator", served, ExtendedKeyUsageOID.SERVER_AUTH
+    )
 
 
 def _site_certificate(pair: _Pair, site: str, key: ec.EllipticCurvePublicKey) -> x509.Certificate:
@@ -377,7 +398,9 @@ def _builder(
         .not_valid_before(utc_now() - _BACKDATED)
         .not_valid_after(end)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False
+        )
     )
 
 

@@ -27,10 +27,15 @@ def init(
             "listens on all addresses of the machine, unless each of these is a loopback address.",
         ),
     ] = None,
-    site: Annotated[list[str] | None, typer.Option("--site", help="Name of a site; repeatable.")] = None,
+    site: Annotated[
+        list[str] | None, typer.Option("--site", help="Name of a site; repeatable.")
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the federation.")] = None,
     port: Annotated[
-        int, typer.Option("--port", min=1, max=65534, help="Where sites connect; they enrol at the next port.")
+        int,
+        typer.Option(
+            "--port", min=1, max=65534, help="Where sites connect; they enrol at the next port."
+        ),
     ] = 7600,
     renew_server: Annotated[
         bool,
@@ -60,7 +65,9 @@ def init(
     typer.echo(f"next: send each site its line, and run `coreg-coordinator run {where}`")
 
 
-def invite(folder: FolderArgument, site: Annotated[str, typer.Argument(help="A site of federation.toml.")]) -> None:
+def invite(
+    folder: FolderArgument, site: Annotated[str, typer.Argument(help="A site of federation.toml.")]
+) -> None:
     """Print a new invitation for a site. It replaces the site's open one. No restart is needed."""
     from coordinator.authority.invitations import invite as make
     from coordinator.config.federation_toml import read_configuration
@@ -94,11 +101,19 @@ def revoke(folder: FolderArgument, site: Annotated[str, typer.Argument(help="The
 
     file = federation_file(folder)
     # federation.toml is read only where the list is elsewhere: a fault in it must not prevent this.
-    identity = file.parent if (file.parent / ALLOW_LIST).exists() else read_configuration(file).service.identity
+    identity = (
+        file.parent
+        if (file.parent / ALLOW_LIST).exists()
+        else read_configuration(file).service.identity
+    )
     as_owner(identity)
     if not withdraw(identity, check_site_name(site)):
-        raise UsageError(f"{site} has no certificate and no invitation in {identity}; nothing was changed.")
-    typer.echo(f"{site}: revoked, it cannot connect. `coreg-coordinator invite {folder} {site}` lets it join again.")
+        raise UsageError(
+            f"{site} has no certificate and no invitation in {identity}; nothing was changed."
+        )
+    typer.echo(
+        f"{site}: revoked, it cannot connect. `coreg-coordinator invite {folder} {site}` lets it join again."
+    )
     typer.echo(
         f"next: remove {site} from [federation] sites and from studies, then send SIGHUP. Runs wait for it otherwise. On the "
         "shared individuals of earlier runs the other sites refuse to go on without it, unless membership changes were allowed "

@@ -29,9 +29,13 @@ def run_store(path: Path) -> Path:
     if not path.is_file() or path.suffix == ".toml":
         file = federation_file(path)
         if not file.exists():
-            raise UsageError(f"{file}: no such file. Name the federation's folder, or a copy of its run store.")
+            raise UsageError(
+                f"{file}: no such file. Name the federation's folder, or a copy of its run store."
+            )
         service = read_toml(file).get("service")
-        store = file.parent / str(service.get("store", "runs.sqlite") if isinstance(service, dict) else "runs.sqlite")
+        store = file.parent / str(
+            service.get("store", "runs.sqlite") if isinstance(service, dict) else "runs.sqlite"
+        )
     if not store.exists():
         raise UsageError(f"{store}: no such run store. The first `serve` or `run` makes it.")
     return store
@@ -46,12 +50,19 @@ StoreArgument = Annotated[Path, typer.Argument(**_STORE)]
 StoreOption = Annotated[Path, typer.Option("--federation", **_STORE)]
 ListenOption = Annotated[
     str | None,
-    typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
+    typer.Option(
+        "--listen",
+        envvar="COREG_LISTEN",
+        help="HOST:PORT instead of the file's; port 0: a free one.",
+    ),
 ]
 StudyOption = Annotated[
-    Path | None, typer.Option("--study", help="study.toml; without it the plan is that of federation.toml.")
+    Path | None,
+    typer.Option("--study", help="study.toml; without it the plan is that of federation.toml."),
 ]
-PortFileOption = Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")]
+PortFileOption = Annotated[
+    Path | None, typer.Option("--port-file", help="Write the port there once it listens.")
+]
 
 
 def waits_now(store: Path) -> dict[str, str]:

@@ -24,9 +24,14 @@ from coreg_wire.terminal.command_line import need_extra, print_json
 
 WebOption = Annotated[
     str | None,
-    typer.Option("--web", help="HOST:PORT of a page for a browser; off by default. Beyond loopback it needs a token."),
+    typer.Option(
+        "--web",
+        help="HOST:PORT of a page for a browser; off by default. Beyond loopback it needs a token.",
+    ),
 ]
-TokenOption = Annotated[Path | None, typer.Option("--web-token-file", help="Token of the page, read at each request.")]
+TokenOption = Annotated[
+    Path | None, typer.Option("--web-token-file", help="Token of the page, read at each request.")
+]
 
 
 def serve(
@@ -34,7 +39,8 @@ def serve(
     listen: ListenOption = None,
     port_file: PortFileOption = None,
     metrics: Annotated[
-        str | None, typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics.")
+        str | None,
+        typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics."),
     ] = None,
     web: WebOption = None,
     web_token_file: TokenOption = None,
@@ -74,7 +80,9 @@ def run(
     federation: FederationArgument = Path(),
     study: StudyOption = None,
     listen: ListenOption = None,
-    new: Annotated[bool, typer.Option("--new", help="Abandon an unfinished run and start a new one.")] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="Abandon an unfinished run and start a new one.")
+    ] = False,
     port_file: PortFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -100,7 +108,9 @@ def run(
 def show_command(run: str, federation: Path) -> str:
     """The command that shows this run, to be pasted."""
     folder = federation.parent if federation.name == "federation.toml" else federation
-    return f"coreg-coordinator show {run}" + f" --federation {shlex.quote(str(folder))}" * (folder != Path())
+    return f"coreg-coordinator show {run}" + f" --federation {shlex.quote(str(folder))}" * (
+        folder != Path()
+    )
 
 
 def _token(path: Path) -> str:
@@ -110,7 +120,9 @@ def _token(path: Path) -> str:
         check_private(path)
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({getattr(error, 'strerror', 'no text')}).") from None
+        raise UsageError(
+            f"{path}: cannot be read ({getattr(error, 'strerror', 'no text')})."
+        ) from None
     if len(token) < 16:
         raise UsageError(f"{path}: a token has at least 16 characters.")
     return token
@@ -138,7 +150,9 @@ def status(federation: StoreArgument = Path(), as_json: JsonOption = False) -> N
 def _lines(found: dict[str, Any], store: Path, away: list[str]) -> Iterator[str]:
     """The overview for a person: the service, its sites, its runs, and warnings."""
     up = found["state"] != "not running"
-    yield f"{found['federation'] or store}: {found['state']}" + (f", on {found['listen']}" if up else "")
+    yield f"{found['federation'] or store}: {found['state']}" + (
+        f", on {found['listen']}" if up else ""
+    )
     if up:
         yield f"  since {found['since']}, release {found['release']}"
         yield f"  {len(found['connected'])} of {len(found['of'])} sites are connected"
@@ -167,14 +181,18 @@ def _site_lines(site: dict[str, Any]) -> Iterator[str]:
     elif site["since"] is not None and site["ended"] is None:
         state = f"last seen {site['seen']}, at the coordinator's last status"
     else:
-        state = "never connected" if site["since"] is None else f"disconnected since {site['ended']}"
+        state = (
+            "never connected" if site["since"] is None else f"disconnected since {site['ended']}"
+        )
     yield (
         f"  {site['site']:<20} {state}"
         + ("" if site["listed"] else "; not listed in [federation] sites")
         + (f"  release {site['release']}" if site["release"] else "")
         + (f"  certificate until {site['until'][:10]}" if site["until"] else "")
     )
-    if site["refusal"] is not None and not (site["connected"] and (site["since"] or "") > (site["refused"] or "")):
+    if site["refusal"] is not None and not (
+        site["connected"] and (site["since"] or "") > (site["refused"] or "")
+    ):
         yield f"  {'':<20} last rejected {site['refused']}: {site['refusal']}"
 
 

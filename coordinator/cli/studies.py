@@ -77,7 +77,10 @@ def submit(
     else:
         typer.echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
         if not up:
-            typer.echo(f"no coordinator serves {path}: start one with `coreg-coordinator serve {federation}`", err=True)
+            typer.echo(
+                f"no coordinator serves {path}: start one with `coreg-coordinator serve {federation}`",
+                err=True,
+            )
 
 
 def cancel(
@@ -107,10 +110,19 @@ def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> Non
     store = run_store(federation)
     opened = RunStore(store, read_only=True)
     queued, begun, waits = opened.waiting(), opened.runs(), waits_now(store)
-    waiting = {each.run: waits.get(each.run, "") * (each.stop is None) for each in begun}  # the status is up to 5 s old
+    waiting = {
+        each.run: waits.get(each.run, "") * (each.stop is None) for each in begun
+    }  # the status is up to 5 s old
     if as_json:
         for plan, at in reversed(queued):
-            print_json({"run": plan.run, "federation": plan.federation, "submitted": at, "plan": plan.to_dict()})
+            print_json(
+                {
+                    "run": plan.run,
+                    "federation": plan.federation,
+                    "submitted": at,
+                    "plan": plan.to_dict(),
+                }
+            )
         for summary in begun:
             print_json({**dataclasses.asdict(summary), "waiting": waiting[summary.run]})
         return
@@ -157,8 +169,14 @@ def show(
         }
         print_json({**dataclasses.asdict(summary), **told})
         return
-    typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
-    sections = {"membership": "federation", "objective": "model", "iteration": "schedule"}  # as in the files
+    typer.echo(
+        f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}"
+    )
+    sections = {
+        "membership": "federation",
+        "objective": "model",
+        "iteration": "schedule",
+    }  # as in the files
     agreement = summary.plan.get("objective", {}).get("name") == "agreement"
     for name, value in summary.plan.items():
         if name == "iteration" and not agreement:
@@ -169,11 +187,19 @@ def show(
                 typer.echo(f"    {term} = {json.dumps(chosen, ensure_ascii=False)}")
         elif name not in ("run", "federation") and value:
             typer.echo(f"  {name} = {value}")
-    stated = [values for values in map(_worst, rounds) if values["residual"] is not None or values["gap"] is not None]
+    stated = [
+        values
+        for values in map(_worst, rounds)
+        if values["residual"] is not None or values["gap"] is not None
+    ]
     for row in [HEADINGS, *map(cells, stated)] if stated else ():
         typer.echo(PLAIN.format(*row))
     for phase in filter(itemgetter("phase"), phases):
-        typer.echo("{phase}: {steps} steps, {0}, {seconds:.2f} s".format(human_bytes(phase["bytes"]), **phase))
+        typer.echo(
+            "{phase}: {steps} steps, {0}, {seconds:.2f} s".format(
+                human_bytes(phase["bytes"]), **phase
+            )
+        )
     for checkpoint in checkpoints:
         typer.echo(checkpoint_line(checkpoint))
     if waiting:

@@ -52,8 +52,12 @@ def _section(terms: type, before: Callable[[Any], Any] | None = None, **changed:
     """A section with the fields of a class of the plan: types, limits and defaults."""
     hints = get_type_hints(terms, include_extras=True)
     hints = {name: StrictBool if hint is bool else hint for name, hint in hints.items()}
-    shape = {f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(terms)}
-    validators: dict[str, Any] = {"_before": model_validator(mode="before")(before)} if before else {}
+    shape = {
+        f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(terms)
+    }
+    validators: dict[str, Any] = (
+        {"_before": model_validator(mode="before")(before)} if before else {}
+    )
     made: Any = create_model(
         f"{terms.__name__}Section",
         __config__=_CONFIG,
@@ -91,7 +95,10 @@ if TYPE_CHECKING:
     PrivacySection: TypeAlias = BaseModel
 else:
     _hints = get_type_hints(Agreement, include_extras=True)
-    _couplings = (Annotated[_hints["coupling"], BeforeValidator(_one_or_several)], Agreement().coupling)
+    _couplings = (
+        Annotated[_hints["coupling"], BeforeValidator(_one_or_several)],
+        Agreement().coupling,
+    )
     # Terms that a file states otherwise than a plan.
     _stated = {"agreement": {"coupling": _couplings}, "scoring": {"of_run": (str, "")}}
     # [model] of each objective. The alignment has a section of its own.
@@ -136,7 +143,9 @@ class FederationSection(Section):
     target: ColumnName = ""
     id: ColumnName = ""
     sites: Annotated[
-        tuple[SiteName, ...], Field(min_length=1, max_length=10_000), AfterValidator(lambda sites: tuple(sorted(sites)))
+        tuple[SiteName, ...],
+        Field(min_length=1, max_length=10_000),
+        AfterValidator(lambda sites: tuple(sorted(sites))),
     ]
     min_sites: int | None = Field(default=None, ge=1)
     on_dropout: DropoutPolicy = Membership.on_dropout
@@ -159,7 +168,9 @@ class FederationSection(Section):
 class ServiceSection(Section):
     """The coordinator's address, identity folder and run store."""
 
-    listen: Annotated[str, AfterValidator(lambda address: host_port(address, "listen") and address)] = "127.0.0.1:7600"
+    listen: Annotated[
+        str, AfterValidator(lambda address: host_port(address, "listen") and address)
+    ] = "127.0.0.1:7600"
     identity: Path = Path()
     store: Path = Path("runs.sqlite")
     max_concurrent_runs: int = Field(default=4, ge=1, le=1000)
@@ -188,9 +199,13 @@ class Computed(Section):
     def _one_objective(self) -> Self:
         """Keys without a meaning under the objective are errors, like unknown keys."""
         if not isinstance(self.objective, Agreement):
-            unused = [f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})]
+            unused = [
+                f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})
+            ]
             if unused:
-                raise ValueError(f"{', '.join(unused)}: no meaning under the objective of [model]. Remove the keys")
+                raise ValueError(
+                    f"{', '.join(unused)}: no meaning under the objective of [model]. Remove the keys"
+                )
         return self
 
     def check_model(self) -> None:
@@ -210,10 +225,18 @@ class Computed(Section):
 
     def terms(self) -> dict[str, Any]:
         """The terms of the plan that the computation determines."""
-        iteration, privacy = Iteration(**self.schedule.model_dump()), Privacy(**self.privacy.model_dump())
+        iteration, privacy = (
+            Iteration(**self.schedule.model_dump()),
+            Privacy(**self.privacy.model_dump()),
+        )
         ids = self.alignment.model_dump()
         align = Alignment(**ids) if ids.pop("align") else None
-        return {"objective": self.objective, "iteration": iteration, "privacy": privacy, "align": align}
+        return {
+            "objective": self.objective,
+            "iteration": iteration,
+            "privacy": privacy,
+            "align": align,
+        }
 
 
 class Configuration(Computed):
@@ -243,7 +266,9 @@ class Configuration(Computed):
     def run_timeouts(self) -> Timeouts:
         """The timeouts of the runs. `idle` belongs to the transport."""
         said = self.timeouts.model_dump(exclude={"idle"})
-        return Timeouts(**{name: math.inf if value == "unlimited" else value for name, value in said.items()})
+        return Timeouts(
+            **{name: math.inf if value == "unlimited" else value for name, value in said.items()}
+        )
 
 
 def read_configuration(path: Path, listen: str | None = None) -> Configuration:
@@ -264,12 +289,20 @@ def read_configuration(path: Path, listen: str | None = None) -> Configuration:
     return configuration.model_copy(update={"service": service.model_copy(update=changed)})
 
 
-def faults_of(path: Path, error: ValidationError, file: type[BaseModel] = Configuration) -> UsageError:
+def faults_of(
+    path: Path, error: ValidationError, file: type[BaseModel] = Configuration
+) -> UsageError:
     """Every fault of a federation or study file with its key, as one error."""
     models = [("model", section) for section in MODELS.values()]
     sections = {name: field.annotation for name, field in file.model_fields.items()}
-    sections |= {"schedule": ScheduleSection, "privacy": PrivacySection, "alignment": AlignmentSection}
+    sections |= {
+        "schedule": ScheduleSection,
+        "privacy": PrivacySection,
+        "alignment": AlignmentSection,
+    }
     known = [
-        f"{name}.{key}" for name, each in (*models, *sections.items()) for key in getattr(each, "model_fields", ())
+        f"{name}.{key}"
+        for name, each in (*models, *sections.items())
+        for key in getattr(each, "model_fields", ())
     ]
     return file_faults(path, error, [*known, *sections], skip=("model",))

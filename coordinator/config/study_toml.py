@@ -37,7 +37,9 @@ class StudySection(Section):
     """The study's name, the name of its data set at every site, and its sites. Missing keys come from federation.toml."""
 
     name: Annotated[str, AfterValidator(lambda name: check_study_name(name, "study"))]
-    data: Annotated[str, AfterValidator(lambda name: name and check_study_name(name, "data set"))] = ""
+    data: Annotated[
+        str, AfterValidator(lambda name: name and check_study_name(name, "data set"))
+    ] = ""
     target: ColumnName = ""
     id: ColumnName = ""
     sites: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=10_000)
@@ -55,7 +57,9 @@ class Study(Computed):
         self.check_model()
         return self
 
-    def plan(self, federation: FederationSection, trained: "Callable[[str], Trained] | None" = None) -> Plan:
+    def plan(
+        self, federation: FederationSection, trained: "Callable[[str], Trained] | None" = None
+    ) -> Plan:
         """The plan of a new run of it. ``trained`` is the run whose models score, by its name or a prefix; "" is the latest."""
         study, objective = self.study, self.objective
         sites = federation.sites if study.sites is None else tuple(sorted(study.sites))
@@ -68,11 +72,15 @@ class Study(Computed):
         dropout = study.on_dropout or federation.on_dropout
         if isinstance(objective, Scoring):
             if trained is None:
-                raise UsageError(f"study {study.name}: scoring needs the run store, for the models of an earlier run.")
+                raise UsageError(
+                    f"study {study.name}: scoring needs the run store, for the models of an earlier run."
+                )
             found = trained(objective.of_run)
             objective = replace(objective, of_run=found.run, trained=found.objective)
             sites, dropout = found.sites, "wait"
-            least = study.min_sites or min(3, len(sites))  # with two, each could compute the other's part
+            least = study.min_sites or min(
+                3, len(sites)
+            )  # with two, each could compute the other's part
         membership = FederationSection(
             name=federation.name,
             sites=sites,
@@ -102,7 +110,9 @@ def read_study(path: Path, above: Configuration | None = None) -> Study:
         raise faults_of(path, error, Study) from None
 
 
-def study_plan(path: Path, configuration: Configuration, trained: "Callable[[str], Trained] | None" = None) -> Plan:
+def study_plan(
+    path: Path, configuration: Configuration, trained: "Callable[[str], Trained] | None" = None
+) -> Plan:
     """The plan of a new run of the study in that file, under that federation; ``trained`` as in `Study.plan`."""
     try:
         plan = read_study(path, configuration).plan(configuration.federation, trained)

@@ -119,7 +119,11 @@ def _disagreement(answers: Mapping[str, Answer]) -> str | None:
         )
     if usual.outcome and usual.outcome not in Outcome.__members__:
         return f"unknown outcome {usual.outcome[:40]!r}."
-    added = {s: len(answer.words.values) - answer.passed for s, answer in answers.items() if answer.words is not None}
+    added = {
+        s: len(answer.words.values) - answer.passed
+        for s, answer in answers.items()
+        if answer.words is not None
+    }
     if len(set(added.values())) > 1 or min(added.values(), default=0) < 0:
         return f"answers of different lengths: {', '.join(f'{s}: {n} words' for s, n in added.items())}."
     return None
@@ -127,7 +131,11 @@ def _disagreement(answers: Mapping[str, Answer]) -> str | None:
 
 def _next(run: Run, answers: Mapping[str, Answer]) -> dict[str, Step]:
     """The next step of each site: the parts that other sites encrypted for it, the sum, and the words of each site beyond it."""
-    rows = [(answer.words.values, answer.passed) for answer in answers.values() if answer.words is not None]
+    rows = [
+        (answer.words.values, answer.passed)
+        for answer in answers.values()
+        if answer.words is not None
+    ]
     words: Words | None = None
     if rows:
         apart = [(row[: len(row) - passed], row[len(row) - passed :]) for row, passed in rows]
@@ -145,7 +153,10 @@ def _next(run: Run, answers: Mapping[str, Answer]) -> dict[str, Step]:
     step = next(iter(run.steps.values())).step + 1
     if not any(parts.values()):  # one message, so that it is encoded once
         return dict.fromkeys(parts, Step(run.name, run.attempt, step, words=words))
-    return {site: Step(run.name, run.attempt, step, (), tuple(mine), words) for site, mine in parts.items()}
+    return {
+        site: Step(run.name, run.attempt, step, (), tuple(mine), words)
+        for site, mine in parts.items()
+    }
 
 
 def _drop_missing(update: RunUpdate) -> bool:
@@ -162,7 +173,11 @@ def out_of_time(update: RunUpdate, _event: DeadlinePassed) -> None:
     if _drop_missing(update):
         return
     update.take(Transition.STALLED)
-    update.notify(notices.stalled(update.run.name, update.run.awaited, update.run.waiting, update.run.timeouts.stall))
+    update.notify(
+        notices.stalled(
+            update.run.name, update.run.awaited, update.run.waiting, update.run.timeouts.stall
+        )
+    )
     update.deadline(update.run.timeouts.stall)
 
 
@@ -170,7 +185,11 @@ def not_back(update: RunUpdate, _event: DeadlinePassed) -> None:
     """Sites did not come back within ``stall``."""
     if not _drop_missing(update):
         names = ", ".join(update.run.awaited)
-        end(update, Outcome.STALLED, f"{names} did not reconnect within {update.run.timeouts.stall:g} s")
+        end(
+            update,
+            Outcome.STALLED,
+            f"{names} did not reconnect within {update.run.timeouts.stall:g} s",
+        )
 
 
 # --- time and the operator ----------------------------------------------------------------------------------------
@@ -181,16 +200,26 @@ def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
     if membership.go_on_without(update, missing, len(run.here), "join in time"):
         membership.propose(update)
     else:
-        end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not join within {run.timeouts.join:g} s")
+        end(
+            update,
+            Outcome.TOO_FEW_SITES,
+            f"{', '.join(missing)} did not join within {run.timeouts.join:g} s",
+        )
 
 
 def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
     if membership.wait_for_operators(update):
         return
     aligns = membership.must_align(update.run)
-    ready = sorted(update.run.ready | update.run.unaligned) if aligns else membership.agreeing(update)
+    ready = (
+        sorted(update.run.ready | update.run.unaligned) if aligns else membership.agreeing(update)
+    )
     run, missing = update.run, update.run.awaited
-    late = f"approve the plan within {run.timeouts.approval:g} s" if run.operators else "accept the plan in time"
+    late = (
+        f"approve the plan within {run.timeouts.approval:g} s"
+        if run.operators
+        else "accept the plan in time"
+    )
     if membership.go_on_without(update, missing, len(ready), late):
         if aligns:
             membership.align(update)
@@ -241,16 +270,22 @@ TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
         _row(Cancelled, *(4 * (_cancelled,)), nothing, nothing),
     ]
 )
-assert TABLE.keys() == {*get_args(RunEvent), *get_args(FromSite)} - {Hello}, "every event has its row"
+assert TABLE.keys() == {*get_args(RunEvent), *get_args(FromSite)} - {Hello}, (
+    "every event has its row"
+)
 
 
 def begin(plan: Plan, timeouts: Timeouts, begun: Begun) -> tuple[Run, list[Action]]:
     """The first state and actions of a run, or of an unfinished one that begins again."""
     attempt = begun.attempt + 1
-    update = RunUpdate(Run(plan, timeouts, attempt=attempt, participants=begun.participants, done=begun.steps))
+    update = RunUpdate(
+        Run(plan, timeouts, attempt=attempt, participants=begun.participants, done=begun.steps)
+    )
     if not plan.masked:
         update.notify(notices.answers_in_clear(plan.run))
-    update.notify(notices.run_began(plan.run, plan.study, attempt, update.run.awaited, timeouts.join))
+    update.notify(
+        notices.run_began(plan.run, plan.study, attempt, update.run.awaited, timeouts.join)
+    )
     update.deadline(timeouts.join)
     return update.run, update.actions
 

@@ -140,9 +140,18 @@ class Reconfigured:
 
 # Events of one run. The rows of its dispatch table are these classes and the classes of the messages in `Received`.
 RunEvent: TypeAlias = (
-    SiteJoined | SiteLost | Breached | DeadlinePassed | Interrupted | Cancelled | HeadCountersigned | Aligned
+    SiteJoined
+    | SiteLost
+    | Breached
+    | DeadlinePassed
+    | Interrupted
+    | Cancelled
+    | HeadCountersigned
+    | Aligned
 )
-OfService: TypeAlias = AccessRefused | Draining | QueueChanged | QueueRead | Submitted | Revoked | Reconfigured
+OfService: TypeAlias = (
+    AccessRefused | Draining | QueueChanged | QueueRead | Submitted | Revoked | Reconfigured
+)
 Event: TypeAlias = RunEvent | Received[Any] | OfService
 
 

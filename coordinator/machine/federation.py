@@ -79,16 +79,21 @@ class Scheduler:
 
     def started(self, run: str) -> "Scheduler":
         """The store has answered: the run is active."""
-        return replace(self, starting={name: plan for name, plan in self.starting.items() if name != run})
+        return replace(
+            self, starting={name: plan for name, plan in self.starting.items() if name != run}
+        )
 
     def cancel(self, reasons: Mapping[str, str]) -> "tuple[Scheduler, list[CloseRun]]":
         """Close the runs to cancel that are not active."""
         plans = [plan for plan in (*self.unfinished, *self.waiting) if plan.run in reasons]
-        return self._without(reasons), [CloseRun(plan, Outcome.CANCELLED, reasons[plan.run]) for plan in plans]
+        return self._without(reasons), [
+            CloseRun(plan, Outcome.CANCELLED, reasons[plan.run]) for plan in plans
+        ]
 
     def _without(self, runs: Collection[str]) -> "Scheduler":
         unfinished, waiting = (
-            tuple(plan for plan in plans if plan.run not in runs) for plans in (self.unfinished, self.waiting)
+            tuple(plan for plan in plans if plan.run not in runs)
+            for plans in (self.unfinished, self.waiting)
         )
         return replace(self, unfinished=unfinished, waiting=waiting)
 
@@ -117,7 +122,9 @@ class Federation:
         return [run for run in self.runs.values() if run.phase not in (Phase.ENDING, Phase.DONE)]
 
 
-def begin(plan: Plan, timeouts: Timeouts, begun: Begun = NOT_BEGUN) -> tuple[Federation, list[Action]]:
+def begin(
+    plan: Plan, timeouts: Timeouts, begun: Begun = NOT_BEGUN
+) -> tuple[Federation, list[Action]]:
     """One run without a scheduler, for simulations: new, or an unfinished one that begins again."""
     return _put_in(Federation(timeouts), plan, begun)
 
@@ -193,7 +200,9 @@ def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
     actions = list[Action]()
     over = [run for run in federation.runs.values() if run.phase is Phase.DONE]
     if over:
-        federation = replace(federation, runs={n: r for n, r in federation.runs.items() if r.phase is not Phase.DONE})
+        federation = replace(
+            federation, runs={n: r for n, r in federation.runs.items() if r.phase is not Phase.DONE}
+        )
     for run in over:
         if (above := aligns_for(run.name)) in federation.runs:
             end = run.ending or (Outcome.INTERRUPTED, "")
@@ -206,9 +215,13 @@ def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
     return replace(federation, scheduler=plan), [*actions, *starts]
 
 
-def _cancelled(federation: Federation, reasons: Mapping[str, str]) -> tuple[Federation, list[Action]]:
+def _cancelled(
+    federation: Federation, reasons: Mapping[str, str]
+) -> tuple[Federation, list[Action]]:
     actions = list[Action]()
-    reasons = {run: reasons[above] for run in federation.runs if (above := aligns_for(run)) in reasons} | {**reasons}
+    reasons = {
+        run: reasons[above] for run in federation.runs if (above := aligns_for(run)) in reasons
+    } | {**reasons}
     if federation.scheduler is not None:
         plan, closed = federation.scheduler.cancel(reasons)
         federation, actions = replace(federation, scheduler=plan), [*closed]
@@ -221,12 +234,18 @@ def _cancelled(federation: Federation, reasons: Mapping[str, str]) -> tuple[Fede
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
-def _joined(federation: Federation, joined: SiteJoined, hello: Hello) -> tuple[Federation, list[Action]]:
+def _joined(
+    federation: Federation, joined: SiteJoined, hello: Hello
+) -> tuple[Federation, list[Action]]:
     site = hello.site
     if reason := _objection(federation, hello):
         # The rejected session has already replaced the site's earlier one.
         federation, actions = _ended(federation, site, SiteLost(site, "its session was replaced"))
-        return federation, [Reject(site, reason), Notify(notices.session_rejected(site, reason)), *actions]
+        return federation, [
+            Reject(site, reason),
+            Notify(notices.session_rejected(site, reason)),
+            *actions,
+        ]
     federation = replace(federation, sessions={**federation.sessions, site: hello})
     opened: list[Action] = []
     if federation.scheduler is not None:
@@ -244,7 +263,9 @@ def _objection(federation: Federation, hello: Hello) -> str | None:
         )
     if federation.done:
         return f"{site}: run {', '.join(federation.runs)} is over."
-    listed = sorted({s for run in federation.runs.values() for s in run.plan.sites} | set(federation.sites))
+    listed = sorted(
+        {s for run in federation.runs.values() for s in run.plan.sites} | set(federation.sites)
+    )
     if site not in listed:
         return (
             f"{site}: not in this federation's list of sites ({', '.join(listed)}). The coordinator's operator adds it to "
@@ -253,7 +274,9 @@ def _objection(federation: Federation, hello: Hello) -> str | None:
     return None
 
 
-def _received(federation: Federation, received: Received[FromSite]) -> tuple[Federation, list[Action]]:
+def _received(
+    federation: Federation, received: Received[FromSite]
+) -> tuple[Federation, list[Action]]:
     site = received.site
     match received.message:
         case Leaving() as leaving:
@@ -264,7 +287,9 @@ def _received(federation: Federation, received: Received[FromSite]) -> tuple[Fed
             return federation, [Reject(site, reason), *actions]
         case message:
             run = federation.runs.get(message.run)
-            heard = run is not None and site in run.here  # not a site that it dismissed, or whose session it never saw
+            heard = (
+                run is not None and site in run.here
+            )  # not a site that it dismissed, or whose session it never saw
             return _tell(federation, [message.run] if heard else [], received)
 
 
@@ -286,15 +311,25 @@ def _expel(federation: Federation, site: str, reason: str) -> tuple[Federation, 
     if site not in federation.sessions:
         return federation, []
     federation, actions = _ended(federation, site, SiteLost(site, reason))
-    return federation, [Reject(site, reason), Notify(notices.session_rejected(site, reason)), *actions]
+    return federation, [
+        Reject(site, reason),
+        Notify(notices.session_rejected(site, reason)),
+        *actions,
+    ]
 
 
-def _reconfigured(federation: Federation, sites: tuple[str, ...], limit: int) -> tuple[Federation, list[Action]]:
+def _reconfigured(
+    federation: Federation, sites: tuple[str, ...], limit: int
+) -> tuple[Federation, list[Action]]:
     assert federation.scheduler is not None
-    federation = replace(federation, scheduler=replace(federation.scheduler, max_concurrent_runs=limit), sites=sites)
+    federation = replace(
+        federation, scheduler=replace(federation.scheduler, max_concurrent_runs=limit), sites=sites
+    )
     actions = list[Action]()
     for site in sorted(federation.sessions.keys() - set(sites)):
-        federation, more = _expel(federation, site, f"{site}: no longer in this federation's list of sites.")
+        federation, more = _expel(
+            federation, site, f"{site}: no longer in this federation's list of sites."
+        )
         actions += more
     return federation, actions
 

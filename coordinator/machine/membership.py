@@ -80,7 +80,9 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
 
 def send_proposal(update: RunUpdate, site: str) -> None:
     run, approval = update.run, update.run.timeouts.approval
-    update.send(site, Proposal(run.name, run.attempt, run.plan, 0.0 if isinf(approval) else approval))
+    update.send(
+        site, Proposal(run.name, run.attempt, run.plan, 0.0 if isinf(approval) else approval)
+    )
 
 
 def approval(update: RunUpdate, event: Received[Approval]) -> None:
@@ -114,18 +116,25 @@ def _notify_operators(update: RunUpdate) -> None:
     run = update.run
     given = run.ready | {site for site, yes in run.approvals.items() if yes}
     of = len(given | {*run.awaited})
-    update.notify(notices.approval_awaited(run.name, run.unapproved, len(given), of, run.timeouts.approval))
+    update.notify(
+        notices.approval_awaited(run.name, run.unapproved, len(given), of, run.timeouts.approval)
+    )
 
 
 def offered(update: RunUpdate, event: Received[Offer]) -> None:
     """A site offers to take part, before the first step or between steps."""
     run, site, offer = update.run, event.site, event.message
     if offer.attempt > run.attempt:
-        propose(update, f"{site} had already taken part in attempt {offer.attempt}", offer.attempt + 1)
+        propose(
+            update, f"{site} had already taken part in attempt {offer.attempt}", offer.attempt + 1
+        )
         return
     if offer.attempt < run.attempt or site in run.ready or not _agrees(update, site, offer):
         return
-    known, most = run.offers.get(site), max((run.offers[s].n_unlabelled for s in run.ready), default=0)
+    known, most = (
+        run.offers.get(site),
+        max((run.offers[s].n_unlabelled for s in run.ready), default=0),
+    )
     if offer.n_unlabelled > most:
         update.actions.append(Expect(run.name, run.plan.most_words(offer.n_unlabelled)))
     update.change(offers={**run.offers, site: offer}, ready=run.ready | {site})
@@ -142,10 +151,20 @@ def offered(update: RunUpdate, event: Received[Offer]) -> None:
 def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
     run = update.run
     if (offer.plan_digest, offer.site) != (run.plan.digest, site):
-        exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted a different plan from the one that was sent.")
+        exclude(
+            update,
+            site,
+            Outcome.SITE_FAULT,
+            f"{site} accepted a different plan from the one that was sent.",
+        )
         return False
     if run.plan.masked and not (offer.key and offer.signature):
-        exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted a plan with secure aggregation without keys.")
+        exclude(
+            update,
+            site,
+            Outcome.SITE_FAULT,
+            f"{site} accepted a plan with secure aggregation without keys.",
+        )
         return False
     if offer.n_unlabelled < 1:
         told = f"{site}: shares no unlabelled instance. Give rows with an empty target, or --unlabelled FILE."
@@ -199,12 +218,15 @@ def unaligned(update: RunUpdate, event: Received[Unaligned]) -> None:
     """A site knows no alignment of its ids with the others."""
     run, site = update.run, event.site
     if run.plan.align is None:
-        exclude(update, site, Outcome.SITE_FAULT, f"{site} asks for an alignment of ids, which the plan does not have.")
+        exclude(
+            update,
+            site,
+            Outcome.SITE_FAULT,
+            f"{site} asks for an alignment of ids, which the plan does not have.",
+        )
         return
     if run.participants or run.aligned:
-        told = (
-            f"{site}: its ids are not those that were aligned for this run. Restore its table, and restart its agent."
-        )
+        told = f"{site}: its ids are not those that were aligned for this run. Restore its table, and restart its agent."
         dismiss(update, site, Outcome.REFUSED, told)
         return
     update.change(unaligned=run.unaligned | {site})
@@ -239,7 +261,11 @@ def aligned(update: RunUpdate, event: Aligned) -> None:
     if event.outcome.good:
         propose(update, "the ids were aligned", update.run.attempt)
     else:
-        end(update, event.outcome, f"the ids could not be aligned: {event.reason or event.outcome.value}")
+        end(
+            update,
+            event.outcome,
+            f"the ids could not be aligned: {event.reason or event.outcome.value}",
+        )
 
 
 def refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
@@ -247,7 +273,12 @@ def refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
     if event.message.for_now:
         dismiss(update, event.site, Outcome.REFUSED, f"{event.site}: {event.message.reason}")
         return
-    exclude(update, event.site, Outcome.REFUSED, f"{event.site} refused the plan: {event.message.reason}")
+    exclude(
+        update,
+        event.site,
+        Outcome.REFUSED,
+        f"{event.site} refused the plan: {event.message.reason}",
+    )
 
 
 def begin_if_complete(update: RunUpdate) -> None:
@@ -292,7 +323,9 @@ def ask(update: RunUpdate, steps: dict[str, Step]) -> None:
 # --- dismissal, exclusion, dropout --------------------------------------------------------------------------------
 
 
-def dismiss(update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excluded: bool = False) -> None:
+def dismiss(
+    update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excluded: bool = False
+) -> None:
     """Dismiss the site: permanently (``excluded``), or until it reconnects with the fault corrected."""
     run = update.run
     update.gone(site)
@@ -304,7 +337,12 @@ def dismiss(update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excl
 
 def breached(update: RunUpdate, event: Breached) -> None:
     if event.site in update.run.here:
-        exclude(update, event.site, Outcome.SITE_FAULT, f"{event.site} broke the protocol: {event.reason}")
+        exclude(
+            update,
+            event.site,
+            Outcome.SITE_FAULT,
+            f"{event.site} broke the protocol: {event.reason}",
+        )
 
 
 def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None:

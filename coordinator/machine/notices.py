@@ -17,15 +17,21 @@ def answers_in_clear(run: str) -> Notice:
     return Notice("answers_in_clear", text, run=run)
 
 
-def run_began(run: str, study: str, attempts: int, awaited: tuple[str, ...], seconds: float) -> Notice:
+def run_began(
+    run: str, study: str, attempts: int, awaited: tuple[str, ...], seconds: float
+) -> Notice:
     """``attempts``: those of an unfinished run that begins again."""
     again = f" begins again after {attempts} attempt{'s' * (attempts != 1)}" if attempts else ""
     text = f"run {run}{' of study ' * bool(study)}{study}{again}: waiting for {', '.join(awaited)} to connect"
-    return _limited("run_began", text, run, seconds, study=study, attempts=attempts, awaited=awaited)
+    return _limited(
+        "run_began", text, run, seconds, study=study, attempts=attempts, awaited=awaited
+    )
 
 
 def joined(run: str, site: str, here: int, of: int) -> Notice:
-    return Notice("joined", f"{site} joined ({here} of {of})", "info", run, site, {"here": here, "of": of})
+    return Notice(
+        "joined", f"{site} joined ({here} of {of})", "info", run, site, {"here": here, "of": of}
+    )
 
 
 def left(run: str, site: str, reason: str, *, lost: bool) -> Notice:
@@ -39,7 +45,9 @@ def plan_sent(run: str, sites: tuple[str, ...], seconds: float) -> Notice:
 
 
 def plan_accepted(run: str, site: str) -> Notice:
-    return Notice("plan_accepted", f"{site} is ready: its policy allows the plan", "info", run, site)
+    return Notice(
+        "plan_accepted", f"{site} is ready: its policy allows the plan", "info", run, site
+    )
 
 
 def aligning(run: str, sites: tuple[str, ...]) -> Notice:
@@ -47,9 +55,13 @@ def aligning(run: str, sites: tuple[str, ...]) -> Notice:
     return Notice("aligning", text, "info", run, fields={"sites": sites})
 
 
-def approval_awaited(run: str, sites: tuple[str, ...], ready: int, of: int, seconds: float) -> Notice:
+def approval_awaited(
+    run: str, sites: tuple[str, ...], ready: int, of: int, seconds: float
+) -> Notice:
     text = f"{ready} of {of} approved, waiting for approval by {', '.join(sites)}"
-    return _limited("approval_awaited", text, run, seconds, "warning", sites=sites, approved=ready, of=of)
+    return _limited(
+        "approval_awaited", text, run, seconds, "warning", sites=sites, approved=ready, of=of
+    )
 
 
 def approved(run: str, site: str) -> Notice:
@@ -58,7 +70,9 @@ def approved(run: str, site: str) -> Notice:
 
 def site_dismissed(run: str, site: str, reason: str, *, excluded: bool) -> Notice:
     """``excluded``: the run continues without the site permanently, and not until it reconnects with the fault corrected."""
-    return Notice("site_dismissed", reason, "warning", run, site, {"reason": reason, "excluded": excluded})
+    return Notice(
+        "site_dismissed", reason, "warning", run, site, {"reason": reason, "excluded": excluded}
+    )
 
 
 def going_on_without(run: str, sites: tuple[str, ...], what: str) -> Notice:
@@ -74,7 +88,12 @@ def members_are(run: str, attempt: int, sites: tuple[str, ...]) -> Notice:
 def keys_changed(run: str, attempt: int, site: str) -> Notice:
     """``attempt``: the next one."""
     return Notice(
-        "keys_changed", f"{site} restarted, which interrupts this attempt", "info", run, site, {"attempt": attempt}
+        "keys_changed",
+        f"{site} restarted, which interrupts this attempt",
+        "info",
+        run,
+        site,
+        {"attempt": attempt},
     )
 
 
@@ -105,7 +124,10 @@ def ledger_doubtful(run: str, site: str, reason: str) -> Notice:
 
 def run_ended(run: str, outcome: Outcome, reason: str) -> Notice:
     return Notice(
-        "run_ended", end_sentence(outcome, reason), run=run, fields={"outcome": outcome.name, "reason": reason}
+        "run_ended",
+        end_sentence(outcome, reason),
+        run=run,
+        fields={"outcome": outcome.name, "reason": reason},
     )
 
 
@@ -124,7 +146,9 @@ def session_opened(site: str, release: str, until: str) -> Notice:
 
 
 def session_ended(site: str, reason: str) -> Notice:
-    return Notice("session_ended", f"{site} disconnected: {reason}", site=site, fields={"reason": reason})
+    return Notice(
+        "session_ended", f"{site} disconnected: {reason}", site=site, fields={"reason": reason}
+    )
 
 
 def session_rejected(site: str, reason: str) -> Notice:
@@ -151,12 +175,19 @@ def enrolled(site: str) -> Notice:
 
 def enrolment_refused(name: str, reason: str) -> Notice:
     """The coordinator refused a request for a certificate. Its ``name`` proves no site."""
-    return Notice("enrolment_refused", f"rejected: {reason}", "warning", fields={"name": name, "reason": reason})
+    return Notice(
+        "enrolment_refused",
+        f"rejected: {reason}",
+        "warning",
+        fields={"name": name, "reason": reason},
+    )
 
 
 def enrolment_closed(address: str, reason: str) -> Notice:
     text = f"no site can enrol: {address} cannot be listened on ({reason}). Choose another port for [service] listen"
-    return Notice("enrolment_closed", text, "warning", fields={"address": address, "reason": reason})
+    return Notice(
+        "enrolment_closed", text, "warning", fields={"address": address, "reason": reason}
+    )
 
 
 def reloaded(sites: tuple[str, ...], limit: int, later: tuple[str, ...]) -> Notice:
@@ -167,7 +198,12 @@ def reloaded(sites: tuple[str, ...], limit: int, later: tuple[str, ...]) -> Noti
 
 
 def not_reloaded(reason: str) -> Notice:
-    return Notice("not_reloaded", f"configuration not reloaded: {reason}", "warning", fields={"reason": reason})
+    return Notice(
+        "not_reloaded",
+        f"configuration not reloaded: {reason}",
+        "warning",
+        fields={"reason": reason},
+    )
 
 
 def list_read() -> Notice:
@@ -183,7 +219,9 @@ def stopped() -> Notice:
     return Notice("stopped")
 
 
-def _limited(name: str, text: str, run: str, seconds: float, level: Level = "info", **fields: Any) -> Notice:
+def _limited(
+    name: str, text: str, run: str, seconds: float, level: Level = "info", **fields: Any
+) -> Notice:
     """A notice of a wait, with its timeout."""
     limit = None if isinf(seconds) else seconds
     until = "no timeout" if limit is None else f"timeout {limit:g} s"

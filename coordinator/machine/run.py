@@ -23,7 +23,15 @@ from coordinator.machine.events import (
     SetDeadline,
     SiteLost,
 )
-from coordinator.machine.records import Ended, Phase, Record, Sites, Timeouts, Transition, next_phase
+from coordinator.machine.records import (
+    Ended,
+    Phase,
+    Record,
+    Sites,
+    Timeouts,
+    Transition,
+    next_phase,
+)
 from coreg_core.messages import Answer, Fetched, Finished, Leaving, Offer, Step, ToSite
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
@@ -41,7 +49,9 @@ class Run:
     token: int = 0  # of the current timer
     attempt: int = 0  # the next one, proposed or active
     participants: Sites = ()  # of the last attempt that began, in site order
-    excluded: Mapping[str, tuple[Outcome, str]] = field(default_factory=dict)  # for the rest of the run, and why
+    excluded: Mapping[str, tuple[Outcome, str]] = field(
+        default_factory=dict
+    )  # for the rest of the run, and why
     done: int = 0  # steps over all attempts
     here: frozenset[str] = frozenset()  # connected sites that the run has not dismissed
     invited: frozenset[str] = frozenset()  # sites that received the plan before the first attempt
@@ -52,9 +62,13 @@ class Run:
     offers: Mapping[str, Offer] = field(default_factory=dict)  # to this attempt
     steps: Mapping[str, Step] = field(default_factory=dict)  # the open step, by site
     answers: Mapping[str, Answer] = field(default_factory=dict)
-    approvals: Mapping[str, bool] = field(default_factory=dict)  # sites that ask their operator; whether approved
+    approvals: Mapping[str, bool] = field(
+        default_factory=dict
+    )  # sites that ask their operator; whether approved
     operators: bool = False  # the current timer is for the approvals of operators
-    dismissed: Mapping[str, str] = field(default_factory=dict)  # why a site does not take part, until it connects again
+    dismissed: Mapping[str, str] = field(
+        default_factory=dict
+    )  # why a site does not take part, until it connects again
     ending: tuple[Outcome, str] | None = None
     fetched: frozenset[str] = frozenset()  # sites that have the end
     signing: frozenset[str] = frozenset()  # sites whose `Fetched` is being countersigned
@@ -72,7 +86,9 @@ class Run:
     def may_drop(self) -> bool:
         """Whether the run can continue without one of its participants."""
         plan = self.plan
-        return plan.membership.on_dropout == "continue" and (not plan.masked or plan.privacy.membership_changes)
+        return plan.membership.on_dropout == "continue" and (
+            not plan.masked or plan.privacy.membership_changes
+        )
 
     @property
     def awaited(self) -> Sites:
@@ -119,7 +135,9 @@ class Run:
         if self.aligning:
             return "waiting for the alignment of ids"
         parts = [
-            f"approval by {', '.join(sites)}" if task == _APPROVE else f"{', '.join(sites)} to {task}"
+            f"approval by {', '.join(sites)}"
+            if task == _APPROVE
+            else f"{', '.join(sites)} to {task}"
             for task, sites in tasks.items()
         ]
         return f"waiting for {' and for '.join(parts)}" if parts else ""
@@ -200,7 +218,9 @@ def send_end(update: RunUpdate, site: str) -> None:
 def fetched(update: RunUpdate, event: Received[Fetched]) -> None:
     """A site has received the end. The head of its ledger is countersigned first."""
     if event.site in update.run.participants and event.message.signature:
-        update.change(signing=update.run.signing | {event.site})  # once it is signed, the site can leave
+        update.change(
+            signing=update.run.signing | {event.site}
+        )  # once it is signed, the site can leave
         update.actions.append(Countersign(event.site, event.message))
     else:
         _has_fetched(update, event.site)
@@ -234,7 +254,9 @@ def departed(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) 
     if event.site in update.run.here:
         update.gone(event.site)
         reason = event.message.reason if isinstance(event, Received) else event.reason
-        update.notify(notices.left(update.run.name, event.site, reason, lost=not isinstance(event, Received)))
+        update.notify(
+            notices.left(update.run.name, event.site, reason, lost=not isinstance(event, Received))
+        )
 
 
 def interrupted_at_end(update: RunUpdate, _event: Interrupted) -> None:

@@ -37,23 +37,35 @@ class Metrics:
             return Gauge(f"coreg_{name}", meaning, labels, registry=self.registry)
 
         def histogram(name: str, meaning: str, *labels: str) -> Histogram:
-            return Histogram(f"coreg_{name}", meaning, labels, buckets=_SECONDS, registry=self.registry)
+            return Histogram(
+                f"coreg_{name}", meaning, labels, buckets=_SECONDS, registry=self.registry
+            )
 
         self._rounds = counter("rounds", "Complete rounds, sweeps included", "study")
-        self._seconds = histogram("step_seconds", "Seconds from a step to its last answer, by phase", "study", "phase")
+        self._seconds = histogram(
+            "step_seconds", "Seconds from a step to its last answer, by phase", "study", "phase"
+        )
         self._bytes = counter("bytes", "Frames on the wire", "direction")
         self._over = counter("runs_finished", "Runs finished", "study", "stop")
         self._stalled = counter("stalls", "Times that a run waited for missing sites", "study")
         self._connected = gauge("site_connected", "1 while the site's session is open", "site")
-        self._until = gauge("site_certificate_not_after_seconds", "A site's certificate's end", "site")
+        self._until = gauge(
+            "site_certificate_not_after_seconds", "A site's certificate's end", "site"
+        )
         self._ends = gauge(
-            "certificate_not_after_seconds", "End of the server's and the authority's certificate", "what"
+            "certificate_not_after_seconds",
+            "End of the server's and the authority's certificate",
+            "what",
         )
         self._refused = counter("refused", "Rejected certificates and sessions", "what")
         for what in ("certificate", "session"):
             self._refused.labels(what)
         self._problems = gauge("problems", "Files that could not be reloaded")
-        self._runs = gauge("runs", "Runs that are queued, active, or wait for approval by a site's operator", "state")
+        self._runs = gauge(
+            "runs",
+            "Runs that are queued, active, or wait for approval by a site's operator",
+            "state",
+        )
         self._runs.labels("awaiting approval").set_function(lambda: len(self._unapproved))
         self._free = gauge("store_free_bytes", "Free space on the run store's disk")
 
@@ -61,11 +73,15 @@ class Metrics:
         """Serve /metrics in a thread, on loopback only; the returned function ends it."""
         host, port = host_port(address, "--metrics")
         if not is_loopback(address):
-            raise UsageError(f"--metrics {address}: on a loopback address only; let a scraper on this machine read it.")
+            raise UsageError(
+                f"--metrics {address}: on a loopback address only; let a scraper on this machine read it."
+            )
         try:
             server, thread = start_http_server(port, host, self.registry)
         except OSError as error:
-            raise UsageError(f"--metrics {address}: cannot listen there: {why_not(error, port, '--metrics')}") from None
+            raise UsageError(
+                f"--metrics {address}: cannot listen there: {why_not(error, port, '--metrics')}"
+            ) from None
 
         def end() -> None:
             server.shutdown()
@@ -82,7 +98,11 @@ class Metrics:
 
     def listed(self, sites: tuple[str, ...], until: Mapping[str, str] = {}) -> None:
         """Set the listed sites and the ends ``until`` of their certificates; an unlisted site has no metric."""
-        known = {sample.labels["site"] for family in self._connected.collect() for sample in family.samples}
+        known = {
+            sample.labels["site"]
+            for family in self._connected.collect()
+            for sample in family.samples
+        }
         self._sites = frozenset(sites)
         for site in known - self._sites:
             self._connected.remove(site)
@@ -110,7 +130,9 @@ class Metrics:
         match notice.name:
             case "run_began":
                 self._study[run] = study = fields["study"]
-                self._stalled.labels(study)  # a counter without an initial value has no first increase
+                self._stalled.labels(
+                    study
+                )  # a counter without an initial value has no first increase
             case "approval_awaited":
                 self._unapproved.add(run)
             case "round":
@@ -132,7 +154,9 @@ class Metrics:
             case "session_opened":
                 self._connected.labels(site).set(1)
                 if fields["until"]:
-                    self._until.labels(site).set(dt.datetime.fromisoformat(fields["until"]).timestamp())
+                    self._until.labels(site).set(
+                        dt.datetime.fromisoformat(fields["until"]).timestamp()
+                    )
             case "session_ended":
                 # A site that was removed from the list has no metric: an alert on it would never end.
                 if self._sites is None or site in self._sites:

@@ -49,7 +49,14 @@ class JsonLines:
 
     def finished(self, end: Finish, show: str) -> None:
         told = {"event": "finished", "run": end.run, "stop": end.outcome.name, "reason": end.reason}
-        print_json({**told, "rounds": self._last["round"] if self._last else 0, "last": self._last, "show": show})
+        print_json(
+            {
+                **told,
+                "rounds": self._last["round"] if self._last else 0,
+                "last": self._last,
+                "show": show,
+            }
+        )
 
 
 # `finished` shows the end with its figures. The others repeat a notice of the run.
@@ -101,6 +108,10 @@ class Plain:
     def _certified(self, last: Mapping[str, Any]) -> str:
         if last["gap"] is None and last["residual"] is None:
             return f"{last['round']} rounds" if last["round"] else ""
-        figures = [f"{name} {last[name]:.0e}" for name in ("residual", "gap") if last[name] is not None]
+        figures = [
+            f"{name} {last[name]:.0e}" for name in ("residual", "gap") if last[name] is not None
+        ]
         certified = "certified" if last["verified"] else "estimated"
-        return f"{certified}: {', '.join(figures)} (to a power of ten), after {last['round']} rounds"
+        return (
+            f"{certified}: {', '.join(figures)} (to a power of ten), after {last['round']} rounds"
+        )

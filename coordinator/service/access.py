@@ -16,7 +16,14 @@ from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.identity.credentials import RenewableServer
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.identity.signatures import is_signed, private_key, said_by_coordinator, said_by_site, sign, to_hex
+from coreg_wire.identity.signatures import (
+    is_signed,
+    private_key,
+    said_by_coordinator,
+    said_by_site,
+    sign,
+    to_hex,
+)
 
 DAY = 86_400.0
 
@@ -34,14 +41,18 @@ class AccessControl:
 
     def transport(self, listen: str, timeouts: TimeoutSection) -> GrpcServer:
         """The listener."""
-        return GrpcServer(listen, self._server.credentials, Authorised(self._identity).check, idle=timeouts.idle)
+        return GrpcServer(
+            listen, self._server.credentials, Authorised(self._identity).check, idle=timeouts.idle
+        )
 
     def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
         """Countersign a site's head, or give the reason: its signature is not by the key of its session's certificate."""
         server = to_hex(load_certificates(self._files.certificate_pem, "coordinator.pem")[0])
         shown = load_certificates(certificate_pem, f"The certificate of {site!r}")[0]
         receipt = Countersigned(fetched.run, fetched.head, timestamp(), "", server)
-        if is_signed(shown.public_key(), fetched.signature, said_by_site(site, fetched.run, fetched.head)):
+        if is_signed(
+            shown.public_key(), fetched.signature, said_by_site(site, fetched.run, fetched.head)
+        ):
             said = said_by_coordinator(site, fetched.signature, receipt)
             receipt = replace(receipt, signature=sign(private_key(self._files.key_pem), said))
         else:
@@ -55,7 +66,9 @@ class AccessControl:
             return ()
         try:
             listed = Authorised(self._identity).sites()
-        except StorageError:  # the reading of the list at a join reports it; without keys a site answers nothing
+        except (
+            StorageError
+        ):  # the reading of the list at a join reports it; without keys a site answers nothing
             return ()
         return tuple(listed.get(site, "") for site in plan.sites)
 
@@ -76,7 +89,10 @@ class AccessControl:
     def ends(self) -> dict[str, float]:
         """When the server's and the authority's certificates in use expire, in seconds since 1970."""
         pems = {"server": self._files.certificate_pem, "authority": self._files.ca_pem}
-        return {what: load_certificates(pem, what)[0].not_valid_after_utc.timestamp() for what, pem in pems.items()}
+        return {
+            what: load_certificates(pem, what)[0].not_valid_after_utc.timestamp()
+            for what, pem in pems.items()
+        }
 
     def expiring(self, now: float, sites: Sequence[str] = ()) -> list[str]:
         """Once a day: renew the server's certificate; a sentence for each that expires, and for sites without one."""
@@ -87,7 +103,10 @@ class AccessControl:
             if renew_server(self._identity):
                 self.reload()
                 self._looked = now
-            self.warnings = [*expiry_warnings(self._identity), *filter(None, [unsigned(self._identity, sites)])]
+            self.warnings = [
+                *expiry_warnings(self._identity),
+                *filter(None, [unsigned(self._identity, sites)]),
+            ]
         except CoregError as error:
             self.warnings = [str(error)]
         return self.warnings

@@ -68,7 +68,9 @@ def create(
                     f"{file} does not exist. Name the sites of the new federation: --site NAME, once for each."
                 )
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            text = file_of(name or "federation", sites, port, remote=not all(map(is_loopback, hosts)))
+            text = file_of(
+                name or "federation", sites, port, remote=not all(map(is_loopback, hosts))
+            )
             write_whole(file, text.encode(), mode=0o600)
         configuration = read_configuration(file)
         listed = sites if written else configuration.federation.sites

@@ -122,12 +122,16 @@ def choose_run(store: RunStore, plan: Plan, *, new: bool) -> Plan:
             return queued[0]
     for summary in store.runs():
         if summary.ended is None and not aligns_for(summary.run):
-            if not new and store.begun(summary.run).attempt >= 0:  # a run without an attempt has nothing to lose
+            if (
+                not new and store.begun(summary.run).attempt >= 0
+            ):  # a run without an attempt has nothing to lose
                 raise UsageError(
                     f"run {summary.run} in {store.path} is unfinished and has another plan. Run it with its own "
                     "configuration, or give --new to abandon it."
                 )
-            store.close_run(plan_from_dict(summary.plan), Outcome.INTERRUPTED, ABANDONED, timestamp())
+            store.close_run(
+                plan_from_dict(summary.plan), Outcome.INTERRUPTED, ABANDONED, timestamp()
+            )
     store.submit(plan, timestamp())
     return plan
 
@@ -146,7 +150,12 @@ class Daemon:
         observers: Iterable[Observer],
     ):
         self.metrics = Metrics()
-        self._path, self._configuration, self._options, self._access = path, configuration, options, access
+        self._path, self._configuration, self._options, self._access = (
+            path,
+            configuration,
+            options,
+            access,
+        )
         self._store, self._status = store, status
         self._observers: tuple[Observer, ...] = (*observers, self.metrics.notice)
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
@@ -226,7 +235,9 @@ class Daemon:
         found = self._store.unfinished()
         for plan in found:
             if aligns_for(plan.run):
-                self._store.close_run(plan, Outcome.INTERRUPTED, "the run that needs it begins again", timestamp())
+                self._store.close_run(
+                    plan, Outcome.INTERRUPTED, "the run that needs it begins again", timestamp()
+                )
         return [plan for plan in found if not aligns_for(plan.run)]
 
     # --- callbacks of the driver ----------------------------------------------------------------------------------
@@ -245,11 +256,16 @@ class Daemon:
     def _changed(self, federation: Federation) -> None:
         self._federation = federation
         assert federation.scheduler is not None
-        self.metrics.stock(len(federation.scheduler.waiting), len(federation.computing), self._store.path)
+        self.metrics.stock(
+            len(federation.scheduler.waiting), len(federation.computing), self._store.path
+        )
 
     def _countersign(self, site: str, certificate: bytes, fetched: Fetched) -> HeadSigned:
         """`AccessControl.countersign`, with a reason if this ledger is shorter than at its last signature."""
-        signed, last = self._access.countersign(site, certificate, fetched), self._store.last_checkpoint(site)
+        signed, last = (
+            self._access.countersign(site, certificate, fetched),
+            self._store.last_checkpoint(site),
+        )
         if last is None or fetched.head.lines >= last.head.lines or not signed.receipt.signature:
             return signed
         reason = (
@@ -265,7 +281,9 @@ class Daemon:
         with suppress(StorageError):  # the next write or reading of the store reports it
             if (last := self._store.last_checkpoint(site)) is not None:
                 found.append(last)
-            found += [end for run in hello.runs if (end := self._store.end_for(run, site)) is not None]
+            found += [
+                end for run in hello.runs if (end := self._store.end_for(run, site)) is not None
+            ]
         return found
 
     # --- tasks and the status -------------------------------------------------------------------------------------
@@ -287,7 +305,9 @@ class Daemon:
     async def _heartbeat(self) -> None:
         while True:
             now, ends = asyncio.get_running_loop().time(), self._access.ends()
-            for warning in await asyncio.to_thread(self._access.expiring, now, self._federation.sites):
+            for warning in await asyncio.to_thread(
+                self._access.expiring, now, self._federation.sites
+            ):
                 self.notice(notices.certificate_warning(warning))
             if self._access.ends() != ends:
                 self.notice(notices.server_renewed())
@@ -331,7 +351,9 @@ class Daemon:
             "host": socket.gethostname(),
             "release": release(),
             "runs": sorted(run.name for run in federation.computing),
-            "stalled": sorted(run.name for run in federation.computing if run.phase is Phase.STALLED),
+            "stalled": sorted(
+                run.name for run in federation.computing if run.phase is Phase.STALLED
+            ),
             "certificates": self._access.warnings,
             "not_reloaded": " ".join(self._faults.values()),
             "awaited": {name: list(run.awaited) for name, run in federation.runs.items()},

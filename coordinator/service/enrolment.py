@@ -36,7 +36,9 @@ class Enrolment:
     async def serve(self, host: str, port: int) -> None:
         """Listen until cancelled. If the port cannot be used, sites that have a certificate are not affected."""
         try:
-            server = await asyncio.start_server(self._connected, host.strip("[]"), port, limit=MOST_BYTES)
+            server = await asyncio.start_server(
+                self._connected, host.strip("[]"), port, limit=MOST_BYTES
+            )
         except (OSError, OverflowError) as error:
             self._notice(notices.enrolment_closed(f"{host}:{port}", str(error)))
             return
@@ -53,14 +55,20 @@ class Enrolment:
             if self._open[peer] <= MOST_OF_ONE_ADDRESS and self._open.total() <= MOST_CONNECTIONS:
                 async with asyncio.timeout(SECONDS):
                     await self._answer(reader, writer)
-        except (OSError, ValueError, RecursionError):  # of time, of TLS, or a line that is too long or not JSON
+        except (
+            OSError,
+            ValueError,
+            RecursionError,
+        ):  # of time, of TLS, or a line that is too long or not JSON
             pass
         finally:
             self._open -= Counter([peer])  # without addresses that have none left
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # a new one, since the certificate is renewed
+        context = ssl.SSLContext(
+            ssl.PROTOCOL_TLS_SERVER
+        )  # a new one, since the certificate is renewed
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self._folder / "coordinator.pem", self._folder / "coordinator.key")
         await writer.start_tls(context)
@@ -79,9 +87,12 @@ class Enrolment:
             match json.loads(line):
                 case {"ask": "authority"}:
                     return {"authority": (self._folder / "ca.pem").read_text(encoding="ascii")}
-                case {"ask": "certificate", "site": str(site), "request": str(request), "proof": str(given)} if (
-                    request.isascii() and _PROOF.fullmatch(given)
-                ):
+                case {
+                    "ask": "certificate",
+                    "site": str(site),
+                    "request": str(request),
+                    "proof": str(given),
+                } if request.isascii() and _PROOF.fullmatch(given):
                     return await self._certificate(check_site_name(site), request.encode(), given)
                 case _:
                     raise UsageError(
@@ -102,8 +113,13 @@ class Enrolment:
                 if first:
                     self._notice(notices.enrolled(site))
                 certificate, _, authority = answer.partition(_END)
-                return {"certificate": (certificate + _END).decode(), "authority": authority.decode()}
-            case Denied(reason, log):  # told always: it can be a theft, and a flood of others must not hide it
+                return {
+                    "certificate": (certificate + _END).decode(),
+                    "authority": authority.decode(),
+                }
+            case Denied(
+                reason, log
+            ):  # told always: it can be a theft, and a flood of others must not hide it
                 self._notice(notices.enrolment_refused(site, log))
                 return {"refused": reason}
 

@@ -109,18 +109,34 @@ class RunStore(Tables):
     def last_checkpoint(self, site: str) -> Countersigned | None:
         """The last receipt for a head of this site's ledger."""
         with self.reading():
-            rows = self._rows("select checkpoint from checkpoints where site = ? order by rowid desc limit 1", site)
+            rows = self._rows(
+                "select checkpoint from checkpoints where site = ? order by rowid desc limit 1",
+                site,
+            )
             return signed_head(rows[0]["checkpoint"]).receipt if rows else None
 
     def _write_step(self, run: str, step: StepDone, measured: Timing, at: str) -> None:
         report = step.report
         values = (
-            *(run, step.number, step.attempt, step.answered, report.round, report.phase, int(report.verified)),
+            *(
+                run,
+                step.number,
+                step.attempt,
+                step.answered,
+                report.round,
+                report.phase,
+                int(report.verified),
+            ),
             *(json.dumps(told) for told in (report.residual, report.gap)),
             *(measured.seconds, measured.bytes_sent, measured.bytes_received, at),
         )
-        self._db.execute(f"insert or replace into rounds values ({', '.join('?' * len(values))})", values)  # noqa: S608 - signs
-        known = [[x for x in told if x >= 0.0] for told in (report.residual, report.gap)]  # -1 means none
+        self._db.execute(
+            f"insert or replace into rounds values ({', '.join('?' * len(values))})",  # noqa: S608
+            values,
+        )
+        known = [
+            [x for x in told if x >= 0.0] for told in (report.residual, report.gap)
+        ]  # -1 means none
         worst = [max(told, default=None) if report.verified else None for told in known]
         self._db.execute(
             "update runs set steps = max(steps, ?), rounds = max(rounds, ?), residual = coalesce(?, residual), "
@@ -133,7 +149,9 @@ class RunStore(Tables):
     def unfinished(self) -> list[Plan]:
         """The plans of the runs that have not ended, in order of their beginning."""
         with self.reading():
-            rows = self._db.execute("select plan from runs where ended is null order by started, rowid")
+            rows = self._db.execute(
+                "select plan from runs where ended is null order by started, rowid"
+            )
             return [plan_from_dict(json.loads(row["plan"])) for row in rows.fetchall()]
 
     def begun(self, run: str) -> Begun:
@@ -178,12 +196,16 @@ class RunStore(Tables):
 
     def _waiting(self, which: str = "") -> list[tuple[Plan, str]]:
         with self.reading():
-            rows = self._db.execute(f"select plan, submitted from queue {which} order by number").fetchall()  # noqa: S608 - constant
+            rows = self._db.execute(
+                f"select plan, submitted from queue {which} order by number"  # noqa: S608
+            ).fetchall()
             return [(plan_from_dict(json.loads(row["plan"])), row["submitted"]) for row in rows]
 
     def read(self) -> QueueRead:
         """The runs that wait, and the runs to cancel that have not ended."""
-        waiting = tuple(plan for plan, _ in self._waiting())  # a cancelled one is told to its sites, and removed
+        waiting = tuple(
+            plan for plan, _ in self._waiting()
+        )  # a cancelled one is told to its sites, and removed
         with self.reading():
             rows = self._db.execute(
                 "select c.run, c.reason from cancellations c left join runs r on r.run = c.run where r.ended is null"
@@ -195,11 +217,15 @@ class RunStore(Tables):
         run = self.name_of(prefix)
         with self.reading():
             cancelled = self._rows("select 1 from cancellations where run = ?", run)
-            begun = [row["ended"] for row in self._rows("select ended from runs where run = ?", run)]
+            begun = [
+                row["ended"] for row in self._rows("select ended from runs where run = ?", run)
+            ]
         if cancelled or (begun and begun[0] is not None):
             raise UsageError(f"run {run} is over, or cancelled already.")
         with self.transaction():
-            self._db.execute("insert or ignore into cancellations values (?, ?, ?)", (run, at, reason))
+            self._db.execute(
+                "insert or ignore into cancellations values (?, ?, ?)", (run, at, reason)
+            )
         return run, bool(begun)
 
     # --- for people and programs ----------------------------------------------------------------------------------
@@ -207,12 +233,17 @@ class RunStore(Tables):
     def runs(self) -> list[RunSummary]:
         """Every run, the latest first."""
         with self.reading():
-            return [_summary(row) for row in self._rows("select * from runs order by started desc, rowid desc")]
+            return [
+                _summary(row)
+                for row in self._rows("select * from runs order by started desc, rowid desc")
+            ]
 
     def recent(self, most: int) -> list[RunSummary]:
         """The runs that are not over, then the latest others."""
         with self.reading():
-            query = "select * from runs order by ended is not null, started desc, rowid desc limit ?"
+            query = (
+                "select * from runs order by ended is not null, started desc, rowid desc limit ?"
+            )
             return [_summary(row) for row in self._rows(query, most)]
 
     def studies(self) -> list[dict[str, Any]]:
@@ -237,9 +268,13 @@ class RunStore(Tables):
         with self.reading():
             query = "select run from runs union select run from queue"
             names = [row["run"] for row in self._rows(query) if row["run"].startswith(prefix)]
-        found = [run for run in names if run == prefix] or [run for run in names if not aligns_for(run)]
+        found = [run for run in names if run == prefix] or [
+            run for run in names if not aligns_for(run)
+        ]
         if len(found) != 1:
-            raise UsageError(f"{len(found) or 'no'} runs begin with {prefix!r}; `coreg-coordinator runs` lists them.")
+            raise UsageError(
+                f"{len(found) or 'no'} runs begin with {prefix!r}; `coreg-coordinator runs` lists them."
+            )
         return str(found[0])
 
     def find(self, run: str) -> RunSummary:
@@ -266,7 +301,9 @@ class RunStore(Tables):
                 "from rounds where run = ?1 and (residual <> '[]' or gap <> '[]') "
                 "and attempt = (select max(attempt) from rounds where run = ?1)"
             )
-            query = f"select * from ({numbered}) where nth % ((total - 1) / ?2 + 1) = 0 order by number"  # noqa: S608 - constant
+            query = (
+                f"select * from ({numbered}) where nth % ((total - 1) / ?2 + 1) = 0 order by number"  # noqa: S608 - constant
+            )
             return [_round(row) for row in self._rows(query, run, most)]
 
     def phases(self, run: str) -> list[dict[str, Any]]:
@@ -281,7 +318,9 @@ class RunStore(Tables):
     def checkpoints(self, run: str) -> list[HeadSigned]:
         """The heads of sites' ledgers at the end of a run, signed by both sides, in order of receipt."""
         with self.reading():
-            rows = self._rows("select checkpoint from checkpoints where run = ? order by rowid", run)
+            rows = self._rows(
+                "select checkpoint from checkpoints where run = ? order by rowid", run
+            )
             return [signed_head(row["checkpoint"]) for row in rows]
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
@@ -292,7 +331,9 @@ def signed_head(text: str) -> HeadSigned:
     """A row of `checkpoints`."""
     plain = json.loads(text)
     receipt = plain["receipt"]
-    return HeadSigned(**{**plain, "receipt": Countersigned(**{**receipt, "head": LedgerHead(**receipt["head"])})})
+    return HeadSigned(
+        **{**plain, "receipt": Countersigned(**{**receipt, "head": LedgerHead(**receipt["head"])})}
+    )
 
 
 def _round(row: sqlite3.Row) -> dict[str, Any]:
@@ -303,7 +344,11 @@ def _round(row: sqlite3.Row) -> dict[str, Any]:
 
 def _summary(row: sqlite3.Row) -> RunSummary:
     plan = json.loads(row["plan"])
-    plan["objective"]["name"], plan["membership"]["sites"], plan["study"]  # a damaged plan is an error here
+    (
+        plan["objective"]["name"],
+        plan["membership"]["sites"],
+        plan["study"],
+    )  # a damaged plan is an error here
     plain = {name: row[name] for name in row.keys() if name not in _UNSHOWN}  # noqa: SIM118 - a Row iterates values
     return RunSummary(federation=plan["federation"], plan=plan, **plain)
 
@@ -315,7 +360,9 @@ def trained_run(store: Path, run: str) -> Trained:
     with closing(RunStore(store)) as runs:
         candidates = [runs.find(run)] if run else runs.runs()
         for summary in candidates:
-            objective = summary.plan["objective"]["name"]  # a scoring and an alignment have results, and no model
+            objective = summary.plan["objective"][
+                "name"
+            ]  # a scoring and an alignment have results, and no model
             if objective in TRAININGS and summary.stop in TRAINED:
                 return Trained(summary.run, objective, runs.begun(summary.run).participants)
     found = f"run {candidates[0].run} has no models" if run else "no run has models"

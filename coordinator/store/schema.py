@@ -12,9 +12,15 @@ from urllib.parse import quote
 from coreg_core.errors import StorageError
 
 SCHEMA_VERSION = 13
-_UNREACHED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")  # errors of permissions and paths
+_UNREACHED = (
+    "SQLITE_CANTOPEN",
+    "SQLITE_READONLY",
+    "SQLITE_PERM",
+)  # errors of permissions and paths
 RESTORE = "Stop the coordinator, check the disk, and restore the newest backup (docs/how-to/operate-a-coordinator.md)."
-BUSY_SECONDS = 60.0  # timeout of a writer for another one: a copy of the file can hold it for seconds
+BUSY_SECONDS = (
+    60.0  # timeout of a writer for another one: a copy of the file can hold it for seconds
+)
 SCHEMA = """
 create table runs (
     run text primary key, plan_digest text not null, plan text not null,
@@ -48,7 +54,9 @@ create table service (name text primary key, value text not null);
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open the store read-only."""
-    with _opening(path, "opened for reading", f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0) as db:
+    with _opening(
+        path, "opened for reading", f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0
+    ) as db:
         version = _version(db)
         if version != SCHEMA_VERSION:
             raise _other_release(path, version)
@@ -58,7 +66,9 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 def open_database(path: Path) -> sqlite3.Connection:
     """Open the store for writing; create it if it does not exist."""
     try:
-        with suppress(FileExistsError):  # an existing one is not opened: closing it would release SQLite's locks
+        with suppress(
+            FileExistsError
+        ):  # an existing one is not opened: closing it would release SQLite's locks
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise StorageError(
@@ -87,7 +97,10 @@ def _opening(path: Path, how: str, database: str, **options: Any) -> Iterator[sq
             db.row_factory = sqlite3.Row
             yield db
             failed.pop_all()
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: damaged words in SQLite's own message
+    except (
+        sqlite3.Error,
+        UnicodeDecodeError,
+    ) as error:  # the latter: damaged words in SQLite's own message
         raise StorageError(f"{path}: cannot be {how} ({error}). {_todo(error)}") from None
 
 
@@ -140,7 +153,10 @@ class Tables:
     def changed(self) -> bool:
         """Whether another connection has changed the file since the last call."""
         with self.reading():
-            before, self._version = self._version, self._db.execute("pragma data_version").fetchone()[0]
+            before, self._version = (
+                self._version,
+                self._db.execute("pragma data_version").fetchone()[0],
+            )
         return before != self._version
 
     def close(self) -> None:
@@ -159,7 +175,9 @@ class Tables:
             with self._in_turn:
                 yield
         except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise StorageError(f"{self.path}: the run store cannot be read ({error}). {_todo(error)}") from None
+            raise StorageError(
+                f"{self.path}: the run store cannot be read ({error}). {_todo(error)}"
+            ) from None
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[None]:

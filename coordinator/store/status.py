@@ -62,7 +62,13 @@ class Status(Tables):
                 fields = notice.fields
                 match notice.name:
                     case "session_opened":
-                        self._set(site, since=at, ended=None, release=fields["release"], until=fields["until"])
+                        self._set(
+                            site,
+                            since=at,
+                            ended=None,
+                            release=fields["release"],
+                            until=fields["until"],
+                        )
                     case "session_ended":
                         self._set(site, ended=at)
                     case "access_denied" | "session_rejected" if site:
@@ -74,7 +80,9 @@ class Status(Tables):
             self._db.execute(f"delete from notices where number <= {oldest}", (MAX_NOTICES,))  # noqa: S608 - constant
 
     def _set(self, site: str, **values: str | None) -> None:
-        self._db.execute("insert or ignore into sites (site, release, until) values (?, '', '')", (site,))
+        self._db.execute(
+            "insert or ignore into sites (site, release, until) values (?, '', '')", (site,)
+        )
         changes = ", ".join(f"{name} = ?" for name in values)
         self._db.execute(f"update sites set {changes} where site = ?", (*values.values(), site))  # noqa: S608 - our names
 
@@ -82,12 +90,17 @@ class Status(Tables):
         """The latest notices as JSON objects with their time ``at``, newest first."""
         with self.reading():
             query = "select at, notice from notices order by number desc limit ?"
-            return [{"at": at, **json.loads(notice)} for at, notice in self._db.execute(query, (most,)).fetchall()]
+            return [
+                {"at": at, **json.loads(notice)}
+                for at, notice in self._db.execute(query, (most,)).fetchall()
+            ]
 
     def all_ended(self, at: str) -> None:
         """The coordinator starts or ends: no site is connected."""
         with self.transaction(durable=False):
-            self._db.execute("update sites set ended = max(coalesce(since, ''), ?) where ended is null", (at,))
+            self._db.execute(
+                "update sites set ended = max(coalesce(since, ''), ?) where ended is null", (at,)
+            )
 
     def sites(self) -> list[SiteStatus]:
         """Every site that was ever connected or rejected, in site order."""
@@ -103,19 +116,27 @@ class Status(Tables):
         """The coordinator's own state: address, start, activity."""
         with self.transaction(durable=False):
             for name, value in {**values, "updated_at": at}.items():
-                self._db.execute("insert or replace into service values (?, ?)", (name, json.dumps(value)))
+                self._db.execute(
+                    "insert or replace into service values (?, ?)", (name, json.dumps(value))
+                )
 
     def service(self) -> dict[str, Any]:
         """The inverse of `set_service`."""
         with self.reading():
-            return {row["name"]: json.loads(row["value"]) for row in self._db.execute("select * from service")}
+            return {
+                row["name"]: json.loads(row["value"])
+                for row in self._db.execute("select * from service")
+            }
 
 
 @contextmanager
 def store_of(path: Path) -> Iterator[None]:
     """Hold the run store for this process."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(path, f"in use by {_holder(path)}. End it first, or queue a run there: `coreg-coordinator submit`."):
+    with exclusive(
+        path,
+        f"in use by {_holder(path)}. End it first, or queue a run there: `coreg-coordinator submit`.",
+    ):
         yield
 
 
@@ -135,14 +156,28 @@ def overview(path: Path) -> dict[str, Any]:
         status = stack.enter_context(closing(Status(path, read_only=True)))
         stack.enter_context(status.reading())  # a damaged value is a `StorageError`
         runs = stack.enter_context(closing(RunStore(path, read_only=True)))
-        up, service, known, waiting = is_held(path), status.service(), status.sites(), runs.waiting()
+        up, service, known, waiting = (
+            is_held(path),
+            status.service(),
+            status.sites(),
+            runs.waiting(),
+        )
         now, written = service if up else {}, service.get("updated_at")
         here = [site for site in known if site.connected] if up else []
-        age = None if written is None else (utc_now() - datetime.fromisoformat(written)).total_seconds()
-        queued = [RunSummary(p.run, p.federation, at, None, None, None, 0, 0, p.to_dict()) for p, at in waiting]
+        age = (
+            None
+            if written is None
+            else (utc_now() - datetime.fromisoformat(written)).total_seconds()
+        )
+        queued = [
+            RunSummary(p.run, p.federation, at, None, None, None, 0, 0, p.to_dict())
+            for p, at in waiting
+        ]
         return {
             "not_reloaded": now.get("not_reloaded", ""),
-            "ready": now.get("state") == "ready" and age is not None and age < 6 * HEARTBEAT_SECONDS,
+            "ready": now.get("state") == "ready"
+            and age is not None
+            and age < 6 * HEARTBEAT_SECONDS,
             "state": service.get("state", "never served") if up else "not running",
             "federation": service.get("federation"),
             "listen": now.get("listen"),
@@ -165,7 +200,9 @@ def overview(path: Path) -> dict[str, Any]:
         }
 
 
-def _sites_now(known: list[SiteStatus], service: dict[str, Any], *, up: bool) -> list[dict[str, Any]]:
+def _sites_now(
+    known: list[SiteStatus], service: dict[str, Any], *, up: bool
+) -> list[dict[str, Any]]:
     """Every listed site and every other that was ever seen, in site order; ``up``: a coordinator serves."""
     listed, found = service.get("sites", ()), {site.site: site for site in known}
     awaited = service.get("awaited", {}) if up else {}
@@ -185,13 +222,19 @@ def _sites_now(known: list[SiteStatus], service: dict[str, Any], *, up: bool) ->
     return rows
 
 
-def _begun(runs: RunStore, run: RunSummary, now: dict[str, Any], written: str, *, up: bool) -> dict[str, Any]:
+def _begun(
+    runs: RunStore, run: RunSummary, now: dict[str, Any], written: str, *, up: bool
+) -> dict[str, Any]:
     phases = runs.phases(run.run)
     # The status is up to 5 s old: after a later step or end, the run no longer waits.
     latest = max([run.ended or "", *(phase["at"] for phase in phases)])
     text = now.get("waiting", {}).get(run.run, "") if latest <= written else ""
     state, text = _state(run, text, stalled=run.run in now.get("stalled", ()), up=up)
-    return {**_run(run, state, text), "phases": phases, "convergence": runs.convergence(run.run, ROWS)}
+    return {
+        **_run(run, state, text),
+        "phases": phases,
+        "convergence": runs.convergence(run.run, ROWS),
+    }
 
 
 def _run(run: RunSummary, state: str, text: str) -> dict[str, Any]:
@@ -213,4 +256,6 @@ def _state(run: RunSummary, text: str, *, stalled: bool, up: bool) -> tuple[str,
         return "approval pending", text
     if stalled:
         return "stalled", text
-    return "running" if not text or (" to answer" in text and "connect" not in text) else "waiting", text
+    return "running" if not text or (
+        " to answer" in text and "connect" not in text
+    ) else "waiting", text

@@ -95,7 +95,9 @@ class InProcess:
             self._emit(Received(site, answer))
             if isinstance(answer, Leaving):
                 self._sites.pop(site, None)
-        if (breach := getattr(function, "breach", None)) is not None:  # an agent would end: it sends no further answer
+        if (
+            breach := getattr(function, "breach", None)
+        ) is not None:  # an agent would end: it sends no further answer
             self._sites.pop(site, None)
             self._emit(Breached(site, f"the site ended: the coordinator {breach}"))
 

@@ -15,10 +15,18 @@ from coreg_wire.transport.service import IDLE_SECONDS, JOIN, SERVICE, channel_op
 class _GrpcStream:
     """See `sessions.FrameStream`."""
 
-    def __init__(self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]"):
+    def __init__(
+        self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]"
+    ):
         self._frames, self._context = frames, context
         # The address in gRPC's "ipv4:10.0.0.7:51234"; the port is arbitrary.
-        self.address = context.peer().partition(":")[2].rpartition(":")[0].replace("%5B", "[").replace("%5D", "]")
+        self.address = (
+            context.peer()
+            .partition(":")[2]
+            .rpartition(":")[0]
+            .replace("%5B", "[")
+            .replace("%5D", "]")
+        )
 
     async def frames(self) -> AsyncIterator[bytes]:
         try:
@@ -61,14 +69,20 @@ class GrpcServer(Sessions):
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
             self._join, request_deserializer=None, response_serializer=None
         )
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {JOIN: handler}),))
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {JOIN: handler}),)
+        )
         try:
             self.port = self._server.add_secure_port(self._listen, self._credentials)
         except RuntimeError as error:
-            raise UsageError(f"cannot listen on {self._listen}: {error}. Is another coordinator running?") from None
+            raise UsageError(
+                f"cannot listen on {self._listen}: {error}. Is another coordinator running?"
+            ) from None
         await self._server.start()
 
-    async def _join(self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+    async def _join(
+        self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]"
+    ) -> None:
         await self.serve(_GrpcStream(frames, context))
 
     async def close(self) -> None:

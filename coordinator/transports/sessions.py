@@ -11,7 +11,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.machine.events import AccessRefused, Breached, Received, Revoked, SiteJoined, SiteLost
+from coordinator.machine.events import (
+    AccessRefused,
+    Breached,
+    Received,
+    Revoked,
+    SiteJoined,
+    SiteLost,
+)
 from coordinator.transports import Emit, Traffic
 from coreg_core.errors import CoregError, Refused
 from coreg_core.messages import (
@@ -147,7 +154,9 @@ class Sessions:
         for session in list(self._sessions.values()):
             session.close()
         if self._streams:
-            await asyncio.wait(self._streams, timeout=2 * CLOSE_GRACE)  # until peers have read their last messages
+            await asyncio.wait(
+                self._streams, timeout=2 * CLOSE_GRACE
+            )  # until peers have read their last messages
 
     # --- one stream -----------------------------------------------------------------------------------------------
 
@@ -162,7 +171,9 @@ class Sessions:
         frames, assembler = stream.frames(), Assembler()
         name = ""  # by its certificate: what a peer says of itself could be invented
         try:
-            hello = await self._hello(frames, assembler)  # first, since a peer reads no reason while it still writes
+            hello = await self._hello(
+                frames, assembler
+            )  # first, since a peer reads no reason while it still writes
             name, pem = stream.peer()
             self._authorise(name, pem)
             if hello.site != name:
@@ -177,10 +188,16 @@ class Sessions:
             return
         for run, room in self._expected.items():
             assembler.expect(run, room)
-        session = _Session(hello.site, assembler, certificate_pem=pem, again=hello.site in self._certificates)
+        session = _Session(
+            hello.site, assembler, certificate_pem=pem, again=hello.site in self._certificates
+        )
         self._certificates[hello.site] = pem
-        if (earlier := self._sessions.get(hello.site)) is not None:  # a site that reconnects replaces its old session
-            earlier.close(Rejected(REPLACED.format(site=hello.site, where=stream.address), final=True))
+        if (
+            earlier := self._sessions.get(hello.site)
+        ) is not None:  # a site that reconnects replaces its old session
+            earlier.close(
+                Rejected(REPLACED.format(site=hello.site, where=stream.address), final=True)
+            )
         self._sessions[hello.site] = session
         joined = asyncio.Event()
         self.emit(SiteJoined(hello, valid_until(pem)), joined.set)
@@ -197,7 +214,9 @@ class Sessions:
         reader = asyncio.create_task(self._read(frames, session.assembler, session))
         message: ToSite | None = None
         try:
-            await joined.wait()  # a run that ended in between is in the store now, or its end in the outbox
+            await (
+                joined.wait()
+            )  # a run that ended in between is in the store now, or its end in the outbox
             for greeting in self.greetings(session.site, hello):
                 await self._write(stream, greeting)
             while (following := await session.outbox.get()) is not None:
@@ -225,7 +244,9 @@ class Sessions:
             raise ProtocolError("a session must start with Hello.")
         return message
 
-    async def _read(self, frames: AsyncIterator[bytes], assembler: Assembler, session: _Session) -> None:
+    async def _read(
+        self, frames: AsyncIterator[bytes], assembler: Assembler, session: _Session
+    ) -> None:
         try:
             async for data in frames:
                 self.traffic.received += len(data)
@@ -234,7 +255,9 @@ class Sessions:
                 if message is None or self._sessions.get(session.site) is not session:
                     continue
                 if isinstance(message, Offer) and message.n_unlabelled > MAX_UNLABELLED:
-                    raise ProtocolError(f"{message.n_unlabelled} unlabelled instances; at most {MAX_UNLABELLED} fit.")
+                    raise ProtocolError(
+                        f"{message.n_unlabelled} unlabelled instances; at most {MAX_UNLABELLED} fit."
+                    )
                 await session.unhandled.acquire()
                 if self._sessions.get(session.site) is not session:
                     continue  # the session was replaced during the wait
@@ -277,4 +300,6 @@ def valid_until(certificate_pem: bytes) -> str:
     """The expiry of a certificate in ISO 8601; empty without one."""
     if not certificate_pem:
         return ""
-    return load_certificates(certificate_pem, "The peer's certificate")[0].not_valid_after_utc.isoformat()
+    return load_certificates(certificate_pem, "The peer's certificate")[
+        0
+    ].not_valid_after_utc.isoformat()

@@ -18,7 +18,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.responses import PlainTextResponse as Text
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -49,7 +55,10 @@ def application(store: Path, token: Callable[[], str] | None = None) -> Starlett
         if token is None:
             if _is_own(request.url.hostname or ""):
                 return await go_on(request)
-            return Text("Host name not accepted. Open the page by its IP address, or set --web-token-file.\n", 421)
+            return Text(
+                "Host name not accepted. Open the page by its IP address, or set --web-token-file.\n",
+                421,
+            )
         try:
             expected = token()
         except CoregError:
@@ -78,7 +87,12 @@ def application(store: Path, token: Callable[[], str] | None = None) -> Starlett
         routes=[
             Route("/", lambda _: FileResponse(STATIC / "page.html")),
             Route("/status.json", lambda _: JSONResponse(overview(store))),
-            Route("/events", lambda r: StreamingResponse(events(store, r, token), media_type="text/event-stream")),
+            Route(
+                "/events",
+                lambda r: StreamingResponse(
+                    events(store, r, token), media_type="text/event-stream"
+                ),
+            ),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
@@ -95,7 +109,9 @@ def _is_own(host: str) -> bool:
     return True
 
 
-async def events(store: Path, request: Request, token: Callable[[], str] | None = None) -> AsyncIterator[str]:
+async def events(
+    store: Path, request: Request, token: Callable[[], str] | None = None
+) -> AsyncIterator[str]:
     """The state now and after each change, until the browser disconnects or the token changes; else a comment for proxies."""
     sent, seen, quiet = "", None, 0.0
     try:
@@ -126,10 +142,14 @@ def bound(address: str, *, guarded: bool) -> socket.socket:
 def show(address: str, store: Path, token: Callable[[], str] | None) -> Callable[[], None]:
     """Serve the page in a thread; the returned function ends it."""
     server_socket = bound(address, guarded=token is not None and bool(token()))
-    quiet = uvicorn.Config(application(store, token), log_config=None, access_log=False, server_header=False)
+    quiet = uvicorn.Config(
+        application(store, token), log_config=None, access_log=False, server_header=False
+    )
     quiet.timeout_graceful_shutdown = 1
     server = uvicorn.Server(quiet)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [server_socket]}, name="web", daemon=True)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [server_socket]}, name="web", daemon=True
+    )
     thread.start()
 
     def end() -> None:

@@ -19,7 +19,9 @@ SPREAD = 20.0  # labels' worth of the prior of the deviations' factor
 WIDER = 1.5  # than the delta method's: two of three true changes are then within it (benchmarks/forecasts.py)
 
 
-def left_out_score(fit: Fit, y: Float64[Arr, " n"], score: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
+def left_out_score(
+    fit: Fit, y: Float64[Arr, " n"], score: Float64[Arr, " n"]
+) -> Float64[Arr, " n"]:
     """(y − score)/(1 − h) at own common labels; the mean leverage stands for a row's, which needs all sites' features."""
     return (y - score) / (1.0 - fit.leverage())
 
@@ -41,7 +43,9 @@ def left_out_joined(
     return np.asarray(r / np.maximum(1.0 - h, 0.05) if score is None else r + h * score)
 
 
-def left_out_completion(fit: Fit, own: Own, W: Float64[Arr, "n k"], score: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
+def left_out_completion(
+    fit: Fit, own: Own, W: Float64[Arr, "n k"], score: Float64[Arr, " n"]
+) -> Float64[Arr, " n"]:
     """(score − joined) h/(1 − h): the joined model is nearer to the score of a common row by this, because the row is in C."""
     h = np.minimum(np.einsum("ij,jk,ik->i", W, own.H, W), 0.95)
     return np.asarray((score - own.predict(fit, W)) * h / (1.0 - h))
@@ -69,9 +73,13 @@ class Correction:
 
     def rescaled(self, predicted: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
         """With the slope alone."""
-        return predicted if self.slope == 1.0 else self.level + self.slope * (predicted - self.centre)
+        return (
+            predicted if self.slope == 1.0 else self.level + self.slope * (predicted - self.centre)
+        )
 
-    def __call__(self, predicted: Float64[Arr, " n"], local: Float64[Arr, " n"] | None) -> Float64[Arr, " n"]:
+    def __call__(
+        self, predicted: Float64[Arr, " n"], local: Float64[Arr, " n"] | None
+    ) -> Float64[Arr, " n"]:
         """Corrected predictions; ``local``: those of the local model, None without one, NaN where a row has none."""
         joined = self.rescaled(predicted)
         if local is None:
@@ -79,7 +87,9 @@ class Correction:
         return np.where(np.isnan(local), joined, (1.0 - self.weight) * local + self.weight * joined)
 
 
-def rescaling(c: float, y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> tuple[Correction, Float64[Arr, " n"]]:
+def rescaling(
+    c: float, y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]
+) -> tuple[Correction, Float64[Arr, " n"]]:
     """A correction by slope c, and the left-out residuals under it."""
     if c == 1.0:
         return Correction(), left_out
@@ -102,7 +112,9 @@ def blend(
 
 def spread(left_out: Float64[Arr, " n"], deviations: Float64[Arr, " n"]) -> float:
     """Factor of the stated deviations, from own left-out residuals of the joined model before slope and blend."""
-    return float(np.sqrt((np.sum((left_out / deviations) ** 2) + SPREAD) / (len(left_out) + SPREAD)))
+    return float(
+        np.sqrt((np.sum((left_out / deviations) ** 2) + SPREAD) / (len(left_out) + SPREAD))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +132,9 @@ def gain(local: Float64[Arr, " n"], other: Float64[Arr, " n"]) -> Gain:
     if n < 2 or not a.mean() > 0.0 or ratio == 0.0:
         return Gain(ratio - 1.0, float("nan"))
     differences = b - ratio**2 * a
-    error = WIDER * float(np.sqrt(np.var(differences, ddof=1) / n)) / (2.0 * ratio * float(a.mean()))
+    error = (
+        WIDER * float(np.sqrt(np.var(differences, ddof=1) / n)) / (2.0 * ratio * float(a.mean()))
+    )
     return Gain(ratio - 1.0, error)
 
 
@@ -153,12 +167,24 @@ def verdict(
     n, c = len(y), n_common if score is not None else 0
     factor = spread(joined + nearer, deviations) if n else 1.0
     if local is None or n < 3:
-        return Verdict("score" if score is not None else "joined", Correction(), Correction(), 1.0, factor, {}, {})
+        return Verdict(
+            "score" if score is not None else "joined",
+            Correction(),
+            Correction(),
+            1.0,
+            factor,
+            {},
+            {},
+        )
     found = slope(y, score) if score is not None and c == n else slope(y, joined)
     fixed, left_joined = rescaling(found, y, joined)
     w, left_joined = blend(local, left_joined, sloped=found != 1.0)
     fixed, left_joined = replace(fixed, weight=w), left_joined + w * found * nearer
-    left, gains, together = {"local": local, "joined": left_joined}, {"joined": gain(local, left_joined)}, Correction()
+    left, gains, together = (
+        {"local": local, "joined": left_joined},
+        {"joined": gain(local, left_joined)},
+        Correction(),
+    )
     recommended: Choice = "joined" if np.mean(left_joined**2) < np.mean(local**2) else "local"
     if score is not None and c >= 3:
         together, left_score = rescaling(found, y[:c], score)

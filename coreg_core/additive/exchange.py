@@ -23,7 +23,14 @@ import numpy as np
 from jaxtyping import Bool, Float64, UInt64
 
 from coreg_core.additive.check import Verdict, site_verdict
-from coreg_core.additive.features import MOST_FEATURES, MOST_OWN, LocalModel, SiteFeatures, SiteRows, fit_features
+from coreg_core.additive.features import (
+    MOST_FEATURES,
+    MOST_OWN,
+    LocalModel,
+    SiteFeatures,
+    SiteRows,
+    fit_features,
+)
 from coreg_core.additive.moments import (
     NOISE,
     NOISE_PRIVATE,
@@ -96,9 +103,13 @@ class Terms:
                 f"{self.n_labelled} labelled common individuals, where least_rows is {rules.least_rows}: label more."
             )
         if not self.n_labelled and unlabelled < s * d:
-            raise Refused(f"{unlabelled} common individuals, where private labels with {d} features need {s * d}.")
+            raise Refused(
+                f"{unlabelled} common individuals, where private labels with {d} features need {s * d}."
+            )
         # The difference of two sums would disclose a few unlabelled rows, so no sum contains them.
-        self.used = flags.any(axis=0) if 0 < unlabelled < s * d else np.ones(flags.shape[1], dtype=bool)
+        self.used = (
+            flags.any(axis=0) if 0 < unlabelled < s * d else np.ones(flags.shape[1], dtype=bool)
+        )
         self.flags, self.rows = flags[:, self.used], int(self.used.sum())
         self.labelled: Flags = np.asarray(self.flags.any(axis=0))
         self.d = tuple(min(d, each.width) for each in summaries)
@@ -106,11 +117,17 @@ class Terms:
         self.scale = np.repeat(self.norms, self.d)
         self.n = (self.flags.sum(axis=1) + self.private).astype(float)
         self.levels = np.array([each.level for each in summaries])
-        self.within = float(np.maximum(self.n - 1, 0) @ np.array([each.deviation**2 for each in summaries]))
-        self.share = 1.0 / np.maximum(self.flags.sum(axis=0), 1)  # of an individual with labels of several sites
+        self.within = float(
+            np.maximum(self.n - 1, 0) @ np.array([each.deviation**2 for each in summaries])
+        )
+        self.share = 1.0 / np.maximum(
+            self.flags.sum(axis=0), 1
+        )  # of an individual with labels of several sites
         self.places = cross.exponents(self.rows)
         self.exponent = sum(self.places)
-        self.private_exponent = HEADROOM - ceil(log2(MOST_PRECISION * max(int(self.private.sum()), 1)))
+        self.private_exponent = HEADROOM - ceil(
+            log2(MOST_PRECISION * max(int(self.private.sum()), 1))
+        )
         empty = self.moments(np.zeros((sum(self.d), sum(self.d))), ())
         self.deviation, self.blocks = empty.deviation, empty.blocks
 
@@ -120,7 +137,9 @@ class Terms:
 
     def labels(self, y: Float64[Arr, " n"], site: int) -> Float64[Arr, " n"]:
         """Scaled labels in [−1, 1], as a site sends them."""
-        return np.asarray(np.clip((y - self.levels[site]) / (LABEL_UNIT * self.deviation), -1.0, 1.0))
+        return np.asarray(
+            np.clip((y - self.levels[site]) / (LABEL_UNIT * self.deviation), -1.0, 1.0)
+        )
 
     def part(self, got: Mapping[str, Some], *, private: bool = False) -> Sums:
         """Sums over common or private rows from opened words. Each site with private rows adds noise to their sums."""
@@ -128,15 +147,27 @@ class Terms:
         exponent = self.private_exponent if private else self.exponent
         scalars = _joined(got["scalars"], exponent)
         if private:
-            scale, n, count, mode = self.scale * sqrt(M), scalars[M + 1 :], int(self.private.sum()), NOISE_PRIVATE
+            scale, n, count, mode = (
+                self.scale * sqrt(M),
+                scalars[M + 1 :],
+                int(self.private.sum()),
+                NOISE_PRIVATE,
+            )
             noise = self.noise * sqrt(np.count_nonzero(self.private) / 2)
         else:
-            scale, n, count, mode = self.scale, (self.flags * self.share).sum(axis=1), self.n_labelled, NOISE
+            scale, n, count, mode = (
+                self.scale,
+                (self.flags * self.share).sum(axis=1),
+                self.n_labelled,
+                NOISE,
+            )
             noise = self.noise
         o = np.where(n[:, None] > 0, cross.opened(got["o"], exponent), 0.0)
         P = _full(cross.opened(got["P"], exponent), D) * np.outer(scale, scale)
         b = cross.opened(got["b"], exponent) * scale * unit
-        found = Sums(P, o * scale, b, scalars[:M] * unit, float(scalars[M]) * unit**2, n, float(count), mode)
+        found = Sums(
+            P, o * scale, b, scalars[:M] * unit, float(scalars[M]) * unit**2, n, float(count), mode
+        )
         return steadied(found, noise, scale) if noise else found
 
 
@@ -155,9 +186,23 @@ class SiteExchange:
         label_normals: Float64[Arr, " l"],
         random_bytes: cross.RandomBytes,
     ):
-        self.site, self._rules, self._data, self._n_common, self._random = site, rules, data, n_common, random_bytes
-        k = int(min(MOST_OWN, n_common / rules.rows_per_feature, cross.MOST_ENCRYPTED / max(n_sites - 1, 1)))
-        features, self.local, W = fit_features(data.X, n_common, data.own, data.y, k=k, seed=seed, kernel=rules.kernel)
+        self.site, self._rules, self._data, self._n_common, self._random = (
+            site,
+            rules,
+            data,
+            n_common,
+            random_bytes,
+        )
+        k = int(
+            min(
+                MOST_OWN,
+                n_common / rules.rows_per_feature,
+                cross.MOST_ENCRYPTED / max(n_sites - 1, 1),
+            )
+        )
+        features, self.local, W = fit_features(
+            data.X, n_common, data.own, data.y, k=k, seed=seed, kernel=rules.kernel
+        )
         spread = float(np.std(data.y)) if len(data.y) else 0.0
         if self.local is not None:
             spread = float(np.sqrt(np.mean(self.local.left_out**2)))
@@ -169,9 +214,17 @@ class SiteExchange:
         self._sent: Flags = enough[inner.astype(int)]
         self._noisy: Arr = data.y + self._error
         noisy: LocalModel | None = self.local
-        if not self._sent.all() or self._error.any():  # Features use only labels that the site sends.
+        if (
+            not self._sent.all() or self._error.any()
+        ):  # Features use only labels that the site sends.
             features, noisy, W = fit_features(
-                data.X, n_common, data.own[self._sent], self._noisy[self._sent], k=k, seed=seed, kernel=rules.kernel
+                data.X,
+                n_common,
+                data.own[self._sent],
+                self._noisy[self._sent],
+                k=k,
+                seed=seed,
+                kernel=rules.kernel,
             )
         self.features: SiteFeatures = features
         self._kept: dict[int, Some] = {}
@@ -182,7 +235,9 @@ class SiteExchange:
         """The first step."""
         flags, y = np.zeros(self._n_common, dtype=bool), self._noisy[self._sent]
         flags[self._data.own[self._sent & self._inner]] = True
-        level, deviation = _two_digits(float(y.mean()), float(y.std(ddof=1))) if len(y) else (0.0, 0.0)
+        level, deviation = (
+            _two_digits(float(y.mean()), float(y.std(ddof=1))) if len(y) else (0.0, 0.0)
+        )
         norm = float(np.linalg.norm(self._W[: self._n_common], axis=1).max())
         # A power of 2^(1/4) discloses little of the largest row.
         norm = 2.0 ** (ceil(4 * log2(norm) - 1e-9) / 4) * (1 + 1e-12) if norm > 0 else 1.0
@@ -192,7 +247,9 @@ class SiteExchange:
         """The second step; ``seed`` is the digest of the attempt's chain. Raises `Refused` by the rules."""
         X, Y = self.meet(summaries)
         e, f = self.terms.places
-        self._secret, message = cross.announce(seed, cross.fixed(X, e), cross.fixed(Y, f), self._random)
+        self._secret, message = cross.announce(
+            seed, cross.fixed(X, e), cross.fixed(Y, f), self._random
+        )
         return message
 
     def meet(self, summaries: Sequence[SiteSummary]) -> tuple[Arr, Arr]:
@@ -202,17 +259,29 @@ class SiteExchange:
         self._labels = np.zeros(T.rows)
         if self._mine.any():
             self._labels[self._mine] = T.labels(self._noisy[self._inner], self.site)
-        X, phi = self._common / T.norms[self.site], self._common[:, : T.d[self.site]] / T.norms[self.site]
-        Y = np.column_stack([phi * T.labelled[:, None], phi, T.share * self._labels, (T.share * self._mine)])
+        X, phi = (
+            self._common / T.norms[self.site],
+            self._common[:, : T.d[self.site]] / T.norms[self.site],
+        )
+        Y = np.column_stack(
+            [phi * T.labelled[:, None], phi, T.share * self._labels, (T.share * self._mine)]
+        )
         self._exact = Y.T @ X
         return X, Y
 
-    def add(self, messages: Sequence[cross.Message]) -> tuple[Words, dict[int, UInt64[np.ndarray, "d r"]]]:
+    def add(
+        self, messages: Sequence[cross.Message]
+    ) -> tuple[Words, dict[int, UInt64[np.ndarray, "d r"]]]:
         """The third step: words of P, C, b, o and scalars; block (v, u) of P and C is Y_vᵀW_u for v > u. Each is rounded once."""
         T, v, e = self.terms, self.site, self.terms.exponent
         d, D, mine = T.d[v], sum(T.d), T.blocks[v]
-        P, C, b, o = (np.zeros(shape, dtype=WORD) for shape in ((D, D), (D, D), (D,), (T.n_sites, D)))
-        P[mine, mine], C[mine, mine] = _word(self._exact[:d, :d], e), _word(self._exact[d : 2 * d, :d], e)
+        P, C, b, o = (
+            np.zeros(shape, dtype=WORD) for shape in ((D, D), (D, D), (D,), (T.n_sites, D))
+        )
+        P[mine, mine], C[mine, mine] = (
+            _word(self._exact[:d, :d], e),
+            _word(self._exact[d : 2 * d, :d], e),
+        )
         b[mine], o[v, mine] = _word(self._exact[2 * d, :d], e), _word(self._exact[2 * d + 1, :d], e)
         shares = {}
         for u, message in enumerate(messages):
@@ -236,7 +305,11 @@ class SiteExchange:
         P += self._noise(P.shape, e) * touched
         C += self._noise(C.shape, e) * touched
         o[:, mine] += self._noise((T.n_sites, d), e)
-        labels, share, scalars = self._labels[self._mine], T.share[self._mine], np.zeros(T.n_sites + 1)
+        labels, share, scalars = (
+            self._labels[self._mine],
+            T.share[self._mine],
+            np.zeros(T.n_sites + 1),
+        )
         scalars[v], scalars[-1] = share @ labels, share @ labels**2
         words = _rounded(P, b, o, scalars, e) | {"C": cross.rounded(C)[np.tril_indices(D)]}
         return words, shares
@@ -258,11 +331,24 @@ class SiteExchange:
         self._C_Wx[:, T.blocks[v]] = self._C_WW[:, :d]
         if not T.private.any():
             return None
-        p, o, b, scalars = np.zeros((D, D)), np.zeros((T.n_sites, D)), np.zeros(D), np.zeros(2 * T.n_sites + 1)
+        p, o, b, scalars = (
+            np.zeros((D, D)),
+            np.zeros((T.n_sites, D)),
+            np.zeros(D),
+            np.zeros(2 * T.n_sites + 1),
+        )
         if len(self._private):
-            x, t, w = self._completed(), T.labels(self._noisy[self._sent & ~self._inner], v), self._precision
+            x, t, w = (
+                self._completed(),
+                T.labels(self._noisy[self._sent & ~self._inner], v),
+                self._precision,
+            )
             p, b, o[v] = w * x.T @ x, w * x.T @ t, w * x.sum(axis=0)
-            scalars[v], scalars[T.n_sites], scalars[T.n_sites + 1 + v] = w * t.sum(), w * t @ t, w * len(t)
+            scalars[v], scalars[T.n_sites], scalars[T.n_sites + 1 + v] = (
+                w * t.sum(),
+                w * t @ t,
+                w * len(t),
+            )
             p = p + T.noise * self._normal(p.shape)
             o = o + T.noise * (T.private > 0)[:, None] * self._normal(o.shape)
         e = T.private_exponent
@@ -280,7 +366,10 @@ class SiteExchange:
         self.fit: Fit = fit(m)
         self.own = Own.of(m, v, self._C_WW, self._C_Wx)
         beta = ScoreWeights.of(self.fit).of_sites(range(T.n_sites))
-        sizes = [norm * float(np.linalg.norm(beta[block])) for norm, block in zip(T.norms, T.blocks, strict=True)]
+        sizes = [
+            norm * float(np.linalg.norm(beta[block]))
+            for norm, block in zip(T.norms, T.blocks, strict=True)
+        ]
         bound = T.n_sites * max(sizes) + 1e-300
         self._score_exponent = HEADROOM - ceil(log2(bound))
         part = self._common[:, : T.d[v]] @ beta[T.blocks[v]]
@@ -324,11 +413,16 @@ class SiteExchange:
     def _precision(self) -> float:
         """The weight of a private row; 1 where labels are equal."""
         left_out = self._noisy_left_out
-        return min(precision(left_out, self.terms.deviation), MOST_PRECISION) if len(left_out) else 1.0
+        return (
+            min(precision(left_out, self.terms.deviation), MOST_PRECISION) if len(left_out) else 1.0
+        )
 
     def _completed(self) -> Float64[Arr, "n D"]:
         """Features of private rows, divided by the norms and by √M, and clipped at norm 1."""
-        T, k = self.terms, min(self._W.shape[1], max(self.terms.d[self.site], len(self._private) // 2))
+        T, k = (
+            self.terms,
+            min(self._W.shape[1], max(self.terms.d[self.site], len(self._private) // 2)),
+        )
         own = Own.of(T.moments(self._C, ()), self.site, self._C_WW[:k, :k], self._C_Wx[:k])
         x = own.complete(self._private[:, :k]) / (T.scale * sqrt(T.n_sites))
         return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1), 1.0)[:, None])
@@ -354,7 +448,10 @@ class SiteExchange:
 
 def total(answers: Sequence[Words]) -> Words:
     """The sum of all sites' words, which the sealed sum opens."""
-    return {name: np.asarray(np.sum([each[name] for each in answers], axis=0, dtype=WORD)) for name in answers[0]}
+    return {
+        name: np.asarray(np.sum([each[name] for each in answers], axis=0, dtype=WORD))
+        for name in answers[0]
+    }
 
 
 def _rounded(P: Some, b: Some, o: Some, scalars: Arr, exponent: int) -> Words:

@@ -85,7 +85,10 @@ class Forest:
 
     def predict(self, S: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
         """The mean of the trees; each split divides its rows. As in scikit-learn, only the rows are rounded to float32."""
-        columns, out = np.ascontiguousarray(S.T.astype(np.float32), dtype=np.float64), np.zeros(len(S))
+        columns, out = (
+            np.ascontiguousarray(S.T.astype(np.float32), dtype=np.float64),
+            np.zeros(len(S)),
+        )
         roots, column, threshold, children, value = (each.tolist() for each in vars(self).values())
         left = [(root, np.arange(len(S))) for root in roots]
         while left:
@@ -99,11 +102,15 @@ class Forest:
         return out / len(roots)
 
 
-def grown(S: Float64[Arr, "n p"], y: Float64[Arr, " n"], seed: int) -> tuple[Forest, Float64[Arr, " n"]]:
+def grown(
+    S: Float64[Arr, "n p"], y: Float64[Arr, " n"], seed: int
+) -> tuple[Forest, Float64[Arr, " n"]]:
     """A random forest by scikit-learn, and its out-of-bag prediction of each row."""
     from sklearn.ensemble import RandomForestRegressor
 
-    made = RandomForestRegressor(TREES, min_samples_leaf=LEAST_IN_LEAF, oob_score=True, random_state=seed).fit(S, y)
+    made = RandomForestRegressor(
+        TREES, min_samples_leaf=LEAST_IN_LEAF, oob_score=True, random_state=seed
+    ).fit(S, y)
     trees = [each.tree_ for each in made.estimators_]
     roots, children = np.cumsum([0, *(tree.node_count for tree in trees)]), []
     for tree, root in zip(trees, roots.tolist(), strict=False):
@@ -140,7 +147,9 @@ class LocalModel:
     forest: Forest | None
     weight: float
     left_out: Float64[Arr, " n"]
-    out_of_bag: Float64[Arr, " f"]  # the forest's predictions of own labelled rows; empty without a forest
+    out_of_bag: Float64[
+        Arr, " f"
+    ]  # the forest's predictions of own labelled rows; empty without a forest
     unit: float  # the deviation of own labels
 
     def functions(self, Phi: Float64[Arr, "n r"], S: Float64[Arr, "n p"]) -> Float64[Arr, "n h"]:
@@ -151,7 +160,11 @@ class LocalModel:
     def mixed(self, functions: Float64[Arr, "n h"]) -> Float64[Arr, " n"]:
         """Predictions in the labels' units."""
         ridge: Arr = self.intercept + functions[:, 0]
-        return ridge if self.forest is None else (1.0 - self.weight) * ridge + self.weight * functions[:, 1]
+        return (
+            ridge
+            if self.forest is None
+            else (1.0 - self.weight) * ridge + self.weight * functions[:, 1]
+        )
 
     def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
         """Predictions in the labels' units."""
@@ -171,7 +184,9 @@ class SiteFeatures:
         """W (n, k) of new rows."""
         return self.with_functions(X)[0]
 
-    def with_functions(self, X: Float64[Arr, "n p"]) -> tuple[Float64[Arr, "n k"], Float64[Arr, "n h"]]:
+    def with_functions(
+        self, X: Float64[Arr, "n p"]
+    ) -> tuple[Float64[Arr, "n k"], Float64[Arr, "n h"]]:
         """W, and the local functions of the directions (no column without them)."""
         Phi = self.basis(X)
         if self.directions is None:
@@ -213,7 +228,10 @@ def fit_features(
     basis, Phi = bases[0]
     local = None
     if able:
-        fits = [min((ridge_fit(each[own], y, ridge) for ridge in RIDGES), key=_error) for _, each in bases]
+        fits = [
+            min((ridge_fit(each[own], y, ridge) for ridge in RIDGES), key=_error)
+            for _, each in bases
+        ]
         best = 1 if len(fits) > 1 and _error(fits[1]) < NARROW * _error(fits[0]) else 0
         (basis, Phi), (coef, intercept, left_out) = bases[best], fits[best]
         local = LocalModel(basis, coef, intercept, None, 0.0, left_out, np.zeros(0), float(y.std()))
@@ -224,7 +242,9 @@ def fit_features(
     if directions is not None:
         functions = directions.functions(Phi, S)
         if directions.forest is not None:
-            functions[own, 1] = directions.out_of_bag  # the forest speaks without the label of an own row
+            functions[own, 1] = (
+                directions.out_of_bag
+            )  # the forest speaks without the label of an own row
         functions /= directions.unit
         levels = functions[:n_common].mean(0)
         Phi = np.concatenate([Phi, DIRECTION * (functions - levels)], axis=1)
@@ -246,7 +266,9 @@ def _root(L: Arr, width: float) -> Arr:
     return root
 
 
-def _centred(linear: Basis, L: Arr, width: float, root: Arr, S: Arr, n_common: int) -> tuple[Basis, Arr]:
+def _centred(
+    linear: Basis, L: Arr, width: float, root: Arr, S: Arr, n_common: int
+) -> tuple[Basis, Arr]:
     """The basis with the common rows' mean as its shift, and the features of the standardised rows."""
     Phi = np.exp(squared_distances(S, L) / -width) @ root if width else S
     shift = Phi[:n_common].mean(0)
@@ -260,4 +282,10 @@ def _with_forest(local: LocalModel, S: Arr, y: Arr, seed: int) -> LocalModel:
     pull = TO_THE_MIDDLE / n * float(np.mean(local.left_out**2)) + 1e-300
     weight = (float(np.mean(local.left_out * gain)) + 0.5 * pull) / (float(np.mean(gain**2)) + pull)
     weight = float(np.clip(weight, 0.0, 1.0))
-    return replace(local, forest=forest, weight=weight, left_out=local.left_out - weight * gain, out_of_bag=out_of_bag)
+    return replace(
+        local,
+        forest=forest,
+        weight=weight,
+        left_out=local.left_out - weight * gain,
+        out_of_bag=out_of_bag,
+    )

@@ -118,13 +118,17 @@ class Moments:
         level = (self.levels - self.mean) / self.deviation
         by_owner = part.n * level + part.r / self.deviation
         b = np.concatenate([part.b / self.deviation + part.o.T @ level, by_owner, [by_owner.sum()]])
-        squares = part.s / self.deviation**2 + 2.0 * level @ part.r / self.deviation + part.n @ level**2
+        squares = (
+            part.s / self.deviation**2 + 2.0 * level @ part.r / self.deviation + part.n @ level**2
+        )
         return G, b, float(squares)
 
 
 def precision(left_out: Float64[Arr, " n"], deviation: float) -> float:
     """The weight of a site's private rows: larger where its own columns say more; 1 without a local model."""
-    return float((len(left_out) + PRIVATE_LABELS) / (np.sum((left_out / deviation) ** 2) + PRIVATE_LABELS))
+    return float(
+        (len(left_out) + PRIVATE_LABELS) / (np.sum((left_out / deviation) ** 2) + PRIVATE_LABELS)
+    )
 
 
 def positive(A: Float64[Arr, "p p"]) -> Float64[Arr, "p p"]:
@@ -170,7 +174,11 @@ class Fit:
 
     def leverage(self, part: int = 0) -> float:
         """The mean over a part's labels, at most 0.95."""
-        share = float(np.sum(self.S * self.grams[part])) / self.noise[part] / self.moments.parts[part].count
+        share = (
+            float(np.sum(self.S * self.grams[part]))
+            / self.noise[part]
+            / self.moments.parts[part].count
+        )
         return float(min(share, 0.95))
 
 
@@ -184,10 +192,14 @@ def inverse(A: Float64[Arr, "A A"]) -> Float64[Arr, "A A"]:
 def fit(moments: Moments, steps: int = STEPS) -> Fit:
     """The fit after ``steps`` updates of τ and σ. BadData: fewer than two labels in all."""
     if moments.n.sum() < 2:
-        raise BadData(f"{moments.n.sum():.0f} labels in all sites together: an additive model needs at least two.")
+        raise BadData(
+            f"{moments.n.sum():.0f} labels in all sites together: an additive model needs at least two."
+        )
     M, D = len(moments.d), len(moments.C)
     data = [moments.standard(part) for part in moments.parts]
-    mode, count = (np.array([getattr(part, key) for part in moments.parts]) for key in ("mode", "count"))
+    mode, count = (
+        np.array([getattr(part, key) for part in moments.parts]) for key in ("mode", "count")
+    )
     modes, blocks = np.array([PRIOR] * M + [PRIOR_OFFSETS]), [*moments.blocks, slice(D, D + M)]
     tau, sigma = modes.copy(), mode.copy()
     while True:
@@ -216,10 +228,15 @@ def fit(moments: Moments, steps: int = STEPS) -> Fit:
 AGAINST_NOISE = 0.3  # of the regression's ridge
 
 
-def ridged(C_SS: Float64[Arr, "p p"], rows: int, n_features: int, noise: float) -> Float64[Arr, "p p"]:
+def ridged(
+    C_SS: Float64[Arr, "p p"], rows: int, n_features: int, noise: float
+) -> Float64[Arr, "p p"]:
     """For a regression on features S over the common rows: the ridge counts as one row of mean size, and against noise."""
     p = len(C_SS)
-    ridge = np.trace(C_SS) / max(rows, 1) * (1.0 / p + AGAINST_NOISE * noise * np.sqrt(p + n_features)) + 1e-12
+    ridge = (
+        np.trace(C_SS) / max(rows, 1) * (1.0 / p + AGAINST_NOISE * noise * np.sqrt(p + n_features))
+        + 1e-12
+    )
     return np.asarray(C_SS + ridge * np.eye(p))
 
 
@@ -288,7 +305,9 @@ class Own:
     H: Float64[Arr, "k k"]
 
     @classmethod
-    def of(cls, m: Moments, site: int, C_WW: Float64[Arr, "k k"], C_Wx: Float64[Arr, "k D"]) -> "Own":
+    def of(
+        cls, m: Moments, site: int, C_WW: Float64[Arr, "k k"], C_Wx: Float64[Arr, "k D"]
+    ) -> "Own":
         """From the mean of W_v W_vᵀ over the common rows, and of W_v φᵀ, which is opened to this site alone."""
         A = ridged(C_WW, m.rows, len(m.C), m.noise)
         B = np.asarray(np.linalg.solve(A, C_Wx).T)
@@ -321,6 +340,8 @@ class Own:
         noise = float(fit.noise[0])
         if private is not None:
             noise = max(noise * private - missing, 0.1 * noise * private)
-        known = np.einsum("ij,jk,ik->i", x, fit.S, x) + float(np.sum(fit.S[:D, :D] * self.R)) + noise
+        known = (
+            np.einsum("ij,jk,ik->i", x, fit.S, x) + float(np.sum(fit.S[:D, :D] * self.R)) + noise
+        )
         unit = self.moments.deviation
         return unit * np.sqrt(known), unit * np.sqrt(known + missing)

@@ -52,7 +52,9 @@ class SiteModel:
     ) -> "SiteModel":
         """From the fit and the verdict; ``lone`` is that of `site_verdict`."""
         m, k = fit.moments, own.B.shape[1]
-        unit = np.concatenate([np.eye(k), np.zeros((1, k))])  # one row a column of W, and the constant
+        unit = np.concatenate(
+            [np.eye(k), np.zeros((1, k))]
+        )  # one row a column of W, and the constant
         rows = own.rows(unit)
         rows[:k] -= rows[k]
         weighed = m.deviation * (rows @ fit.beta)
@@ -87,7 +89,9 @@ class SiteModel:
             return None
         start, stop = self.block.tolist()
         A = self.features.components[:, : stop - start] / basis.deviation[:, None]
-        return A @ self.weights.coef[start:stop], np.sqrt(np.einsum("ij,jk,ik->i", A, self.covariance, A))
+        return A @ self.weights.coef[start:stop], np.sqrt(
+            np.einsum("ij,jk,ik->i", A, self.covariance, A)
+        )
 
     def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
         """The joined model, corrected by the site's own labels."""

@@ -73,13 +73,19 @@ class Trained:
         """The score from the rows of all sites, None for a missing one; for the label owner ``site``, or their mean."""
         m, present = self.fit.moments, [v for v, each in enumerate(rows) if each is not None]
         beta = ScoreWeights.of(self.fit).of_sites(present)
-        parts = [each.W[:, : m.d[v]] @ beta[m.blocks[v]] for v, each in enumerate(rows) if each is not None]
+        parts = [
+            each.W[:, : m.d[v]] @ beta[m.blocks[v]]
+            for v, each in enumerate(rows)
+            if each is not None
+        ]
         return np.asarray(self.fit.intercept(site) + np.sum(parts, axis=0))
 
     def checked_score(self, rows: Sequence[Prepared | None], site: int) -> Float64[Arr, " n"]:
         """The score for a site with its verdict: rescaled and blended with its local model."""
         own = rows[site]
-        return self.sites[site].verdict.score(self.score(rows, site), None if own is None else own.local)
+        return self.sites[site].verdict.score(
+            self.score(rows, site), None if own is None else own.local
+        )
 
     def joined(self, site: int, rows: Prepared) -> Float64[Arr, " n"]:
         """The joined model of a site, with its verdict."""
@@ -90,17 +96,23 @@ class Trained:
 class _Training:
     """Each site's labels and features, and what a federation opens of them, with noise by its rules."""
 
-    def __init__(self, sites: Sequence[SiteRows], n_common: int, seed: int, rules: Additive, one_owner: bool):
+    def __init__(
+        self, sites: Sequence[SiteRows], n_common: int, seed: int, rules: Additive, one_owner: bool
+    ):
         self.sites, self.n_common, self.rules = sites, n_common, rules
         self.rng, M = np.random.default_rng([seed, 1]), len(sites)
         self.inner: list[Flags] = [site.own < n_common for site in sites]
         known = np.zeros((M, n_common), dtype=bool)
         for v, (site, common) in enumerate(zip(sites, self.inner, strict=True)):
             known[v, site.own[common]] = True
-        self.count = np.ones(n_common) if one_owner else known.sum(axis=0)  # labels of an individual
+        self.count = (
+            np.ones(n_common) if one_owner else known.sum(axis=0)
+        )  # labels of an individual
         self.owners = range(1 if one_owner else M)
         self.private = [] if one_owner else [v for v in range(M) if not self.inner[v].all()]
-        n_labelled = int(known.any(axis=0).sum()) + sum(int((~self.inner[v]).sum()) for v in self.private)
+        n_labelled = int(known.any(axis=0).sum()) + sum(
+            int((~self.inner[v]).sum()) for v in self.private
+        )
         if n_labelled < 2:
             raise BadData(
                 f"{n_labelled} labels in all sites together ({n_labelled} sample): an additive model needs at least two."
@@ -111,32 +123,47 @@ class _Training:
         self._seeds = np.random.default_rng(seed).integers(2**31, size=M).tolist()
         made = self._features([site.y for site in sites])
         self.locals = [local for _, local, _ in made]
-        self.errors = [self._label_noise(site.y, local) for site, local in zip(sites, self.locals, strict=True)]
+        self.errors = [
+            self._label_noise(site.y, local) for site, local in zip(sites, self.locals, strict=True)
+        ]
         self.told = [site.y + error for site, error in zip(sites, self.errors, strict=True)]
         if rules.label_noise:  # features know only labels that are told
             made = self._features(self.told)
         self.features, self.W = [features for features, _, _ in made], [rows for _, _, rows in made]
         self.left_out = [np.zeros(0) if local is None else local.left_out for _, local, _ in made]
-        norms = [float(np.linalg.norm(each[:n_common], axis=1).max(initial=0.0)) or 1.0 for each in self.W]
+        norms = [
+            float(np.linalg.norm(each[:n_common], axis=1).max(initial=0.0)) or 1.0
+            for each in self.W
+        ]
         self.widths = tuple(min(self.d, each.shape[1]) for each in self.W)
         self.scale = np.repeat(norms, self.widths)
 
     def _features(self, labels: Sequence[Arr]) -> list[tuple[SiteFeatures, LocalModel | None, Arr]]:
         return [
-            fit_features(site.X, self.n_common, site.own, y, k=self.k, seed=seed, kernel=self.rules.kernel)
+            fit_features(
+                site.X, self.n_common, site.own, y, k=self.k, seed=seed, kernel=self.rules.kernel
+            )
             for site, y, seed in zip(self.sites, labels, self._seeds, strict=True)
         ]
 
     def _label_noise(self, y: Arr, local: LocalModel | None) -> Arr:
         """The noise that a site adds once to the labels that it tells."""
-        spread = float(np.sqrt(np.mean(local.left_out**2))) if local is not None else float(y.std()) if len(y) else 0.0
+        spread = (
+            float(np.sqrt(np.mean(local.left_out**2)))
+            if local is not None
+            else float(y.std())
+            if len(y)
+            else 0.0
+        )
         share = self.rules.label_noise
         noise: Arr = share * spread * self.rng.normal(size=len(y)) if share else np.zeros(len(y))
         return noise
 
     def phi(self, rows: Ints | slice) -> Arr:
         """All sites' features of common rows."""
-        return np.concatenate([each[rows, :width] for each, width in zip(self.W, self.widths, strict=True)], axis=1)
+        return np.concatenate(
+            [each[rows, :width] for each, width in zip(self.W, self.widths, strict=True)], axis=1
+        )
 
     def moments(self) -> Moments:
         """Those of the common rows."""
@@ -151,9 +178,14 @@ class _Training:
         at = [self.sites[v].own[self.inner[v]] for v in self.owners]
         if not sum(map(len, at)):
             return m
-        rows, owner = np.concatenate(at), np.repeat(list(self.owners), list(map(len, at))).astype(np.int64)
+        rows, owner = (
+            np.concatenate(at),
+            np.repeat(list(self.owners), list(map(len, at))).astype(np.int64),
+        )
         y = np.concatenate([told[v][self.inner[v]] for v in self.owners])
-        return replace(m, parts=(self._noisy(sums(Phi[rows], owner, y, 1.0 / self.count[rows], levels)),))
+        return replace(
+            m, parts=(self._noisy(sums(Phi[rows], owner, y, 1.0 / self.count[rows], levels)),)
+        )
 
     def own(self, m: Moments, v: int) -> Own:
         """The site's view of all features; the moments of its further features are opened to it alone, with noise."""
@@ -170,15 +202,29 @@ class _Training:
         """Sums over private rows, with the features that the owner's columns complete."""
         at = [self.sites[v].own[~self.inner[v]] for v in self.private]
         rows = [owns[v].complete(self.W[v][mine]) for v, mine in zip(self.private, at, strict=True)]
-        y, counts = np.concatenate([self.told[v][~self.inner[v]] for v in self.private]), list(map(len, rows))
+        y, counts = (
+            np.concatenate([self.told[v][~self.inner[v]] for v in self.private]),
+            list(map(len, rows)),
+        )
         owner = np.repeat(self.private, counts).astype(np.int64)
         weight = np.repeat([precisions[v] for v in self.private], counts)
-        found = sums(np.concatenate(rows), owner, y, weight, m.levels, count=float(len(y)), mode=NOISE_PRIVATE)
+        found = sums(
+            np.concatenate(rows),
+            owner,
+            y,
+            weight,
+            m.levels,
+            count=float(len(y)),
+            mode=NOISE_PRIVATE,
+        )
         return self._noisy(found)
 
     def _noise(self) -> Arr:
         """Each site's noise on the entries that have its features, (D, D)."""
-        E, ends = np.zeros((sum(self.widths), sum(self.widths))), np.cumsum([0, *self.widths]).tolist()
+        E, ends = (
+            np.zeros((sum(self.widths), sum(self.widths))),
+            np.cumsum([0, *self.widths]).tolist(),
+        )
         for a, b in pairwise(ends):
             F = np.zeros_like(E)
             F[a:b] = self.rules.noise * self.rng.normal(size=(b - a, len(E)))
@@ -191,13 +237,24 @@ class _Training:
         if not self.rules.noise:
             return part
         P = part.P + self._noise()
-        o = part.o + self.rules.noise * self.scale * self.rng.normal(size=part.o.shape) * (part.n > 0.0)[:, None]
+        o = (
+            part.o
+            + self.rules.noise
+            * self.scale
+            * self.rng.normal(size=part.o.shape)
+            * (part.n > 0.0)[:, None]
+        )
         return steadied(replace(part, P=P, o=o), self.rules.noise, self.scale)
 
 
 @one_thread()
 def train(
-    sites: Sequence[SiteRows], n_common: int, *, seed: int = 0, rules: Additive = IN_MEMORY, one_owner: bool = False
+    sites: Sequence[SiteRows],
+    n_common: int,
+    *,
+    seed: int = 0,
+    rules: Additive = IN_MEMORY,
+    one_owner: bool = False,
 ) -> Trained:
     """Train on the rows of all sites. ``one_owner``: all have the same labels of the same common rows, and each counts once."""
     t = _Training(sites, n_common, seed, rules, one_owner)

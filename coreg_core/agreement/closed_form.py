@@ -19,7 +19,11 @@ from coreg_core.errors import SingularSystem
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
     """z*, the mean of all predictions at the optimum: O(m (Σ r_v)²) for finite spans, O(M m³) for exact views."""
     finite = [view for view in views if isinstance(view, SpectralView)]
-    return _reduced_stacked_system(finite, coupling) if len(finite) == len(views) else _weighted_mean(views, coupling)
+    return (
+        _reduced_stacked_system(finite, coupling)
+        if len(finite) == len(views)
+        else _weighted_mean(views, coupling)
+    )
 
 
 def solved(views: Sequence[View], coupling: float) -> list[Solution]:
@@ -31,7 +35,9 @@ def solved(views: Sequence[View], coupling: float) -> list[Solution]:
 def _weighted_mean(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
     r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ (docs/research/mathematics.md)."""
     weight = consensus_weight(coupling, len(views))
-    answers = [view.respond(np.zeros((view.n_unlabelled, 1)), np.array([weight]))[:, 0] for view in views]  # N_v m₀_v
+    answers = [
+        view.respond(np.zeros((view.n_unlabelled, 1)), np.array([weight]))[:, 0] for view in views
+    ]  # N_v m₀_v
     total: Arr = np.sum(answers, axis=0)
     if weight == 0.0 or not len(total):
         return total / len(views)
@@ -79,7 +85,9 @@ def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> F
             "beside the ridge that rounding outweighs the identity; lower the coupling, raise the ridge, rescale the "
             "features, or use solver='conjugate-gradients'."
         ) from None
-    a = cho_solve(factor, np.concatenate([view.label_coordinates for view in views]), check_finite=False)
+    a = cho_solve(
+        factor, np.concatenate([view.label_coordinates for view in views]), check_finite=False
+    )
     total = np.zeros(maps[0].shape[0])
     for v in range(M):
         total += maps[v] @ a[ends[v] : ends[v + 1]]

@@ -48,7 +48,9 @@ def disagreement(predictions: Float64[Arr, "M m"]) -> float:
     return 2.0 * len(predictions) * float(np.einsum("vm,vm->", centred, centred))
 
 
-def objective(local_objectives: Sequence[float], predictions: Float64[Arr, "M m"], coupling: float) -> float:
+def objective(
+    local_objectives: Sequence[float], predictions: Float64[Arr, "M m"], coupling: float
+) -> float:
     """Q, from each view's ‖y − f(X)‖² + ν‖f‖² and the predictions on Z."""
     return float(sum(local_objectives)) + coupling * disagreement(predictions)
 
@@ -65,11 +67,17 @@ def consensus_weight(coupling: float, n_views: int) -> float:
 
 def weight_of(schedule: str, coupling: float, n_views: int) -> float:
     """μ at which the schedule of that name asks a column of coupling λ, where M sites take part."""
-    return (sweep_weight if schedule == "block-coordinate-descent" else consensus_weight)(coupling, n_views)
+    return (sweep_weight if schedule == "block-coordinate-descent" else consensus_weight)(
+        coupling, n_views
+    )
 
 
 def consensus_certificate(
-    residual_norm: float, scale: float, weight: float, bounds: Float64[Arr, " M"], stays: float | None = None
+    residual_norm: float,
+    scale: float,
+    weight: float,
+    bounds: Float64[Arr, " M"],
+    stays: float | None = None,
 ) -> Certificate:
     r"""A sharper certificate for answers at a common z: r = mean answer − z, $x_v = \mu b_v$ (docs/research/mathematics.md)."""
     x = weight * bounds
@@ -95,7 +103,9 @@ LEAST_POWERED, MOST_POWERED = 1e-36, 1e37
 def powered(x: float) -> float:
     """x⁸, for `largest`: of at least `LEAST_POWERED`, so that no bound is lost to underflow."""
     if not x <= MOST_POWERED:
-        raise UsageError("a bound of this site is too large to be summed. Scale the features, or raise the ridge.")
+        raise UsageError(
+            "a bound of this site is too large to be summed. Scale the features, or raise the ridge."
+        )
     return max(float(x), LEAST_POWERED) ** 8
 
 

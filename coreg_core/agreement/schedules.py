@@ -76,7 +76,9 @@ class Terms:
     bounds: tuple[float, ...]  # b_v in site order
     initial_objective: float  # Q(0)
     tolerance: float  # stop when gap ≤ tolerance · Q(0) ...
-    prediction_tolerance: float  # ... and the prediction bound is at most this, in the units of the targets
+    prediction_tolerance: (
+        float  # ... and the prediction bound is at most this, in the units of the targets
+    )
     max_rounds: int  # sweeps, for Algorithm 1
     # Σ_v 1/(1 + μ b_v) of each column, where that sum is known and the single b_v are not
     stays: tuple[float, ...] = ()
@@ -88,7 +90,10 @@ class Terms:
 
     def met_by(self, gap: float, prediction_bound: float) -> bool:
         """Whether both are within the tolerances."""
-        return gap <= self.tolerance * self.initial_objective and prediction_bound <= self.prediction_tolerance
+        return (
+            gap <= self.tolerance * self.initial_objective
+            and prediction_bound <= self.prediction_tolerance
+        )
 
     def code_after(self, stated: Certificate, *, stuck: bool, last: bool) -> int:
         """The `Stop` of a column after a verified round, or `RUNNING`."""
@@ -112,7 +117,9 @@ class _Lockstep:
     @property
     def weights(self) -> Float64[Arr, " k"]:
         """μ of each column."""
-        return np.array([weight_of(self.name, lam, self.terms.n_views) for lam in self.terms.coupling])
+        return np.array(
+            [weight_of(self.name, lam, self.terms.n_views) for lam in self.terms.coupling]
+        )
 
     def finished(self, state: Any) -> bool:
         """Every column has stopped."""
@@ -124,11 +131,17 @@ class _Lockstep:
             return None
         residual = np.where(self.weights == 0.0, 0.0, state.residual)
         stops = tuple(Stop(code) if code else None for code in state.stops.tolist())
-        return Progress(state.round, state.verified, residual, state.gap, state.prediction_bound, stops)
+        return Progress(
+            state.round, state.verified, residual, state.gap, state.prediction_bound, stops
+        )
 
     def models(self, state: Any) -> FinalTargets | None:
         """The targets of the last verified round."""
-        return None if np.isinf(state.residual).any() else FinalTargets(state.verified_targets, self.weights)
+        return (
+            None
+            if np.isinf(state.residual).any()
+            else FinalTargets(state.verified_targets, self.weights)
+        )
 
 
 def normalised(directions: Float64[Arr, "m k"]) -> tuple[Float64[Arr, "m k"], Float64[Arr, " k"]]:
@@ -138,7 +151,9 @@ def normalised(directions: Float64[Arr, "m k"]) -> tuple[Float64[Arr, "m k"], Fl
     return directions / scale, scale
 
 
-PATIENCE = 50  # sweeps without a new least gap: Q falls in every exact sweep, so the rest is rounding
+PATIENCE = (
+    50  # sweeps without a new least gap: Q falls in every exact sweep, so the rest is rounding
+)
 
 
 @dataclass(frozen=True)
@@ -177,7 +192,9 @@ class BlockCoordinateDescent(_Lockstep):
 
     def _target(self, state: SweepState) -> Float64[Arr, "m k"]:
         M = self.terms.n_views
-        mean: Arr = sum(y for v, y in enumerate(state.predictions) if v != state.site) / max(1, M - 1)
+        mean: Arr = sum(y for v, y in enumerate(state.predictions) if v != state.site) / max(
+            1, M - 1
+        )
         # A stopped column gets its last question again, so that the last sweep's targets are the models'.
         return np.where(state.stops == RUNNING, mean, state.targets[state.site])
 
@@ -335,7 +352,11 @@ class ConjugateGradient(_Lockstep):
             case Next.DIRECTION:
                 state = self._descend(replace(state, round=state.round + 1), mean)
                 # The last allowed round is reserved for a verification, so that even MAX_ROUNDS ends certified.
-                return replace(state, ask=Next.VERIFY) if state.round + 1 >= self.terms.max_rounds else state
+                return (
+                    replace(state, ask=Next.VERIFY)
+                    if state.round + 1 >= self.terms.max_rounds
+                    else state
+                )
             case Next.VERIFY:
                 return self._verified(replace(state, round=state.round + 1), mean)
 
@@ -370,7 +391,9 @@ class ConjugateGradient(_Lockstep):
             c = self._certificate(j, residual[j], 0.0)
             gap[j], bound[j] = c.gap, c.prediction_bound
             due = due or self.terms.met_by(c.gap, c.prediction_bound)
-        state = replace(state, z=z, r=r, p=p, rr=rr, residual=residual, gap=gap, prediction_bound=bound)
+        state = replace(
+            state, z=z, r=r, p=p, rr=rr, residual=residual, gap=gap, prediction_bound=bound
+        )
         ask = Next.VERIFY if due else Next.DIRECTION
         return replace(state, ask=ask, since_verified=state.since_verified + 1)
 
@@ -380,13 +403,20 @@ class ConjugateGradient(_Lockstep):
         true = answer - state.z
         lengths, scale = norms(true), norms(state.z) + norms(answer)
         r, p, rr = state.r.copy(order="F"), state.p.copy(order="F"), state.rr.copy()
-        residual, gap, bound = state.residual.copy(), state.gap.copy(), state.prediction_bound.copy()
+        residual, gap, bound = (
+            state.residual.copy(),
+            state.gap.copy(),
+            state.prediction_bound.copy(),
+        )
         least_residual, least_energy = state.least_residual.copy(), state.least_energy.copy()
         strikes, stops = state.strikes.copy(), state.stops.copy()
         for j in np.flatnonzero(state.stops == RUNNING).tolist():
             c = self._certificate(j, lengths[j], scale[j])
             energy = -0.5 * dot(state.z[:, j], state.b[:, j] + true[:, j])
-            stuck = lengths[j] > 0.5 * least_residual[j] and energy + ROUNDING * abs(energy) >= least_energy[j]
+            stuck = (
+                lengths[j] > 0.5 * least_residual[j]
+                and energy + ROUNDING * abs(energy) >= least_energy[j]
+            )
             least_residual[j] = min(lengths[j], least_residual[j])
             least_energy[j] = min(energy, least_energy[j])
             strikes[j] = strikes[j] + 1 if stuck else 0
@@ -397,7 +427,9 @@ class ConjugateGradient(_Lockstep):
             residual[j], gap[j], bound[j] = lengths[j], c.gap, c.prediction_bound
             r[:, j] = true[:, j]
             rr_new = dot(r[:, j], r[:, j])
-            p[:, j] += r[:, j] - state.r[:, j]  # p = r_old + β p_before: only its first part is replaced
+            p[:, j] += (
+                r[:, j] - state.r[:, j]
+            )  # p = r_old + β p_before: only its first part is replaced
             # Exact arithmetic has p·r = ‖r‖². Where that is lost, the old directions are conjugate to a residual that
             # was replaced, and the direction restarts; so it does after the affine round (p = 0).
             if not state.p[:, j].any() or not 0.5 * rr_new < dot(p[:, j], r[:, j]) < 2.0 * rr_new:
@@ -425,7 +457,9 @@ class ConjugateGradient(_Lockstep):
     def _certificate(self, column: int, residual_norm: float, scale: float) -> Certificate:
         stays = self.terms.stays[column] if self.terms.stays else None
         bounds = np.array(self.terms.bounds)
-        return consensus_certificate(float(residual_norm), float(scale), float(self.weights[column]), bounds, stays)
+        return consensus_certificate(
+            float(residual_norm), float(scale), float(self.weights[column]), bounds, stays
+        )
 
 
 Schedule: TypeAlias = ConjugateGradient | BlockCoordinateDescent
@@ -434,7 +468,9 @@ SCHEDULE_NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 
 def make_schedule(name: str, terms: Terms) -> Schedule:
     """The schedule of that name, one of `SCHEDULE_NAMES`."""
-    return ConjugateGradient(terms) if name == "conjugate-gradients" else BlockCoordinateDescent(terms)
+    return (
+        ConjugateGradient(terms) if name == "conjugate-gradients" else BlockCoordinateDescent(terms)
+    )
 
 
 def run_in_memory(

@@ -73,7 +73,10 @@ def positive_factor(matrix: Arr, what: str, remedy: str) -> tuple[Arr, bool]:
 
 def norm_bound(S: Float64[Arr, "k k"]) -> float:
     """At least the largest eigenvalue of a positive semi-definite matrix: the smallest of three norms, in O(k²)."""
-    row_sum = max((float(np.abs(S[i : i + 256]).sum(axis=1).max()) for i in range(0, len(S), 256)), default=0.0)
+    row_sum = max(
+        (float(np.abs(S[i : i + 256]).sum(axis=1).max()) for i in range(0, len(S), 256)),
+        default=0.0,
+    )
     return max(0.0, min(row_sum, float(np.linalg.norm(S)), float(np.trace(S))))
 
 
@@ -115,9 +118,15 @@ class FunctionSpaceView:
         self.posterior_mean: Arr = self._H.T @ self._whitened_y
         self.posterior_covariance, step = np.empty((m, m)), block_rows(m)
         for rows in (slice(start, start + step) for start in range(0, m, step)):
-            np.subtract(kernel(Z[rows], Z), self._H[:, rows].T @ self._H, out=self.posterior_covariance[rows])
+            np.subtract(
+                kernel(Z[rows], Z),
+                self._H[:, rows].T @ self._H,
+                out=self.posterior_covariance[rows],
+            )
         self._factors: OrderedDict[float, tuple[Arr, bool]] = OrderedDict()
-        self._most_factors = max(n_weights, 8_000_000 // max(1, m * m))  # about 64 MB, or all that a path needs
+        self._most_factors = max(
+            n_weights, 8_000_000 // max(1, m * m)
+        )  # about 64 MB, or all that a path needs
 
     def _forward(self, right: Arr) -> Arr:
         """L⁻¹ times it, with K_XX + νI = L Lᵀ."""
@@ -125,7 +134,9 @@ class FunctionSpaceView:
 
     def _backward(self, right: Arr) -> Arr:
         """L⁻ᵀ times it."""
-        return np.asarray(solve_triangular(self._L, right, lower=True, trans="T", check_finite=False))
+        return np.asarray(
+            solve_triangular(self._L, right, lower=True, trans="T", check_finite=False)
+        )
 
     def bound(self) -> float:
         """b_v of the certificates, at least the largest s²: the smallest of three norms of Σ, over ν, in O(m²)."""
@@ -137,7 +148,9 @@ class FunctionSpaceView:
             self._factors.move_to_end(weight)
             return self._factors[weight]
         while len(self._factors) >= self._most_factors:
-            self._factors.popitem(last=False)  # before the new one is made: two would not fit at m = 10⁴
+            self._factors.popitem(
+                last=False
+            )  # before the new one is made: two would not fit at m = 10⁴
         what = f"I + (μ/ν)Σ at μ={weight:g}, ν={self.ridge:g}"
         if not weight * _EPS * float(self._diagonal.sum()) / self.ridge < 0.25:
             raise SingularSystem(
@@ -158,7 +171,10 @@ class FunctionSpaceView:
         if columns.shape[1] > 1:
             return np.asarray(cho_solve(factor, columns, check_finite=False))
         column = columns.reshape(-1).copy()
-        for trans in (0, 1):  # at the memory's speed; LAPACK's potrs packs the factor anew for a single column
+        for trans in (
+            0,
+            1,
+        ):  # at the memory's speed; LAPACK's potrs packs the factor anew for a single column
             column = dtrsv(factor[0], column, lower=1, trans=trans, overwrite_x=1)
         return column[:, None]
 
@@ -166,7 +182,10 @@ class FunctionSpaceView:
         self, targets: Float64[Arr, "m k"], weights: Float64[Arr, " k"], part: Part = "affine"
     ) -> Float64[Arr, "m k"]:
         """m₀ + (I − B⁻¹)(t − m₀) = t − B⁻¹(t − m₀); the linear part is t − B⁻¹ t, and zeros stay zeros."""
-        answer, offset = targets.copy(), targets - self.posterior_mean[:, None] if part == "affine" else targets
+        answer, offset = (
+            targets.copy(),
+            targets - self.posterior_mean[:, None] if part == "affine" else targets,
+        )
         for weight in dict.fromkeys(weights.tolist()):  # columns that share a μ share a solve
             columns = weights == weight
             if part == "affine" or targets[:, columns].any():
@@ -174,16 +193,23 @@ class FunctionSpaceView:
         return answer
 
     def on_labels(
-        self, target: Float64[Arr, " m"], weight: float, rows: Int64[Ints, " k"] | slice = slice(None)
+        self,
+        target: Float64[Arr, " m"],
+        weight: float,
+        rows: Int64[Ints, " k"] | slice = slice(None),
     ) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
         """Residuals ν c_X, and G = ν L⁻ᵀ(I + (μ/ν) H B⁻¹ Hᵀ)L⁻¹, as [(K + D)⁻¹]_XX of the stacked system is by blocks."""
         scale = weight / self.ridge
         solved = self.solve_B(weight, np.column_stack([target - self.posterior_mean, self._H.T]))
         residual = self._backward(self._whitened_y - scale * (self._H @ solved[:, 0]))
-        G = self._backward(self._backward(np.eye(len(self._X)) + scale * (self._H @ solved[:, 1:])).T)
+        G = self._backward(
+            self._backward(np.eye(len(self._X)) + scale * (self._H @ solved[:, 1:])).T
+        )
         return self.ridge * residual[rows], self.ridge * G[rows][:, rows]
 
-    def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
+    def label_map(
+        self, weight: float, rows: Int64[Ints, " k"] | None = None
+    ) -> Float64[Arr, "k n"]:
         """B⁻¹ K_ZX (K_XX + νI)⁻¹ = B⁻¹ Hᵀ L⁻¹; of some instances by the columns of B⁻¹ that are theirs."""
         if rows is None:
             return self._backward(self.solve_B(weight, self._H.T).T).T
@@ -200,7 +226,9 @@ class FunctionSpaceView:
         if weight == 0.0:  # coefficients on unlabelled points vanish: one RLSR solution on X alone
             function = KernelExpansion(self._kernel, self._X, c_X)
         else:
-            function = KernelExpansion(self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, c_Z]))
+            function = KernelExpansion(
+                self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, c_Z])
+            )
         return Solution(function, prediction, float(residual @ residual + self.ridge * norm))
 
 
@@ -221,14 +249,20 @@ class SpectralView:
     ):
         self.basis, self.ridge, self.rank, self.n_unlabelled = basis, ridge, basis.rank, len(Z)
         r = basis.rank
-        self._y, self._Phi, step = y, np.empty((len(X), r)), max(block_rows(len(basis.points)), 8 * r)
+        self._y, self._Phi, step = (
+            y,
+            np.empty((len(X), r)),
+            max(block_rows(len(basis.points)), 8 * r),
+        )
         upper: Arr = np.eye(r, r + 1) * np.sqrt(ridge)
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
             self._Phi[rows] = basis.features(X[rows])
             # QR, not a Cholesky factor of ΦᵀΦ + νI: squaring would lose the ridge beside large features.
             below = np.column_stack([self._Phi[rows], y[rows]])
-            [upper] = qr(np.concatenate([upper[:r], below]), overwrite_a=True, mode="r", check_finite=False)
+            [upper] = qr(
+                np.concatenate([upper[:r], below]), overwrite_a=True, mode="r", check_finite=False
+            )
         self._R, on_labels = np.asfortranarray(upper[:r, :r]), upper[:r, r]
         size = float(np.linalg.norm(self._R))
         if not np.finfo(float).eps * size <= 0.25 * np.sqrt(ridge):
@@ -236,7 +270,9 @@ class SpectralView:
                 f"the labelled rows' features, of size {size:.1e}, leave no digit of ridge={ridge:g}: raise the ridge, or "
                 "rescale the features."
             )
-        onto = solve_triangular(self._R, basis.transform.T, trans="T", check_finite=False).T  # (p, r): W R⁻¹
+        onto = solve_triangular(
+            self._R, basis.transform.T, trans="T", check_finite=False
+        ).T  # (p, r): W R⁻¹
         self.prediction_map: Arr = np.empty((len(Z), r))  # P
         for start in range(0, len(Z), step):
             rows = slice(start, start + step)
@@ -260,7 +296,9 @@ class SpectralView:
 
     def precision(self, weight: float) -> Float64[Arr, "m m"]:
         """B⁻¹ = I − μ P (I + μ PᵀP)⁻¹ Pᵀ."""
-        half = solve_triangular(self._factor(weight), self.prediction_map.T, lower=True, check_finite=False)
+        half = solve_triangular(
+            self._factor(weight), self.prediction_map.T, lower=True, check_finite=False
+        )
         return np.asarray(np.eye(self.n_unlabelled) - weight * (half.T @ half))
 
     def _factor(self, weight: float) -> Float64[Arr, "r r"]:
@@ -269,15 +307,21 @@ class SpectralView:
             matrix = weight * self.gram
             matrix.flat[:: len(matrix) + 1] += 1.0
             what = f"I + μPᵀP at μ={weight:g}, ν={self.ridge:g}"
-            self._factors[weight] = positive_factor(matrix.T, what, "lower the coupling, or raise the ridge")[0]
+            self._factors[weight] = positive_factor(
+                matrix.T, what, "lower the coupling, or raise the ridge"
+            )[0]
         return self._factors[weight]
 
-    def _shrunk(self, a: Float64[Arr, "r k"], weights: Float64[Arr, " k"] | float) -> Float64[Arr, "r k"]:
+    def _shrunk(
+        self, a: Float64[Arr, "r k"], weights: Float64[Arr, " k"] | float
+    ) -> Float64[Arr, "r k"]:
         """(I + μ PᵀP)⁻¹ a."""
         out = np.empty_like(a)
         for weight in np.unique(weights):
             columns = np.broadcast_to(weights == weight, a.shape[1:])
-            out[:, columns] = cho_solve((self._factor(float(weight)), True), a[:, columns], check_finite=False)
+            out[:, columns] = cho_solve(
+                (self._factor(float(weight)), True), a[:, columns], check_finite=False
+            )
         return out
 
     def respond(
@@ -292,17 +336,24 @@ class SpectralView:
         w = solve_triangular(self._R, a, check_finite=False)
         residual = self._y - self._Phi @ w
         function = KernelExpansion(self.basis.kernel, self.basis.points, self.basis.transform @ w)
-        return Solution(function, self.prediction_map @ a, float(residual @ residual + self.ridge * (w @ w)))
+        return Solution(
+            function, self.prediction_map @ a, float(residual @ residual + self.ridge * (w @ w))
+        )
 
     def on_labels(
-        self, target: Float64[Arr, " m"], weight: float, rows: Int64[Ints, " k"] | slice = slice(None)
+        self,
+        target: Float64[Arr, " m"],
+        weight: float,
+        rows: Int64[Ints, " k"] | slice = slice(None),
     ) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
         """Residuals y − E a, and G = I − E (I + μ PᵀP)⁻¹ Eᵀ with E = Φ R⁻¹."""
         a = self._coordinates(target[:, None], np.array([weight]), "affine")[:, 0]
         E = self._on_labelled(rows)
         return self._y[rows] - E @ a, np.eye(len(E)) - E @ self._shrunk(E.T, weight)
 
-    def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
+    def label_map(
+        self, weight: float, rows: Int64[Ints, " k"] | None = None
+    ) -> Float64[Arr, "k n"]:
         """P (I + μ PᵀP)⁻¹ Eᵀ, since β = Eᵀ y."""
         P = self.prediction_map if rows is None else self.prediction_map[rows]
         return np.asarray(P @ self._shrunk(self._on_labelled(slice(None)).T, weight))
@@ -333,7 +384,11 @@ def make_view(
         raise UsageError(f"ridge={ridge!r}: needs a finite number above 0.")
     if not isinstance(span, EveryPoint):
         return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge)
-    size = float(kernel.diagonal(X).sum() + kernel.diagonal(Z).sum()) if isinstance(kernel, Linear) else 0.0
+    size = (
+        float(kernel.diagonal(X).sum() + kernel.diagonal(Z).sum())
+        if isinstance(kernel, Linear)
+        else 0.0
+    )
     if size > _HALF_OF_THE_DIGITS * ridge:
         # Every linear function is in the exact span, so that d coordinates hold the same optimum. K of size Σ‖x‖² loses a
         # small ridge where features do not: they are used where K would leave fewer than half of the digits.
@@ -366,7 +421,9 @@ class LabelledFit:
     G: Float64[Arr, "n n"]
     y: Float64[Arr, " n"]  # in the units of r
     centred: bool = True  # the shift is the mean of the labels, and is left out with the rows
-    ones: Float64[Arr, " n"] | None = None  # G 1 over all rows of the shift, where these are some of them
+    ones: Float64[Arr, " n"] | None = (
+        None  # G 1 over all rows of the shift, where these are some of them
+    )
 
     def _ones(self) -> Float64[Arr, " n"]:
         return self.G.sum(axis=1) if self.ones is None else self.ones
@@ -378,7 +435,9 @@ class LabelledFit:
         r = self.r - shift * ones
         G_SS = self.G[np.ix_(rows, rows)]
         eye = _LEAST_FREEDOM * np.eye(len(rows))
-        solved = np.linalg.solve(G_SS + eye, np.column_stack([r[rows], self.G[np.ix_(rows, kept)], ones[rows]]))
+        solved = np.linalg.solve(
+            G_SS + eye, np.column_stack([r[rows], self.G[np.ix_(rows, kept)], ones[rows]])
+        )
         G_RS = self.G[np.ix_(kept, rows)]
         missed = np.asarray(solved[:, 0], dtype=np.float64)
         return missed, LabelledFit(
@@ -410,7 +469,9 @@ class PathChoice:
 
     chosen: int
     left_out: tuple[Float64[Arr, " n"], ...]
-    nested: Float64[Arr, " n"] | None  # of rows that neither function nor choice has seen; None with too few labels
+    nested: (
+        Float64[Arr, " n"] | None
+    )  # of rows that neither function nor choice has seen; None with too few labels
 
 
 def choose_on(path: Sequence[LabelledFit]) -> PathChoice:

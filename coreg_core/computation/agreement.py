@@ -11,7 +11,15 @@ from math import sqrt
 from typing import Any
 
 from coreg_core.agreement.objective import Column, largest, typical_size, weight_of
-from coreg_core.agreement.schedules import FinalTargets, Progress, Query, Schedule, Terms, make_schedule, overall_stop
+from coreg_core.agreement.schedules import (
+    FinalTargets,
+    Progress,
+    Query,
+    Schedule,
+    Terms,
+    make_schedule,
+    overall_stop,
+)
 from coreg_core.arrays import Arr, norms
 from coreg_core.computation.question import SOME_SITE, Question, norm_fault, scalar_fault
 from coreg_core.errors import BadData
@@ -47,7 +55,9 @@ class AgreementComputation:
     # --- terms from the sums --------------------------------------------------------------------------------------
 
     def _columns(self) -> tuple[Column, ...]:
-        return tuple(Column(c, weight_of(self.iteration.name, c, self.n_sites)) for c in self.terms.coupling)
+        return tuple(
+            Column(c, weight_of(self.iteration.name, c, self.n_sites)) for c in self.terms.coupling
+        )
 
     def _bounds(self, state: AgreementState) -> list[float]:
         """‖respond(0, μ)‖ ≤ ‖y‖ min(√b, 1/(2√μ)) of each column: each coordinate is s β/(1 + μs²), ‖β‖ ≤ ‖y‖ and s² ≤ b."""
@@ -58,13 +68,18 @@ class AgreementComputation:
     def _schedule(self, state: AgreementState) -> Schedule:
         """The schedule of the plan and the sums."""
         powers, norms, labels, *stays = state.sums
-        bound, M, sweeps = largest(powers), self.n_sites, self.iteration.name == "block-coordinate-descent"
+        bound, M, sweeps = (
+            largest(powers),
+            self.n_sites,
+            self.iteration.name == "block-coordinate-descent",
+        )
         terms = Terms(
             coupling=self.terms.coupling,
             bounds=(bound,) * M if sweeps else (bound, *(0.0,) * (M - 1)),
             initial_objective=norms,
             tolerance=self.iteration.tolerance,
-            prediction_tolerance=self.iteration.prediction_tolerance * typical_size(norms, labels, self.n_unlabelled),
+            prediction_tolerance=self.iteration.prediction_tolerance
+            * typical_size(norms, labels, self.n_unlabelled),
             max_rounds=self.iteration.max_rounds,
             stays=() if sweeps else tuple(stays),
         )
@@ -95,7 +110,9 @@ class AgreementComputation:
             norms=lengths,
         )
 
-    def step(self, state: AgreementState, asked: Question, values: Arr, scalars: tuple[float, ...]) -> AgreementState:
+    def step(
+        self, state: AgreementState, asked: Question, values: Arr, scalars: tuple[float, ...]
+    ) -> AgreementState:
         """The state after the sum. BadData: honest sites cannot give this sum."""
         match asked.kind:
             case "sizes":
@@ -107,7 +124,10 @@ class AgreementComputation:
             case _:
                 assert state.schedule is not None
                 among = len(asked.answering)
-                if asked.part == "linear" and (wrong := norm_fault(asked.targets, values, among)) is not None:
+                if (
+                    asked.part == "linear"
+                    and (wrong := norm_fault(asked.targets, values, among)) is not None
+                ):
                     raise BadData(SOME_SITE.format(wrong))
                 return replace(state, inner=state.schedule.step(state.inner, values))
 

@@ -65,12 +65,19 @@ def _mixed(marks: Marks, salt: int) -> Marks:
 
 
 def _places(marks: Marks, width: int) -> Int64[Ints, "4 n"]:
-    return np.array([(_mixed(marks, row) % np.uint64(width)).astype(np.int64) + row * width for row in range(ROWS)])
+    return np.array(
+        [
+            (_mixed(marks, row) % np.uint64(width)).astype(np.int64) + row * width
+            for row in range(ROWS)
+        ]
+    )
 
 
 def _entries(marks: Marks) -> Float64[Arr, "n 4"]:
     check = _mixed(marks, ROWS) & _LOW
-    return np.column_stack([np.ones(len(marks)), marks >> _HALF, marks & _LOW, check]).astype(np.float64)
+    return np.column_stack([np.ones(len(marks)), marks >> _HALF, marks & _LOW, check]).astype(
+        np.float64
+    )
 
 
 def tally(marks: Marks, width: int) -> Float64[Arr, "c 4"]:
@@ -185,19 +192,36 @@ class AlignmentComputation:
             block, hop = divmod(state.step, M + 1)
             owner, block = divmod(block, self._blocks(state))
             count = min(BLOCK, self.size(state) - block * BLOCK)
-            carried = state.published if state.passing is None else np.concatenate([state.published, state.passing])
+            carried = (
+                state.published
+                if state.passing is None
+                else np.concatenate([state.published, state.passing])
+            )
             kind, rows = ("take", 0) if hop == M else ("pass", ceil((32 * count + 16) / 6))
-            layout, place = Layout(rows, 1, 0 if rows else 1), (owner, block, hop, count, self.size(state))
+            layout, place = (
+                Layout(rows, 1, 0 if rows else 1),
+                (owner, block, hop, count, self.size(state)),
+            )
             return Question(kind, layout, (0,), ((owner + hop) % M,), targets=carried, place=place)
         if state.canaries is None:
-            return Question("canaries", Layout(KEY_WORDS * M, 1, 0), (0,), every, targets=state.published)
+            return Question(
+                "canaries", Layout(KEY_WORDS * M, 1, 0), (0,), every, targets=state.published
+            )
         start = (state.step - self._passes(state)) * TALLY_CELLS
         cells = min(TALLY_CELLS, ROWS * self.width(state) - start)
         known = np.concatenate([state.published, state.canaries])
         where = (start, cells, self.width(state))
-        return Question("tally", Layout(cells, COLUMNS, 0), (0,) * COLUMNS, every, targets=known, place=where)
+        return Question(
+            "tally", Layout(cells, COLUMNS, 0), (0,) * COLUMNS, every, targets=known, place=where
+        )
 
-    def step(self, state: AlignmentState, asked: Question, values: Arr, scalars: tuple[float, ...]) -> AlignmentState:  # noqa: ARG002
+    def step(
+        self,
+        state: AlignmentState,
+        asked: Question,
+        values: Arr,
+        scalars: tuple[float, ...],  # noqa: ARG002
+    ) -> AlignmentState:
         """The state after the sum. BadData: honest sites cannot give this sum."""
         match asked.kind:
             case "publish":
@@ -222,7 +246,9 @@ class AlignmentComputation:
                 counts = read(np.concatenate(blocks)) if done else None
                 if counts is not None and (counts.sites > self.n_sites).any():
                     raise BadData("some site counted an id more than once.")
-                return replace(state, step=state.step + 1, tally=() if done else blocks, counts=counts)
+                return replace(
+                    state, step=state.step + 1, tally=() if done else blocks, counts=counts
+                )
 
     # --- results --------------------------------------------------------------------------------------------------
 
@@ -238,7 +264,11 @@ class AlignmentComputation:
 
     def shared(self, state: AlignmentState) -> int:
         """Ids that every site has. Every site has the canaries too, which are none."""
-        return 0 if state.counts is None else int((state.counts.sites == self.n_sites).sum()) - CANARIES
+        return (
+            0
+            if state.counts is None
+            else int((state.counts.sites == self.n_sites).sum()) - CANARIES
+        )
 
     def progress(self, state: AlignmentState) -> Progress | None:  # noqa: ARG002
         return None

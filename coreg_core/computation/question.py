@@ -19,7 +19,9 @@ KINDS: Mapping[str, Kind] = {
 }
 NOTHING: Arr = np.zeros((0, 0))
 SLACK = 1e-6  # relative: far above the rounding of an honest answer
-SOME_SITE = "the sum of the answers {}: some site sends false answers, and a sum does not show which one."
+SOME_SITE = (
+    "the sum of the answers {}: some site sends false answers, and a sum does not show which one."
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class Question:
     lengths: tuple[Lengths, ...] = ()  # of each site, beyond the sum
     columns: tuple[Column, ...] = ()  # of the agreement, a coupling each: respond(targets, μ)
     targets: Float64[Arr, "m k"] = field(default_factory=lambda: NOTHING)
-    norms: tuple[float, ...] = ()  # of the targets: sites whose targets differ have masks that do not cancel
+    norms: tuple[
+        float, ...
+    ] = ()  # of the targets: sites whose targets differ have masks that do not cancel
     place: tuple[int, ...] = ()  # of an alignment: what of which list
 
     @property

@@ -39,7 +39,12 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
     }  # fmt: skip
 
     def __init__(
-        self, *, views: Any = None, kernel: str = "gaussian", rows_per_feature: int = 8, random_state: Any = 0
+        self,
+        *,
+        views: Any = None,
+        kernel: str = "gaussian",
+        rows_per_feature: int = 8,
+        random_state: Any = 0,
     ):
         self.views, self.kernel = views, kernel
         self.rows_per_feature, self.random_state = rows_per_feature, random_state
@@ -60,7 +65,11 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         """
         tables, present = self._present(X, reset=True)
         targets, one_owner = self._targets(y, len(present)), label_mask is None
-        known, common, mask = ~np.isnan(targets), present.all(axis=1), read_mask(label_mask, present.shape)
+        known, common, mask = (
+            ~np.isnan(targets),
+            present.all(axis=1),
+            read_mask(label_mask, present.shape),
+        )
         if one_owner and (odd := np.flatnonzero(known & ~common)).size:
             raise BadData(
                 f"row {odd[0] + 1} (counted from 1) has a target, and a view does not have the row. Give label_mask, so that the "
@@ -69,14 +78,22 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         owns = known[:, None] & present & mask
         warn_of_rows(self.views, known, known & ~owns.any(axis=1))
         if not common.any():
-            raise BadData("no row has the columns of every view. At least one is needed, and some hundreds are better.")
+            raise BadData(
+                "no row has the columns of every view. At least one is needed, and some hundreds are better."
+            )
         places, at = np.flatnonzero(common), np.cumsum(common) - 1
         sites = []
-        for table, mine in zip(tables, owns.T, strict=True):  # common rows stand first, in the same order everywhere
+        for table, mine in zip(
+            tables, owns.T, strict=True
+        ):  # common rows stand first, in the same order everywhere
             inner, private = np.flatnonzero(mine & common), np.flatnonzero(mine & ~common)
             own: Ints = np.concatenate([at[inner], len(places) + np.arange(len(private))])
             sites.append(
-                SiteRows(table[np.concatenate([places, private])], own, targets[np.concatenate([inner, private])])
+                SiteRows(
+                    table[np.concatenate([places, private])],
+                    own,
+                    targets[np.concatenate([inner, private])],
+                )
             )
         self.trained_ = train(
             sites,
@@ -252,7 +269,11 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
             for labels, verdict in zip(self.labels_, self.verdicts_, strict=True)
             if (left := verdict.left_out.get("score", verdict.left_out.get("joined"))) is not None
         ]
-        self.probability_ = _calibrated(*map(np.concatenate, zip(*scored, strict=True))) if scored else Probability()
+        self.probability_ = (
+            _calibrated(*map(np.concatenate, zip(*scored, strict=True)))
+            if scored
+            else Probability()
+        )
         return self
 
 

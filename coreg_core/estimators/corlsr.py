@@ -17,7 +17,14 @@ from coreg_core.agreement.objective import (
     objective,
     sweep_weight,
 )
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, Stop, Terms, make_schedule, overall_stop, run_in_memory
+from coreg_core.agreement.schedules import (
+    SCHEDULE_NAMES,
+    Stop,
+    Terms,
+    make_schedule,
+    overall_stop,
+    run_in_memory,
+)
 from coreg_core.agreement.views import KernelExpansion, LabelledFit, Solution, View, make_view
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
@@ -35,7 +42,14 @@ from coreg_core.estimators.inputs import (
     one_a_view,
 )
 from coreg_core.evaluation import fit_probability
-from coreg_core.kernels import SPAN_TOLERANCE, EveryPoint, Kernel, LabelledPoints, kernel_rule, make_kernel
+from coreg_core.kernels import (
+    SPAN_TOLERANCE,
+    EveryPoint,
+    Kernel,
+    LabelledPoints,
+    kernel_rule,
+    make_kernel,
+)
 
 SOLVERS = ("closed-form", *SCHEDULE_NAMES)
 _PRESETS = {"loo": ("loo", "loo", True), "paper": ("paper", "paper", False)}
@@ -45,7 +59,8 @@ def by_preset(estimator: Any) -> tuple[Any, Any, bool]:
     """Bandwidth, ridge and whether there is an intercept: the given values, and the preset's where they are None."""
     given = (estimator.bandwidth, estimator.ridge, estimator.fit_intercept)
     bandwidth, ridge, intercept = (
-        default if value is None else value for value, default in zip(given, _PRESETS[estimator.preset], strict=True)
+        default if value is None else value
+        for value, default in zip(given, _PRESETS[estimator.preset], strict=True)
     )
     return bandwidth, ridge, bool(intercept)
 
@@ -153,7 +168,12 @@ class CoRLSR(MultiView, Regressor):
         self.views = views
         self.form, self.kernel, self.preset = form, kernel, preset
         self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
-        self.coupling, self.solver, self.tol, self.prediction_tol = coupling, solver, tol, prediction_tol
+        self.coupling, self.solver, self.tol, self.prediction_tol = (
+            coupling,
+            solver,
+            tol,
+            prediction_tol,
+        )
         self.max_rounds, self.rank_tolerance = max_rounds, rank_tolerance
 
     @fit_context
@@ -182,7 +202,9 @@ class CoRLSR(MultiView, Regressor):
         predictions = np.array([s.prediction for s in solutions])
         self.functions_ = [s.function for s in solutions]
         self.predictions_unlabelled_ = predictions + self.intercept_
-        self.objective_ = objective([s.local_objective for s in solutions], predictions, self.coupling)
+        self.objective_ = objective(
+            [s.local_objective for s in solutions], predictions, self.coupling
+        )
         self.disagreement_ = disagreement(predictions)
         self.gap_, self.prediction_bound_ = certificate.gap, certificate.prediction_bound
         self.rank_ = np.array([view.rank for view in views])
@@ -194,7 +216,9 @@ class CoRLSR(MultiView, Regressor):
     def predict_views(self, X: Any) -> Any:
         """Every view's prediction, (M, n)."""
         tables = self._one_table(X)
-        return self.intercept_ + np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
+        return self.intercept_ + np.array(
+            [f.predict(X) for f, X in zip(self.functions_, tables, strict=True)]
+        )
 
     def predict_view(self, view: int, X: Any) -> Any:
         """The view's own prediction, from the view's columns alone, (n,). ``X``: an array or a data frame."""
@@ -209,7 +233,10 @@ class CoRLSR(MultiView, Regressor):
         """Each view's kernel and ridge by the parameters; sets ``bandwidth_``."""
         bandwidth, ridge, _ = by_preset(self)
         given = one_a_view(bandwidth, len(Xs), "bandwidth"), one_a_view(ridge, len(Xs), "ridge")
-        rules = [kernel_rule(X, y, self.kernel, *each) for X, y, *each in zip(Xs, ys, *given, strict=True)]
+        rules = [
+            kernel_rule(X, y, self.kernel, *each)
+            for X, y, *each in zip(Xs, ys, *given, strict=True)
+        ]
         self.bandwidth_ = np.array([sigma for sigma, _ in rules])
         kernels = [make_kernel(self.kernel, bandwidth=sigma) for sigma, _ in rules]
         return kernels, [nu for _, nu in rules]
@@ -225,7 +252,10 @@ class CoRLSR(MultiView, Regressor):
         ys = [y - self.intercept_ for y in targets]
         kernels, ridges = self._rules(Xs, ys)
         self.ridge_ = np.array(ridges)
-        span, given = EveryPoint() if self.form == "exact" else LabelledPoints(), zip(Xs, ys, Zs, strict=True)
+        span, given = (
+            EveryPoint() if self.form == "exact" else LabelledPoints(),
+            zip(Xs, ys, Zs, strict=True),
+        )
         views = [
             make_view(span, kernel, X, y, Z, nu, rank_tolerance=self.rank_tolerance)
             for kernel, nu, (X, y, Z) in zip(kernels, ridges, given, strict=True)
@@ -239,15 +269,22 @@ class CoRLSR(MultiView, Regressor):
             bounds=tuple(view.bound() for view in views),
             initial_objective=sum(float(y @ y) for y in ys),
             tolerance=self.tol,
-            prediction_tolerance=self.prediction_tol or 1e-9 * max(float(np.abs(y).max()) for y in ys),
+            prediction_tolerance=self.prediction_tol
+            or 1e-9 * max(float(np.abs(y).max()) for y in ys),
             max_rounds=self.max_rounds,
         )
         if self.solver != "closed-form":
             return _by_rounds(self.solver, terms, views)
-        z, weight = consensus_closed_form(views, self.coupling), consensus_weight(self.coupling, len(views))
+        z, weight = (
+            consensus_closed_form(views, self.coupling),
+            consensus_weight(self.coupling, len(views)),
+        )
         solutions = [view.solve(z, weight) for view in views]
         mean = np.mean([s.prediction for s in solutions], axis=0)
-        residual, scale = float(np.linalg.norm(mean - z)), float(np.linalg.norm(z) + np.linalg.norm(mean))
+        residual, scale = (
+            float(np.linalg.norm(mean - z)),
+            float(np.linalg.norm(z) + np.linalg.norm(mean)),
+        )
         certificate = consensus_certificate(residual, scale, weight, np.array(terms.bounds))
         met = terms.met_by(certificate.gap, certificate.prediction_bound)
         return solutions, certificate, 0, Stop.CONVERGED if met else Stop.STAGNATED
@@ -263,7 +300,9 @@ def _by_rounds(solver: str, terms: Terms, views: list[View]) -> Fitted:
     stop = overall_stop(progress.stops)
     assert stop is not None, "it has ended"
     targets = [np.ascontiguousarray(models.of(v)[:, 0]) for v in range(len(views))]
-    solutions = [view.solve(z, float(models.weights[0])) for view, z in zip(views, targets, strict=True)]
+    solutions = [
+        view.solve(z, float(models.weights[0])) for view, z in zip(views, targets, strict=True)
+    ]
     certificate = Certificate(float(progress.gap[0]), float(progress.prediction_bound[0]))
     return solutions, certificate, progress.round, stop
 

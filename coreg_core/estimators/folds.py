@@ -32,14 +32,20 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Ints, Ints]]:  # noqa: ARG002
         """Row numbers of each training set and of each test set."""
         if groups is not None:
-            raise UsageError("LabelledFolds takes no groups. Give cv a list of pairs: training rows and test rows.")
+            raise UsageError(
+                "LabelledFolds takes no groups. Give cv a list of pairs: training rows and test rows."
+            )
         if y is None:
-            raise BadData("LabelledFolds needs y: its missing targets say which rows are unlabelled.")
+            raise BadData(
+                "LabelledFolds needs y: its missing targets say which rows are unlabelled."
+            )
         y = as_array(y)
         missing = missing_in(y)
         labelled, unlabelled = np.flatnonzero(~missing), np.flatnonzero(missing)
         if len(labelled) < self.n_splits:
-            raise BadData(f"{len(labelled)} labelled rows are too few for {self.n_splits} folds: each needs one.")
+            raise BadData(
+                f"{len(labelled)} labelled rows are too few for {self.n_splits} folds: each needs one."
+            )
         known = y[labelled]
         classes = list(dict.fromkeys(known.tolist()))
         folds = super().split(labelled)

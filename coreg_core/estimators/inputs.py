@@ -33,7 +33,10 @@ from coreg_core.threads import one_thread
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-POSITIVE, NOT_NEGATIVE = Interval(Real, 0, None, closed="neither"), Interval(Real, 0, None, closed="left")
+POSITIVE, NOT_NEGATIVE = (
+    Interval(Real, 0, None, closed="neither"),
+    Interval(Real, 0, None, closed="left"),
+)
 COUNT = Interval(Integral, 1, None, closed="left")
 KERNELS = StrOptions({"gaussian", "linear"})
 VIEWS = [list, tuple, None]
@@ -60,7 +63,9 @@ def one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
     if isinstance(value, str) or np.ndim(value) == 0:
         return [value] * n_views
     if len(value) != n_views:
-        raise UsageError(f"{name}: {len(value)} values for {n_views} views; give one for all, or one each.")
+        raise UsageError(
+            f"{name}: {len(value)} values for {n_views} views; give one for all, or one each."
+        )
     return list(value)
 
 
@@ -73,7 +78,9 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
     """The positions of each view's columns, None: one view of all; UsageError for a view that the table cannot give."""
     everything, out = np.arange(n_features), []
     if views is not None and not len(views):
-        raise UsageError("views=[]: give the columns of each view, as slices, positions, booleans or names.")
+        raise UsageError(
+            "views=[]: give the columns of each view, as slices, positions, booleans or names."
+        )
     for v, view in enumerate([everything] if views is None else views):
         try:
             if isinstance(view, slice):
@@ -83,22 +90,35 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
             else:
                 wanted = [view] if isinstance(view, str) or np.ndim(view) == 0 else list(view)
                 if names is None and any(isinstance(each, str) for each in wanted):
-                    raise ValueError("it has no column names. Use positions, or a data frame, as by set_output")
+                    raise ValueError(
+                        "it has no column names. Use positions, or a data frame, as by set_output"
+                    )
                 order = [] if names is None else list(names)
-                columns = everything[[order.index(each) if isinstance(each, str) else each for each in wanted]]
+                columns = everything[
+                    [order.index(each) if isinstance(each, str) else each for each in wanted]
+                ]
             if len(columns) == 0 or len(np.unique(columns)) < len(columns):
                 raise IndexError("no column" if len(columns) == 0 else "a column twice")
         except (IndexError, ValueError, TypeError) as error:
-            shown = "" if names is None else f" The columns are {', '.join(map(repr, map(str, names)))}."
+            shown = (
+                ""
+                if names is None
+                else f" The columns are {', '.join(map(repr, map(str, names)))}."
+            )
             why = str(error).replace(" is not in list", " is no column")
-            raise UsageError(f"views[{v}]={view!r}: not columns of a table of {n_features} ({why}).{shown}") from None
+            raise UsageError(
+                f"views[{v}]={view!r}: not columns of a table of {n_features} ({why}).{shown}"
+            ) from None
         out.append(columns)
     return out
 
 
 def named(X: Any, views: Any, fitted: Any = None) -> Any:
     """A data frame with the columns that views name, in its order or in that of the fit; other tables do not change."""
-    lists = [[view] if isinstance(view, (str, slice)) or np.ndim(view) == 0 else list(view) for view in views or ()]
+    lists = [
+        [view] if isinstance(view, (str, slice)) or np.ndim(view) == 0 else list(view)
+        for view in views or ()
+    ]
     by_name = bool(lists) and all(isinstance(name, str) for view in lists for name in view)
     if not by_name or hasattr(X, "collect") or not (names := list(getattr(X, "columns", ()))):
         return X
@@ -106,18 +126,27 @@ def named(X: Any, views: Any, fitted: Any = None) -> Any:
         used = np.unique(np.concatenate(columns_of(views, len(names), names)))
         return X[[names[j] for j in used]]
     if lacking := [str(name) for name in fitted if name not in names]:
-        raise BadData(f"X: no column {lacking[0]!r}. The views were fitted with {', '.join(map(str, fitted))}.")
+        raise BadData(
+            f"X: no column {lacking[0]!r}. The views were fitted with {', '.join(map(str, fitted))}."
+        )
     return X[list(fitted)]
 
 
-LARGEST, SMALLEST = 1e150, 1e-100  # of numbers whose squares, and squares of their rounding, are to be normal numbers
+LARGEST, SMALLEST = (
+    1e150,
+    1e-100,
+)  # of numbers whose squares, and squares of their rounding, are to be normal numbers
 
 
 def as_array(values: Any) -> Any:
     """Any container as an array. A missing value stays missing: NaN, None or pandas.NA."""
     rows = values if isinstance(values, (list, tuple)) else [values]
-    if any(isinstance(row, np.ma.MaskedArray) for row in rows):  # numpy would read the values under the mask
-        raise BadData("a masked array. Give an array with NaN for the masked values: .astype(float).filled(np.nan).")
+    if any(
+        isinstance(row, np.ma.MaskedArray) for row in rows
+    ):  # numpy would read the values under the mask
+        raise BadData(
+            "a masked array. Give an array with NaN for the masked values: .astype(float).filled(np.nan)."
+        )
     if rows is values and any(isinstance(value, str) for value in values):
         return np.array(values, dtype=object)  # numpy would write NaN among texts as the text "nan"
     return np.asarray(values)
@@ -144,10 +173,13 @@ def numbers(values: Any, name: str) -> Any:
         array = array.copy()
         array[missing_in(array)] = np.nan
     dates = array.dtype.kind in "mM" or (
-        array.dtype.kind == "O" and any(isinstance(value, (np.datetime64, np.timedelta64)) for value in array.flat)
+        array.dtype.kind == "O"
+        and any(isinstance(value, (np.datetime64, np.timedelta64)) for value in array.flat)
     )
     if dates:  # numpy would count nanoseconds
-        raise BadData(f"{name}: dates or durations. Convert them to numbers first, for example to days.")
+        raise BadData(
+            f"{name}: dates or durations. Convert them to numbers first, for example to days."
+        )
     if array.dtype.kind == "c":
         raise BadData(f"{name}: Complex data not supported.")
     return array
@@ -158,7 +190,9 @@ def _of_frame(X: Any, name: str) -> Any:
     columns, odd, names = [], [], list(X.columns)
     if len(set(names)) < len(names):
         twice = next(column for column in names if names.count(column) > 1)
-        raise BadData(f"{name}: {names.count(twice)} columns have the name {twice!r}. Give each a name of its own.")
+        raise BadData(
+            f"{name}: {names.count(twice)} columns have the name {twice!r}. Give each a name of its own."
+        )
     for column in names:
         try:
             values = numbers(X[column], name)
@@ -188,9 +222,14 @@ def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -
         row, column = np.argwhere(bad)[0].tolist()
         what, do = "infinity", "Values must be finite."
         if np.isnan(table[row, column]):
-            what, do = "NaN (a missing value)", "Fill missing values first, as sklearn.impute.SimpleImputer does."
+            what, do = (
+                "NaN (a missing value)",
+                "Fill missing values first, as sklearn.impute.SimpleImputer does.",
+            )
         label = repr(list(X.columns)[column]) if hasattr(X, "columns") else column + 1
-        raise BadData(f"Input {name} contains {what} at row {row + 1}, column {label} (counted from 1). {do}")
+        raise BadData(
+            f"Input {name} contains {what} at row {row + 1}, column {label} (counted from 1). {do}"
+        )
     _refuse_sizes(table, name, least=0.0)
     return table
 
@@ -217,7 +256,9 @@ def own_table(estimator: Any, X: Any, *, reset: bool = False, **how: Any) -> Any
 def given_targets(y: Any, n_rows: int, estimator: Any) -> Any:
     """y as a vector of that length, of any dtype."""
     if y is None:
-        raise BadData(f"This {type(estimator).__name__} estimator requires y to be passed, but the target y is None.")
+        raise BadData(
+            f"This {type(estimator).__name__} estimator requires y to be passed, but the target y is None."
+        )
     y = column_or_1d(as_array(y), warn=True)
     check_consistent_length(np.empty((n_rows, 0)), y)
     return y
@@ -329,7 +370,9 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-Dealt: TypeAlias = tuple[list[Arr], list[Arr], list[Arr]]  # labelled rows, targets and shared rows of each view
+Dealt: TypeAlias = tuple[
+    list[Arr], list[Arr], list[Arr]
+]  # labelled rows, targets and shared rows of each view
 
 
 def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:
@@ -339,7 +382,9 @@ def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:
     mask = numbers(label_mask, "label_mask")
     if mask.shape != shape or not np.isin(mask, (0, 1)).all():
         one = "views is missing: give the columns of each view. " if shape[1] == 1 else ""
-        raise BadData(f"{one}label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {shape}, rows by views.")
+        raise BadData(
+            f"{one}label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {shape}, rows by views."
+        )
     if not mask.any():
         raise BadData("label_mask: no view may see a label.")
     return mask.astype(bool)
@@ -371,12 +416,18 @@ class MultiView:
     def _one_table(self, X: Any, *, reset: bool = False, **how: Any) -> list[Any]:
         """One table as a table for each view."""
         if isinstance(X, (list, tuple)) and all(np.ndim(table) == 2 for table in X):
-            raise UsageError("X: a list of tables. Give one table, and in `views` the columns of each view.")
+            raise UsageError(
+                "X: a list of tables. Give one table, and in `views` the columns of each view."
+            )
         X = named(X, self.views, None if reset else getattr(self, "feature_names_in_", None))
         table = own_table(self, X, reset=reset, **how)
         if reset:
-            self.columns_ = columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None))
-            if len({columns.tobytes() for columns in map(np.sort, self.columns_)}) < len(self.columns_):
+            self.columns_ = columns_of(
+                self.views, table.shape[1], getattr(self, "feature_names_in_", None)
+            )
+            if len({columns.tobytes() for columns in map(np.sort, self.columns_)}) < len(
+                self.columns_
+            ):
                 text = "two views have the same columns. views lists the columns of each view, not their numbers."
                 warnings.warn(f"views={self.views!r}: {text}", stacklevel=6)
         return [np.ascontiguousarray(table[:, columns]) for columns in self.columns_]

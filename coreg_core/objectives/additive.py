@@ -36,7 +36,9 @@ class Additive(Statement):
             "its features, and the number of its private rows",
             "in the scalars",
         ),
-        "announce": Kind("cross products", "this site's message of cross products: alone it discloses nothing"),
+        "announce": Kind(
+            "cross products", "this site's message of cross products: alone it discloses nothing"
+        ),
         "sums": Kind(
             "second moments",
             "this site's words of the second moments of all sites' features and labels, with noise, and a share of such moments "
@@ -57,7 +59,9 @@ class Additive(Statement):
 
     def fault(self, plan: Setting) -> str | None:
         if plan.masked and len(plan.sites) > MOST_SITES:
-            most = f"an additive training has at most {MOST_SITES}. More sites can agree (agreement)."
+            most = (
+                f"an additive training has at most {MOST_SITES}. More sites can agree (agreement)."
+            )
             return f"{len(plan.sites)} sites: {most}"
         return super().fault(plan)
 

@@ -6,7 +6,15 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Len
 
-from coreg_core.objectives.setting import Count, Kind, Natural, NotNegative, Positive, Setting, Statement
+from coreg_core.objectives.setting import (
+    Count,
+    Kind,
+    Natural,
+    NotNegative,
+    Positive,
+    Setting,
+    Statement,
+)
 
 Form: TypeAlias = Literal["exact", "semi-parametric", "linear"]
 PlanKernel: TypeAlias = Literal["gaussian", "linear"]
@@ -20,11 +28,15 @@ class Agreement(Statement):
 
     form: Form = "exact"  # the span of each f_v
     kernel: PlanKernel = "gaussian"
-    bandwidth: Literal["paper", "median", "loo"] | Positive = "paper"  # σ, or a rule that each site evaluates
+    bandwidth: Literal["paper", "median", "loo"] | Positive = (
+        "paper"  # σ, or a rule that each site evaluates
+    )
     ridge: Literal["paper", "loo"] | Positive = "paper"  # ν, or such a rule
     landmarks: Count = 1000  # up to so many labelled rows span the semi-parametric form; else so many drawn by seed
     seed: Natural = 0
-    coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)  # λ, one for each column
+    coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (
+        0.01,
+    )  # λ, one for each column
     label_units: LabelUnits = "centred"
 
     name: ClassVar[str] = "agreement"
@@ -34,7 +46,9 @@ class Agreement(Statement):
             "a bound on this site's features, the size of its label column, rounding: a few numbers",
             "in the scalars",
         ),
-        "respond affine": Kind("", "this site's own predictions for the shared instances", "in the vectors"),
+        "respond affine": Kind(
+            "", "this site's own predictions for the shared instances", "in the vectors"
+        ),
         "respond linear": Kind("", "their response to a change"),
     }
 

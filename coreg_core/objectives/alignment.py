@@ -25,13 +25,19 @@ class Alignment(Statement):
     called: ClassVar[str] = "an alignment"
     needs: ClassVar[Needs] = "ids"
     questions: ClassVar[Mapping[str, Kind]] = {
-        "publish": Kind("preliminary", "a public key for this alignment, and the number of this site's ids as a class"),
+        "publish": Kind(
+            "preliminary",
+            "a public key for this alignment, and the number of this site's ids as a class",
+        ),
         "pass": Kind(
-            "lists", "a padded list of ids as points that no single site can compute, sealed for the next site"
+            "lists",
+            "a padded list of ids as points that no single site can compute, sealed for the next site",
         ),
         "take": Kind("lists", "a confirmation that the site received its own list: no data"),
         "canaries": Kind("tally", "a digest of this site's canaries: no id"),
-        "tally": Kind("tally", "fingerprints of this site's ids, as a part of the sum over all sites"),
+        "tally": Kind(
+            "tally", "fingerprints of this site's ids, as a part of the sum over all sites"
+        ),
     }
 
     def fault(self, plan: Setting) -> str | None:

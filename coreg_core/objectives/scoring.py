@@ -12,7 +12,9 @@ class Scoring(Statement):
     """Scoring together: the sites' parts of a trained model, summed on listed instances with records at ``min_sites`` sites."""
 
     of_run: str
-    trained: Literal["additive", "agreement"] = "additive"  # additive parts add up, agreeing models are averaged
+    trained: Literal["additive", "agreement"] = (
+        "additive"  # additive parts add up, agreeing models are averaged
+    )
     receivers: tuple[str, ...] = ()  # empty: all sites
     contributions: bool = False  # receivers read each site's part, and not their sum alone
 
@@ -23,7 +25,8 @@ class Scoring(Statement):
     usual: ClassVar[str] = "2"
     questions: ClassVar[Mapping[str, Kind]] = {
         "records": Kind(
-            "records", "which of the individuals to score this site has a record of, and the name of its model"
+            "records",
+            "which of the individuals to score this site has a record of, and the name of its model",
         ),
         "scores": Kind(
             "scores",
@@ -50,5 +53,9 @@ class Scoring(Statement):
         return f"{known}; its part of each score{read}"
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
-        each = "each part, which is a projection of this site's features, and " if self.contributions else ""
+        each = (
+            "each part, which is a projection of this site's features, and "
+            if self.contributions
+            else ""
+        )
         return f"which instances this site has a record of; {each}the sum of the parts, which is the score"

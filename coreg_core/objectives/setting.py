@@ -55,7 +55,9 @@ class Privacy:
     """The coordinator's view: none of the sites' answers ("secure"), or each of them ("plaintext")."""
 
     aggregation: Aggregation = "secure"
-    membership_changes: bool = False  # sums with one site more or fewer, which disclose that one's answers
+    membership_changes: bool = (
+        False  # sums with one site more or fewer, which disclose that one's answers
+    )
 
 
 @runtime_checkable

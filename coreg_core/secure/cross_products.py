@@ -28,7 +28,10 @@ from coreg_core.errors import BadData
 from coreg_core.secure.sums import HEADROOM, WORD
 
 SECRET_ROWS, DEVIATION = 3328, 4096.0
-MOST_PROJECTED, MOST_ENCRYPTED = 448, 1024  # columns of all other sites together that one site meets
+MOST_PROJECTED, MOST_ENCRYPTED = (
+    448,
+    1024,
+)  # columns of all other sites together that one site meets
 SHARE_BITS = 32
 _R_BITS, _Y_BITS, _ROWS = 16, 16, 1024  # bits of an entry of R; binary places of Y; rows at a time
 # The entropy of a column of R covers its row of H, all words of it that can be opened, and 2 · 128 bits.
@@ -80,11 +83,20 @@ def announce(
 ) -> tuple[Secret, Message]:
     """A site's secret and its message; ``seed`` (32 bytes) is the attempt's. A column of Y is below 2²³ in absolute value."""
     if len(seed) != 32 or len(W) != len(Y) or np.abs(Y).max(initial=0) >= 1 << 23:
-        raise ValueError("a seed of 32 bytes, columns of equally many rows, and Y below 2²³ are needed.")
+        raise ValueError(
+            "a seed of 32 bytes, columns of equally many rows, and Y below 2²³ are needed."
+        )
     S = np.frombuffer(random_bytes(8 * SECRET_ROWS * W.shape[1]), WORD).reshape(SECRET_ROWS, -1)
-    R = np.frombuffer(random_bytes(2 * RANDOM_ROWS * Y.shape[1]), "<u2").astype(np.int64).reshape(RANDOM_ROWS, -1)
+    R = (
+        np.frombuffer(random_bytes(2 * RANDOM_ROWS * Y.shape[1]), "<u2")
+        .astype(np.int64)
+        .reshape(RANDOM_ROWS, -1)
+    )
     rows, S_digits = np.concatenate([Y, R - (1 << 15)]), _digits(S)
-    B, H = np.empty((len(rows), W.shape[1]), dtype=WORD), np.zeros((Y.shape[1], SECRET_ROWS), dtype=WORD)
+    B, H = (
+        np.empty((len(rows), W.shape[1]), dtype=WORD),
+        np.zeros((Y.shape[1], SECRET_ROWS), dtype=WORD),
+    )
     for block, A in _public(seed, len(rows)):
         digits = _digits(A)
         error = np.rint(DEVIATION * normal((len(A), W.shape[1]), random_bytes)).astype(np.int64)
@@ -99,7 +111,9 @@ def check(message: Message, n_rows: int, encrypted: int, projected: int) -> None
     wanted = ((n_rows + RANDOM_ROWS, encrypted), (projected, SECRET_ROWS))
     found = (message.encrypted.shape, message.projected.shape)
     if found != wanted or {message.encrypted.dtype, message.projected.dtype} != {WORD}:
-        raise BadData(f"a message of cross products has {found[0]} and {found[1]} words, where {wanted} are needed.")
+        raise BadData(
+            f"a message of cross products has {found[0]} and {found[1]} words, where {wanted} are needed."
+        )
 
 
 def rounded(share: AnyWords) -> AnyWords:
@@ -117,7 +131,9 @@ def _public(seed: bytes, n_rows: int, start: int = 0) -> Iterator[tuple[slice, W
     """Blocks of rows of A, which depend on their place alone."""
     for first in range(start, n_rows, _ROWS):
         A = np.empty((min(_ROWS, n_rows - first), SECRET_ROWS), dtype=WORD)
-        counter = (first * SECRET_ROWS // 2).to_bytes(16, "big")  # a block of the cipher is two words
+        counter = (first * SECRET_ROWS // 2).to_bytes(
+            16, "big"
+        )  # a block of the cipher is two words
         stream = Cipher(algorithms.AES256(seed), modes.CTR(counter)).encryptor()
         stream.update_into(bytes(A.nbytes), A.view(np.uint8).reshape(-1).data)
         yield slice(first, first + len(A)), A
@@ -125,11 +141,15 @@ def _public(seed: bytes, n_rows: int, start: int = 0) -> Iterator[tuple[slice, W
 
 def normal(shape: tuple[int, ...], random_bytes: RandomBytes) -> Float64[Arr, "..."]:
     """Standard normal numbers of secret bytes, by Box and Muller."""
-    u = (np.frombuffer(random_bytes(16 * prod(shape)), WORD).reshape(2, *shape) >> np.uint64(11)) * 2.0**-53
+    u = (
+        np.frombuffer(random_bytes(16 * prod(shape)), WORD).reshape(2, *shape) >> np.uint64(11)
+    ) * 2.0**-53
     return np.asarray(np.sqrt(-2.0 * np.log1p(-u[0])) * np.cos(2.0 * np.pi * u[1]))
 
 
-def _product(small: Int64[Ints, "n a"], wide: UInt64[np.ndarray, "n c"]) -> UInt64[np.ndarray, "a c"]:
+def _product(
+    small: Int64[Ints, "n a"], wide: UInt64[np.ndarray, "n c"]
+) -> UInt64[np.ndarray, "a c"]:
     """smallᵀ wide mod 2⁶⁴ for |small| < 2²³."""
     total = np.zeros((small.shape[1], wide.shape[1]), dtype=WORD)
     for first in range(0, len(small), _ROWS):
@@ -146,9 +166,13 @@ def _digits(words: UInt64[np.ndarray, "r c"]) -> Float64[Arr, "4 r c"]:
     return np.ascontiguousarray(np.moveaxis(apart, 2, 0)).astype(np.float64)
 
 
-def _times_small(small: Int64[Ints, "n a"], digits: Float64[Arr, "4 n c"]) -> UInt64[np.ndarray, "a c"]:
+def _times_small(
+    small: Int64[Ints, "n a"], digits: Float64[Arr, "4 n c"]
+) -> UInt64[np.ndarray, "a c"]:
     parts = small.T.astype(np.float64) @ digits
-    shifted = [part.astype(np.int64).view(WORD) << np.uint64(16 * i) for i, part in enumerate(parts)]
+    shifted = [
+        part.astype(np.int64).view(WORD) << np.uint64(16 * i) for i, part in enumerate(parts)
+    ]
     return np.asarray(np.sum(shifted, axis=0, dtype=WORD))
 
 

@@ -48,13 +48,24 @@ def exponent_for(bound: float, n_sites: int) -> int:
     return min(MOST_EXPONENT, max(LEAST_EXPONENT, e))
 
 
-def encode(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int, out: UInt64[np.ndarray, " mk"]) -> None:
+def encode(
+    values: Float64[Arr, "m k"],
+    exponents: Sequence[int],
+    n_sites: int,
+    out: UInt64[np.ndarray, " mk"],
+) -> None:
     """The integers, row by row; BadData, without a number, where one is not finite or a sum of ``n_sites`` could wrap."""
     if not fits(values, exponents, n_sites):
         raise BadData("a number is beyond the bound that the sum was scaled by.")
     # Temporaries of a piece stay in the inner cache, and are smaller than the vector.
-    length, powers = max(1, _PIECE // max(1, values.shape[1])), np.asarray(exponents, dtype=np.int64)
-    rows, room = out.view("<i8").reshape(values.shape), np.empty((min(length, len(values)), values.shape[1]))
+    length, powers = (
+        max(1, _PIECE // max(1, values.shape[1])),
+        np.asarray(exponents, dtype=np.int64),
+    )
+    rows, room = (
+        out.view("<i8").reshape(values.shape),
+        np.empty((min(length, len(values)), values.shape[1])),
+    )
     for start in range(0, len(values), length):
         piece = slice(start, min(start + length, len(values)))
         scaled = _times_power(values[piece], powers, room[: piece.stop - start])
@@ -65,7 +76,10 @@ def fits(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) ->
     """Whether `encode` accepts these numbers, without integers or temporaries of the size of ``values``."""
     if not values.size:
         return True
-    powers, limit = np.asarray(exponents, dtype=np.int64), ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites)))
+    powers, limit = (
+        np.asarray(exponents, dtype=np.int64),
+        ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites))),
+    )
     # A power of two keeps the order of numbers, and the largest rounds to the largest of the rounded. Rows are contiguous
     # numbers, side, which a search by columns takes one by one: it is made only where the largest of all, at the largest
     # power, is none.
@@ -75,7 +89,9 @@ def fits(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) ->
     return bool((np.rint(_times_power(largest, powers)) < limit).all())  # False where one is NaN
 
 
-def decode(words: UInt64[np.ndarray, " mk"], shape: tuple[int, int], exponents: Sequence[int]) -> Float64[Arr, "m k"]:
+def decode(
+    words: UInt64[np.ndarray, " mk"], shape: tuple[int, int], exponents: Sequence[int]
+) -> Float64[Arr, "m k"]:
     """Numbers of an encoding or of a sum of encodings; rounded once, to float64."""
     return _times_power(words.view("<i8").reshape(shape), -np.asarray(exponents, dtype=np.int64))
 
@@ -116,11 +132,17 @@ class Layout:
 
 
 def summand(
-    layout: Layout, values: Float64[Arr, "m k"], scalars: Sequence[float], exponents: Sequence[int], n_sites: int
+    layout: Layout,
+    values: Float64[Arr, "m k"],
+    scalars: Sequence[float],
+    exponents: Sequence[int],
+    n_sites: int,
 ) -> Words:
     """A site's words. BadData: a number is beyond its bound or not finite, or their count differs from the layout."""
     if values.size != layout.plain or len(scalars) != layout.scalars:
-        raise BadData(f"{values.shape} numbers and {len(scalars)} scalars, where {layout} is summed.")
+        raise BadData(
+            f"{values.shape} numbers and {len(scalars)} scalars, where {layout} is summed."
+        )
     words = np.zeros(layout.size, dtype=WORD)
     encode(values.reshape(layout.rows, layout.columns), exponents, n_sites, words[: layout.plain])
     for j, x in enumerate(scalars):
@@ -128,11 +150,15 @@ def summand(
             raise BadData("a scalar of the answer is not finite.")
         numerator, denominator = float(x).as_integer_ratio()
         number = numerator * ((1 << _SHIFT) // denominator) % _MODULUS
-        words[layout.scalar(j)] = np.frombuffer(number.to_bytes(4 * SCALAR_WORDS, "little"), dtype="<u4")
+        words[layout.scalar(j)] = np.frombuffer(
+            number.to_bytes(4 * SCALAR_WORDS, "little"), dtype="<u4"
+        )
     return words
 
 
-def opened(layout: Layout, words: Words, exponents: Sequence[int]) -> tuple[Float64[Arr, "m k"], tuple[float, ...]]:
+def opened(
+    layout: Layout, words: Words, exponents: Sequence[int]
+) -> tuple[Float64[Arr, "m k"], tuple[float, ...]]:
     """The numbers of a sum: vector and scalars."""
     values = decode(words[: layout.plain], (layout.rows, layout.columns), exponents)
     return values, tuple(_float_of(words[layout.scalar(j)]) for j in range(layout.scalars))
@@ -184,7 +210,9 @@ def is_sum(tag: bytes, tags: Words, r: bytes, n_words: int, n_sites: int) -> boo
     total = sum(word << (32 * i) for i, word in enumerate(tags.tolist()))
     # Each site's blocks hold one offset and one 2¹²⁸; the sum has them once for every site, and its own tag once.
     constant = (1 << 63) + (1 << 127) + (1 << 128)
-    powers = root * (pow(root, blocks, _P) - 1) * pow(root - 1, -1, _P) if root > 1 else blocks * root
+    powers = (
+        root * (pow(root, blocks, _P) - 1) * pow(root - 1, -1, _P) if root > 1 else blocks * root
+    )
     missing = (int.from_bytes(tag, "little") + (n_sites - 1) * constant * powers - total) % _P
     # Tags are cut to 128 bits of 130: each can lose up to three times 2¹²⁸.
     return any((missing - j * (1 << 128)) % _P == 0 for j in range(-3, 3 * n_sites + 1))

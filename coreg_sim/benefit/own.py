@@ -26,7 +26,10 @@ def _ranks(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> list[float]:
     """The rank correlation of each column with the target; 0 for a constant."""
     from scipy.stats import spearmanr
 
-    return [0.0 if np.ptp(x) == 0.0 or np.ptp(y) == 0.0 else float(spearmanr(x, y).statistic) for x in X.T]
+    return [
+        0.0 if np.ptp(x) == 0.0 or np.ptp(y) == 0.0 else float(spearmanr(x, y).statistic)
+        for x in X.T
+    ]
 
 
 def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
@@ -35,7 +38,9 @@ def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
 
     spread = X.std(axis=0)
     standard = (X - X.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)
-    return 1.0 + float(RidgeCV(np.logspace(-3, 3, 7)).fit(standard, y).best_score_) / float(np.var(y))
+    return 1.0 + float(RidgeCV(np.logspace(-3, 3, 7)).fit(standard, y).best_score_) / float(
+        np.var(y)
+    )
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,14 @@ class OwnTable:
         """By a views.toml (`coreg_sim.problems`), with the options that it does not have."""
         views = read_views(path)
         if len(views.sites) < 2:
-            raise UsageError(f"{path}: one site has no other to join. Add a second section [sites.NAME].")
+            raise UsageError(
+                f"{path}: one site has no other to join. Add a second section [sites.NAME]."
+            )
         named = sorted(views.sites.items())
         dates = {name: layout for _, its in named for name, layout in its.dates.items()}
-        options |= views.model_dump(include={"data", "target", "separator", "decimal"}) | {"dates": dates}
+        options |= views.model_dump(include={"data", "target", "separator", "decimal"}) | {
+            "dates": dates
+        }
         options["categorical"] = tuple(name for _, its in named for name in its.categorical)
         return cls(inputs_of(options), tuple((name, its.columns) for name, its in named))
 
@@ -82,10 +91,14 @@ class OwnTable:
             raise BadData(
                 f"{self.name}: the target {self.target!r} has one value, {y[known[0]]:g}. There is nothing to predict."
             )
-        features = table.rows(known).select([n for n in table.columns if n not in (self.target, *given.drop)])
+        features = table.rows(known).select(
+            [n for n in table.columns if n not in (self.target, *given.drop)]
+        )
         return features, y[known], len(y) - len(known)
 
-    def _leaks(self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]) -> tuple[str, ...]:
+    def _leaks(
+        self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]
+    ) -> tuple[str, ...]:
         """Sentences about a column, or all of them together, that predict the target almost exactly."""
         asked = "known only after the target, or computed from it? Then"
         strongest = dict[str, float]()
@@ -93,7 +106,11 @@ class OwnTable:
             strongest[name] = max(strongest.get(name, 0.0), rank, key=abs)
         told = tuple(
             f"column {name!r} has nearly the order of the target (rank correlation {rank:+.2f}). Is it {asked} "
-            + (f"remove {name!r} from the columns of its site." if self.sites else f"add --drop {shlex.quote(name)}.")
+            + (
+                f"remove {name!r} from the columns of its site."
+                if self.sites
+                else f"add --drop {shlex.quote(name)}."
+            )
             for name, rank in strongest.items()
             if abs(rank) > SUSPICIOUS
         )
@@ -109,21 +126,33 @@ class OwnTable:
         features, y, without = self._labelled()
         for site, columns in self.sites:
             if self.target in columns:
-                raise UsageError(f"{self.target!r} is the target. Remove it from the columns of {site}.")
+                raise UsageError(
+                    f"{self.target!r} is the target. Remove it from the columns of {site}."
+                )
             features.require(columns, f"columns of {site}")
         if self.sites:
-            features = features.select(list(dict.fromkeys(name for _, columns in self.sites for name in columns)))
+            features = features.select(
+                list(dict.fromkeys(name for _, columns in self.sites for name in columns))
+            )
         if not len(y) or not features.columns:
             raise UsageError(
                 f"{self.name}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features. A study needs rows "
                 "with a target, and features beside it."
             )
-        dates = {name: layout for name, layout in self.inputs.dates.items() if name in features.columns}
-        known = Preprocessing.fit(features, categorical=self.inputs.categorical, dates=dates, scale=False)
+        dates = {
+            name: layout for name, layout in self.inputs.dates.items() if name in features.columns
+        }
+        known = Preprocessing.fit(
+            features, categorical=self.inputs.categorical, dates=dates, scale=False
+        )
         X, names = known.transform(features), tuple(known.feature_names)
-        sources = [c.name for c in known.columns for _ in c.feature_names]  # a text's levels: at one site
+        sources = [
+            c.name for c in known.columns for _ in c.feature_names
+        ]  # a text's levels: at one site
         date = {column.name for column in known.columns if column.kind == "date"}
-        blocks = [X[:, [i for i, s in enumerate(sources) if s == name]] for name in dict.fromkeys(sources)]
+        blocks = [
+            X[:, [i for i, s in enumerate(sources) if s == name]] for name in dict.fromkeys(sources)
+        ]
         missing = (
             f"{without} of {len(y) + without} rows have no target. In a federation they would be shared rows. Here they are left "
             "out, because errors are measured on every row.",
@@ -131,13 +160,19 @@ class OwnTable:
         ids = tuple(
             f"column {name!r} has a different whole number in every row. Add --drop {name} if it is an id."
             for name, values in zip(names, X.T, strict=True)
-            if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
+            if name not in date
+            and len(np.unique(values)) == len(values)
+            and (values == np.rint(values)).all()
         )
         read = f"{len(y)} rows with a target; features from the columns {known.summary}"
         told = (*features.notes, *features.doubts(features.columns), *known.notes)
         warnings = (read, *(text.removeprefix(f"{self.name}: ") for text in told), *missing, *ids)
         values = np.unique(y)
-        if values[0] == 0.0 and 2 < len(values) <= MOST_COUNTS and (values == np.rint(values)).all():
+        if (
+            values[0] == 0.0
+            and 2 < len(values) <= MOST_COUNTS
+            and (values == np.rint(values)).all()
+        ):
             warnings += (
                 f"the target {self.target!r} looks like a count (0 to {values[-1]:.0f}). There is no Poisson loss or exposure "
                 "here (docs/concepts/comparison.md); whether there is an event (yes/no) fits.",

@@ -46,14 +46,19 @@ class Regime:
         """Rows that a table needs."""
         apart = LEAST_TEST + sum(self.labels)
         return next(
-            rows for rows in itertools.count(apart) if rows - min(MOST_SHARED, int(SHARED_PART * rows)) >= apart
+            rows
+            for rows in itertools.count(apart)
+            if rows - min(MOST_SHARED, int(SHARED_PART * rows)) >= apart
         )
 
 
 REGIMES: dict[str, Regime] = {
     each.name: each
     for each in (
-        *(Regime(f"n{n}", f"3 sites of {n} labels", (n,) * 3) for n in (10, 20, 50, 100, 200, 1000)),
+        *(
+            Regime(f"n{n}", f"3 sites of {n} labels", (n,) * 3)
+            for n in (10, 20, 50, 100, 200, 1000)
+        ),
         *(Regime(f"M{M}", f"{M} sites of 50 labels", (50,) * M) for M in (2, 5, 8)),
         Regime("rich", "one site of 200 labels, two of 10", (200, 10, 10)),
         Regime("one", "100 labels at one site, none at two", (100, 0, 0)),
@@ -85,7 +90,9 @@ class Partition:
 
 
 def table_of(
-    blocks: Sequence[Float64[Arr, "N _"]], y: Float64[Arr, " N"], groups: Sequence[Sequence[int]] = ()
+    blocks: Sequence[Float64[Arr, "N _"]],
+    y: Float64[Arr, " N"],
+    groups: Sequence[Sequence[int]] = (),
 ) -> AttributeTable:
     """The table without constant attributes. UsageError if all of a site's ``groups`` (positions) are constant."""
     kept = [j for j, block in enumerate(blocks) if np.ptp(block, axis=0).max(initial=0.0) > 0]
@@ -95,7 +102,9 @@ def table_of(
         raise UsageError("all columns of a site are constant.")
     deviation = float(y.std())
     scaled = (y - y.mean()) / (deviation if deviation > 0 else 1.0)
-    low, high = np.quantile(scaled, _CLIP) if len(np.unique(scaled)) > 2 else (scaled.min(), scaled.max())
+    low, high = (
+        np.quantile(scaled, _CLIP) if len(np.unique(scaled)) > 2 else (scaled.min(), scaled.max())
+    )
     return AttributeTable(tuple(blocks[j] for j in kept), np.clip(scaled, low, high), divided)
 
 
@@ -111,12 +120,16 @@ def partition(table: AttributeTable, regime: Regime, seed: tuple[int, ...]) -> P
         groups = [order[v :: len(regime.labels)] for v in range(len(regime.labels))]
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
     shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]
-    labelled = [rest[start:end] for start, end in itertools.pairwise(np.cumsum([0, *regime.labels]))]
+    labelled = [
+        rest[start:end] for start, end in itertools.pairwise(np.cumsum([0, *regime.labels]))
+    ]
     y = table.y
     if yes_no := len(np.unique(y)) == 2:
         y = (y > y.min()).astype(np.float64)
     judged = yes_no and 0.0 < y[test].mean() < 1.0
-    return Partition(columns, labelled, [y[each] for each in labelled], shared, test, y[test], judged)
+    return Partition(
+        columns, labelled, [y[each] for each in labelled], shared, test, y[test], judged
+    )
 
 
 def fits(table: AttributeTable, regime: Regime) -> bool:

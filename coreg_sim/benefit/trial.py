@@ -73,22 +73,38 @@ def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
 class Federation:
     """The training of one federation; ``private``: only its own site knows a labelled row."""
 
-    def __init__(self, partition: Partition, seed: int, *, rules: Additive = IN_MEMORY, private: bool = False):
+    def __init__(
+        self, partition: Partition, seed: int, *, rules: Additive = IN_MEMORY, private: bool = False
+    ):
         self.partition, self.seed, self.rules = partition, seed, rules
         self.mean = float(np.concatenate(partition.labels).mean())
-        known = np.zeros(0, dtype=np.int64) if private else np.unique(np.concatenate(partition.labelled))
+        known = (
+            np.zeros(0, dtype=np.int64)
+            if private
+            else np.unique(np.concatenate(partition.labelled))
+        )
         common = np.concatenate([partition.shared, known])
         self.sites = []
         for X, rows, y in zip(partition.columns, partition.labelled, partition.labels, strict=True):
-            at = len(partition.shared) + (np.arange(len(rows)) if private else np.searchsorted(known, rows))
-            self.sites.append(SiteRows(X[np.concatenate([common, rows if private else known[:0]])], at, y))
+            at = len(partition.shared) + (
+                np.arange(len(rows)) if private else np.searchsorted(known, rows)
+            )
+            self.sites.append(
+                SiteRows(X[np.concatenate([common, rows if private else known[:0]])], at, y)
+            )
         self.trained: Trained = train(self.sites, len(common), seed=seed, rules=rules)
         self.test = [
-            at.prepared(X[partition.test]) for at, X in zip(self.trained.sites, partition.columns, strict=True)
+            at.prepared(X[partition.test])
+            for at, X in zip(self.trained.sites, partition.columns, strict=True)
         ]
 
     def _each(self, found: Sequence[Float64[Arr, " t"] | None]) -> Float64[Arr, "M t"]:
-        return np.array([np.full(len(self.partition.test), self.mean) if each is None else each for each in found])
+        return np.array(
+            [
+                np.full(len(self.partition.test), self.mean) if each is None else each
+                for each in found
+            ]
+        )
 
     @cached_property
     def local(self) -> Float64[Arr, "M t"]:
@@ -104,13 +120,20 @@ class Federation:
         """Each site's scores, with its verdict or as they are; ``missing``: the next site is offline."""
         out, M = [], len(self.test)
         for v in range(M):
-            rows = [None if missing and u == (v + 1) % M else each for u, each in enumerate(self.test)]
-            out.append(self.trained.checked_score(rows, v) if checked else self.trained.score(rows, v))
+            rows = [
+                None if missing and u == (v + 1) % M else each for u, each in enumerate(self.test)
+            ]
+            out.append(
+                self.trained.checked_score(rows, v) if checked else self.trained.score(rows, v)
+            )
         return self._each(out)
 
     def changes(self, predictions: Float64[Arr, "M t"]) -> Float64[Arr, " M"]:
         """Relative change of the root mean squared error at each site, against its local model."""
-        errors, local = (np.mean((self.partition.y_test - each) ** 2, axis=1) for each in (predictions, self.local))
+        errors, local = (
+            np.mean((self.partition.y_test - each) ** 2, axis=1)
+            for each in (predictions, self.local)
+        )
         ratio = np.divide(errors, local, out=np.ones_like(local), where=local > 0.0)
         return np.asarray(np.clip(np.sqrt(ratio) - 1.0, *_CUT))
 
@@ -134,7 +157,11 @@ class Federation:
         for site, X in zip(self.sites, self.partition.columns, strict=True):
             model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2.0, 4.0, 13)))
             enough = len(site.y) >= LEAST_LABELS
-            out.append(model.fit(site.X[site.own], site.y).predict(X[self.partition.test]) if enough else None)
+            out.append(
+                model.fit(site.X[site.own], site.y).predict(X[self.partition.test])
+                if enough
+                else None
+            )
         return out
 
     @cached_property
@@ -144,7 +171,11 @@ class Federation:
         table = X[np.concatenate([self.partition.shared, rows])]
         own = len(self.partition.shared) + np.arange(len(rows))
         local = fit_features(table, len(table), own, y, k=1, seed=self.seed)[1]
-        return np.full(len(self.partition.test), self.mean) if local is None else local.predict(X[self.partition.test])
+        return (
+            np.full(len(self.partition.test), self.mean)
+            if local is None
+            else local.predict(X[self.partition.test])
+        )
 
 
 def pooled_rows(partition: Partition) -> tuple[Arr, Ints, Arr]:

@@ -85,13 +85,19 @@ def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
         out.append(f"{_ranking(part)} The verdict does not use the AUC.")
     verdict, n = _verdict(regime, part), sum(regime.labels)
     few = f"\n    {n} labelled individuals: default policies refuse fewer than {LEAST}; lower least_rows in study and policies."
-    return [*out, f"Verdict for {regime.name}: {verdict}{few * (n < LEAST and verdict.startswith('join'))}"]
+    return [
+        *out,
+        f"Verdict for {regime.name}: {verdict}{few * (n < LEAST and verdict.startswith('join'))}",
+    ]
 
 
 def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) -> str:
     """Where the columns of each site are given: what joining brings to each of them, and its verdict."""
     width = max(map(len, names))
-    lines, verdicts = [" " * width + "".join(f"{words:>18}" for words in _BY_SITE.values())], list[str]()
+    lines, verdicts = (
+        [" " * width + "".join(f"{words:>18}" for words in _BY_SITE.values())],
+        list[str](),
+    )
     for v, name in enumerate(names):
         own = [site for site in found if site.site == v]
         cells = (
@@ -147,7 +153,10 @@ def _beyond(part: Sequence[SiteOutcome]) -> Iterator[str]:
 
 def _ranking(part: Sequence[SiteOutcome]) -> str:
     """Of a yes/no target: mean AUC of each method, how often the joined model ranks otherwise, and a note on a rare class."""
-    means = {method: np.mean([site.areas[method] for site in part if site.areas]) for method in part[0].areas}
+    means = {
+        method: np.mean([site.areas[method] for site in part if site.areas])
+        for method in part[0].areas
+    }
     each = ", ".join(f"{method} {value:.2f}" for method, value in means.items())
     change = np.array([site.areas["joined"] - site.areas["local"] for site in part if site.areas])
     rare = min(min(site.positive, 1.0 - site.positive) for site in part)

@@ -29,7 +29,12 @@ def tables(
 
     directory.mkdir(parents=True, exist_ok=True)
     data = write_tables(directory, seed)
-    for path in (*data.tables.values(), *data.held_out.values(), *data.judged.values(), *data.studies.values()):
+    for path in (
+        *data.tables.values(),
+        *data.held_out.values(),
+        *data.judged.values(),
+        *data.studies.values(),
+    ):
         typer.echo(str(path))
 
 

@@ -28,13 +28,20 @@ def benefit(
     target: Annotated[str | None, typer.Option("--target", help="The column to predict.")] = None,
     views: Annotated[
         Path | None,
-        typer.Option("--views", help="A views.toml with your table, its target and the columns of each site."),
+        typer.Option(
+            "--views", help="A views.toml with your table, its target and the columns of each site."
+        ),
     ] = None,
     regimes: Annotated[
         str,
-        typer.Option("--regimes", help="Labels of each site, with commas: n10, n20, … n1000, M2, M5, M8, rich, one."),
+        typer.Option(
+            "--regimes",
+            help="Labels of each site, with commas: n10, n20, … n1000, M2, M5, M8, rich, one.",
+        ),
     ] = "n20,n50",
-    draws: Annotated[int, typer.Option("--draws", min=1, help="Divisions of the table for each regime.")] = 10,
+    draws: Annotated[
+        int, typer.Option("--draws", min=1, help="Divisions of the table for each regime.")
+    ] = 10,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes on this machine.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -55,13 +62,21 @@ def benefit(
 
     options = {key: value for key, value in {**given, "target": target}.items() if value}
     if views is not None:
-        said = (key for key in options if getattr(context.get_parameter_source(key), "name", "") == "COMMANDLINE")
+        said = (
+            key
+            for key in options
+            if getattr(context.get_parameter_source(key), "name", "") == "COMMANDLINE"
+        )
         options = {key: options[key] for key in said}  # no COREG_DATA of an agent
         if options.keys() - {"positive", "na_values"}:
-            raise UsageError(f"{views} names the table and its columns. Leave out --data, --target and the like.")
+            raise UsageError(
+                f"{views} names the table and its columns. Leave out --data, --target and the like."
+            )
         source = OwnTable.divided(views, **options)
     elif "data" not in options or "target" not in options:
-        raise UsageError("Name your table and the column to predict: --data FILE --target COLUMN, or --views FILE.")
+        raise UsageError(
+            "Name your table and the column to predict: --data FILE --target COLUMN, or --views FILE."
+        )
     else:
         source = OwnTable(inputs_of(options))
     names, chosen = [name for name, _ in source.sites], _chosen(regimes, divided=bool(source.sites))
@@ -71,7 +86,9 @@ def benefit(
     except BadTable as error:  # with --views, other options are keys of that file
         if views is None:
             raise
-        raise error.advised(lambda todo: ADVICE if "--" in todo and "--positive" not in todo else todo) from None
+        raise error.advised(
+            lambda todo: ADVICE if "--" in todo and "--positive" not in todo else todo
+        ) from None
     for sentence in (*sentences, *leaks):
         typer.echo(f"{source.name}: {sentence}", err=True)
     size = f"{len(table.y)} rows with a target, {len(table.attributes)} columns"
@@ -109,7 +126,9 @@ def _chosen(names: str, *, divided: bool) -> "list[Regime]":
     if unknown := [name for name in chosen if name not in REGIMES]:
         raise UsageError(f"--regimes {unknown[0]}: no such regime. There are {', '.join(REGIMES)}.")
     if refused := [name for name in chosen if divided and name in SITES]:
-        raise UsageError(f"--regimes {', '.join(refused)}: about the number of sites, which --views has fixed.")
+        raise UsageError(
+            f"--regimes {', '.join(refused)}: about the number of sites, which --views has fixed."
+        )
     return [REGIMES[name] for name in chosen]
 
 

@@ -17,7 +17,15 @@ from coreg_core.objectives.setting import Iteration, ScheduleName
 from coreg_core.outcomes import Notice, end_sentence, exit_code
 from coreg_core.plan import plan_fault
 from coreg_sim.problems import Problem, generated, partitioned, read_views
-from coreg_sim.simulate import Hosting, Simulated, held_out_errors, in_process, plan_for, rmse, simulate
+from coreg_sim.simulate import (
+    Hosting,
+    Simulated,
+    held_out_errors,
+    in_process,
+    plan_for,
+    rmse,
+    simulate,
+)
 from coreg_wire.terminal.command_line import human_bytes, print_json
 
 DEFAULTS, DEFAULT_COUPLING = Additive(), Agreement().coupling[0]
@@ -61,17 +69,22 @@ class _Printing:
 def run(
     context: typer.Context,
     sites: Annotated[int, typer.Option("--sites", min=1, help="Number of sites.")] = 4,
-    labelled: Annotated[int, typer.Option("--labelled", min=1, help="Labelled instances at each site.")] = 50,
+    labelled: Annotated[
+        int, typer.Option("--labelled", min=1, help="Labelled instances at each site.")
+    ] = 50,
     unlabelled: Annotated[
         int | None,
         typer.Option(
-            "--unlabelled", min=1, help="Shared instances [500; of a views.toml two thirds of the other rows]."
+            "--unlabelled",
+            min=1,
+            help="Shared instances [500; of a views.toml two thirds of the other rows].",
         ),
     ] = None,
     views: Annotated[
         str,
         typer.Option(
-            "--views", help="Features of each site (generated data), or a views.toml with the columns of each site."
+            "--views",
+            help="Features of each site (generated data), or a views.toml with the columns of each site.",
         ),
     ] = "5",
     coupling: Annotated[float, typer.Option("--coupling", min=0, help="λ.")] = DEFAULT_COUPLING,
@@ -80,34 +93,56 @@ def run(
     ] = "conjugate-gradients",
     form: Annotated[Form, typer.Option("--form", help="The form of the views.")] = "exact",
     tolerance: Annotated[
-        float, typer.Option("--tolerance", min=0, help="Stop at this certified gap, relative to Σ‖y‖².")
+        float,
+        typer.Option("--tolerance", min=0, help="Stop at this certified gap, relative to Σ‖y‖²."),
     ] = 1e-10,
-    max_rounds: Annotated[int, typer.Option("--max-rounds", min=1, help="Maximum number of rounds (sweeps).")] = 10_000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the data and of the draw.")] = 0,
+    max_rounds: Annotated[
+        int, typer.Option("--max-rounds", min=1, help="Maximum number of rounds (sweeps).")
+    ] = 10_000,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the data and of the draw.")
+    ] = 0,
     objective: Annotated[
         Literal["agreement", "additive"],
-        typer.Option("--objective", help="additive: the sites learn parts of a sum; or agreement, as in the paper."),
+        typer.Option(
+            "--objective",
+            help="additive: the sites learn parts of a sum; or agreement, as in the paper.",
+        ),
     ] = "additive",
     kernel: Annotated[
-        Literal["gaussian", "linear"], typer.Option("--kernel", help="Of each site's features; linear: the columns.")
+        Literal["gaussian", "linear"],
+        typer.Option("--kernel", help="Of each site's features; linear: the columns."),
     ] = DEFAULTS.kernel,
     rows_per_feature: Annotated[
-        int, typer.Option("--rows-per-feature", min=5, max=1000, help="Labelled rows for each feature of a site.")
+        int,
+        typer.Option(
+            "--rows-per-feature", min=5, max=1000, help="Labelled rows for each feature of a site."
+        ),
     ] = DEFAULTS.rows_per_feature,
     noise: Annotated[
         float, typer.Option("--noise", min=0, max=1, help="Noise on the opened second moments.")
     ] = DEFAULTS.noise,
     label_noise: Annotated[
-        float, typer.Option("--label-noise", min=0, max=10, help="Noise on the labels, in errors of the local model.")
+        float,
+        typer.Option(
+            "--label-noise",
+            min=0,
+            max=10,
+            help="Noise on the labels, in errors of the local model.",
+        ),
     ] = DEFAULTS.label_noise,
     private_rows: Annotated[
         bool, typer.Option("--private-rows", help="Only its own site knows a labelled row.")
     ] = False,
     on: Annotated[
-        Literal["process", "ray"], typer.Option("--on", help="Run the sites in this process, or on Ray (extra sim).")
+        Literal["process", "ray"],
+        typer.Option("--on", help="Run the sites in this process, or on Ray (extra sim)."),
     ] = "process",
     address: Annotated[
-        str | None, typer.Option("--address", help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine].")
+        str | None,
+        typer.Option(
+            "--address", help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine]."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -131,7 +166,9 @@ def run(
     else:
         problem = partitioned(read_views(Path(views)), labelled, unlabelled, seed, common=common)
     if objective == "additive":
-        terms = Additive(kernel, rows_per_feature=rows_per_feature, noise=noise, label_noise=label_noise)
+        terms = Additive(
+            kernel, rows_per_feature=rows_per_feature, noise=noise, label_noise=label_noise
+        )
         plan = plan_for(problem, terms)
     else:
         iteration = Iteration(schedule, tolerance, 1e-5, max_rounds)
@@ -178,7 +215,9 @@ def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
     """The sites' errors on held-out rows."""
     if isinstance(run.plan.objective, Additive):
         return {"sites": _sites(problem, run)}
-    together, alone = (held_out_errors(problem, solutions) for solutions in (run.solutions, run.alone))
+    together, alone = (
+        held_out_errors(problem, solutions) for solutions in (run.solutions, run.alone)
+    )
     return {"rmse_sites": together, "rmse_sites_alone": alone}
 
 
@@ -234,11 +273,17 @@ def _table(sites: dict[str, dict[str, Any]]) -> list[str]:
     ]
     for name, site in sites.items():
         local = site["rmse"]["local"]
-        cells = [f"{name:<{width}} {site['labels']:>6} {'-' if local is None else f'{local:.4f}':>8}"]
+        cells = [
+            f"{name:<{width}} {site['labels']:>6} {'-' if local is None else f'{local:.4f}':>8}"
+        ]
         for key in MODELS:
             error, told = site["rmse"][key], site["forecast"].get(key)
             change = "-" if local is None else f"{100 * (error / local - 1):+.1f} %"
-            forecast = "-" if told is None else f"{100 * told['change']:+.1f} ± {100 * told['standard_error']:.1f} %"
+            forecast = (
+                "-"
+                if told is None
+                else f"{100 * told['change']:+.1f} ± {100 * told['standard_error']:.1f} %"
+            )
             cells.append(f"{error:>8.4f} {change:>8} {forecast:>15}")
         out.append(f"{' '.join(cells)}  {site['recommended']}")
     return out

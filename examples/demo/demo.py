@@ -38,17 +38,28 @@ SOLVERS = {"algorithm-1": "Algorithm 1", "conjugate-gradients": "conjugate gradi
 COLUMNS = {
     "mean": "mean of labels", "ridge": "λ = 0", "corlsr": "coRLSR", "local": "alone", "joined": "joined model", "score": "score",
 }  # fmt: skip
-ADVICE = {"local": "stay alone", "joined": "joined model", "score": "score together"}  # of a site's own report
+ADVICE = {
+    "local": "stay alone",
+    "joined": "joined model",
+    "score": "score together",
+}  # of a site's own report
 AGAINST = {"corlsr": "ridge", "joined": "local", "score": "local"}  # the same learner, alone
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path("demo-out"), help="folder for report.json and two pictures")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("demo-out"),
+        help="folder for report.json and two pictures",
+    )
     parser.add_argument("--seed", type=int, default=0, help="another draw of patients")
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # an uninstalled checkout works too
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, sys.path)
+    )  # an uninstalled checkout works too
     try:
         with tempfile.TemporaryDirectory(prefix="coreg-demo-") as folder:
             good = _demonstrate(Path(folder), options.seed, options.output)
@@ -66,9 +77,15 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     tables.mkdir()
     data, spent = write_tables(tables, seed), dict[str, float]()
     sites = sorted(data.tables)
-    say("A clinic and two laboratories know 362 patients. Each has other columns of them, and the labels of 60.")
-    say(f"\n$ coreg-coordinator init fed {' '.join(f'--site {site}' for site in sites)}\n$ coreg-coordinator run fed")
-    say("$ coreg-agent join INVITATION; coreg-agent --data local.csv    # at each site; then all sites align their ids")
+    say(
+        "A clinic and two laboratories know 362 patients. Each has other columns of them, and the labels of 60."
+    )
+    say(
+        f"\n$ coreg-coordinator init fed {' '.join(f'--site {site}' for site in sites)}\n$ coreg-coordinator run fed"
+    )
+    say(
+        "$ coreg-agent join INVITATION; coreg-agent --data local.csv    # at each site; then all sites align their ids"
+    )
     create(work, sites)
     for study in SOLVERS:
         spent[study] = _train(work, data, study)
@@ -79,22 +96,38 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     spent["additive"] = _train(work, data, "additive")
     score = ["score", "--id", ID, "--data"]
     scoring = ["run", "fed", "--study", data.studies["scoring"]]
-    spent["scoring"] = together(work, "scoring", scoring, {s: [*score, data.held_out[s]] for s in sites})
+    spent["scoring"] = together(
+        work, "scoring", scoring, {s: [*score, data.held_out[s]] for s in sites}
+    )
     errors, pooled = judged(work, data), _pooled(data)
     advised = {s: load_model(_file(work, s, "additive", "model.coreg")).found or {} for s in sites}
-    _show_errors(errors, pooled, {s: ADVICE[found.get("recommended", "local")] for s, found in advised.items()})
+    _show_errors(
+        errors,
+        pooled,
+        {s: ADVICE[found.get("recommended", "local")] for s, found in advised.items()},
+    )
     _show_convergence(stored, off)
     say("\nwhat left each site, by its ledger (docs/concepts/privacy.md)")
     for site in sites:
-        sent = [e for e in read_ledger(work / site / "identity" / "ledger.jsonl") if e["kind"] != "Countersigned"]
+        sent = [
+            e
+            for e in read_ledger(work / site / "identity" / "ledger.jsonl")
+            if e["kind"] != "Countersigned"
+        ]
         sealed = sum(entry.get("sent") == "sealed" for entry in sent)
-        say(f"  {site:<12}  {len(sent)} messages, {sealed} of them with encrypted numbers; no row, no label, no id")
+        say(
+            f"  {site:<12}  {len(sent)} messages, {sealed} of them with encrypted numbers; no row, no label, no id"
+        )
     report = {
         "sites": errors,
         "pooled": pooled,
         "seconds": {name: round(seconds, 3) for name, seconds in spent.items()},
         **{
-            study: {"stop": found["stop"], "rounds": found["rounds"][-1]["round"], "off": off[study]}
+            study: {
+                "stop": found["stop"],
+                "rounds": found["rounds"][-1]["round"],
+                "off": off[study],
+            }
             for study, found in stored.items()
         },
     }
@@ -105,7 +138,10 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     say(
         f"written: {output}/errors.svg, {output}/convergence.svg, {output}/report.json. Next: docs/tutorials/quickstart.md"
     )
-    return all(found["stop"] == "CONVERGED" for found in stored.values()) and max(off.values()) <= CLOSE_ENOUGH
+    return (
+        all(found["stop"] == "CONVERGED" for found in stored.values())
+        and max(off.values()) <= CLOSE_ENOUGH
+    )
 
 
 # --- runs ---------------------------------------------------------------------------------------------------------
@@ -124,8 +160,14 @@ def _file(work: Path, site: str, study: str, name: str) -> Path:
 
 def _stored(work: Path, study: str) -> dict[str, Any]:
     """The run of a study as `coreg-coordinator show --json` prints it."""
-    runs = map(json.loads, run("coordinator.cli.app", "runs", "fed", "--json", cwd=work).splitlines())
-    own = next(each["run"] for each in runs if each["plan"]["study"] == study and "-ids-" not in each["run"])
+    runs = map(
+        json.loads, run("coordinator.cli.app", "runs", "fed", "--json", cwd=work).splitlines()
+    )
+    own = next(
+        each["run"]
+        for each in runs
+        if each["plan"]["study"] == study and "-ids-" not in each["run"]
+    )
     shown: dict[str, Any] = json.loads(
         run("coordinator.cli.app", "show", own, "--federation", "fed", "--json", cwd=work)
     )
@@ -139,32 +181,46 @@ def distance_from_closed_form(work: Path, data: DemoData, study: str) -> float:
     """
     sites = sorted(data.tables)
     shared = {s: _aligned(work / s) for s in sites}
-    prepared = {s: prepare(Inputs(table=data.tables[s], target=TARGET, id=ID), b"", shared[s]) for s in sites}
+    prepared = {
+        s: prepare(Inputs(table=data.tables[s], target=TARGET, id=ID), b"", shared[s])
+        for s in sites
+    }
     means = {s: float(prepared[s].data.y.mean()) for s in sites}
     tables = {s: read_table(data.held_out[s]) for s in sites}
     unit, worst = float(np.std(np.concatenate([prepared[s].data.y for s in sites]))), 0.0
     # One table: the labelled rows of each site, with zeros in the columns of the others, then the shared rows.
-    rows, shared_rows = [prepared[s].data.X for s in sites], np.hstack([prepared[s].data.Z for s in sites])
+    rows, shared_rows = (
+        [prepared[s].data.X for s in sites],
+        np.hstack([prepared[s].data.Z for s in sites]),
+    )
     ends = np.cumsum([0, *(X.shape[1] for X in rows)]).tolist()
     pooled = np.concatenate([block_diag(*rows), shared_rows])
-    labels = np.concatenate([*(prepared[s].data.y - means[s] for s in sites), np.full(len(shared_rows), np.nan)])
+    labels = np.concatenate(
+        [*(prepared[s].data.y - means[s] for s in sites), np.full(len(shared_rows), np.nan)]
+    )
     owner = np.repeat(np.arange(len(sites) + 1), [*map(len, rows), len(shared_rows)])
     held_out = np.hstack([prepared[s].preprocessing.transform(tables[s]) for s in sites])
     for coupling in COUPLINGS:
-        estimator = CoRLSR(preset="paper", views=[slice(*columns) for columns in pairwise(ends)], coupling=coupling)
+        estimator = CoRLSR(
+            preset="paper", views=[slice(*columns) for columns in pairwise(ends)], coupling=coupling
+        )
         central = estimator.fit(pooled, labels, label_mask=owner[:, None] == np.arange(len(sites)))
         exact = central.predict_views(held_out)
         for v, s in enumerate(sites):
             model = load_model(_file(work, s, study, f"model-coupling-{coupling:g}.coreg"))
             on_shared = central.predictions_unlabelled_[v]
             for rows, values in ((tables[s], exact[v]), (prepared[s].table.unlabelled, on_shared)):
-                worst = max(worst, float(np.abs(model.predict(rows) - (values + means[s])).max()) / unit)
+                worst = max(
+                    worst, float(np.abs(model.predict(rows) - (values + means[s])).max()) / unit
+                )
     return worst
 
 
 def _aligned(site: Path) -> SharedIds:
     """The ids that the first training aligned."""
-    first = min((site / "identity" / "aligned").glob("*.json"), key=lambda path: path.stat().st_mtime)
+    first = min(
+        (site / "identity" / "aligned").glob("*.json"), key=lambda path: path.stat().st_mtime
+    )
     plain = json.loads(first.read_text(encoding="utf-8"))
     return SharedIds(plain["rule"], tuple(plain["ids"]))
 
@@ -179,7 +235,9 @@ def judged(work: Path, data: DemoData) -> dict[str, dict[str, float]]:
         files |= {"local": ("additive", "local"), "joined": ("additive", "model")}
         found[site] = {"mean": rmse(np.full(len(y), np.nanmean(labels)), y)}
         for key, (study, name) in files.items():
-            found[site][key] = rmse(load_model(_file(work, site, study, f"{name}.coreg")).predict(table), y)
+            found[site][key] = rmse(
+                load_model(_file(work, site, study, f"{name}.coreg")).predict(table), y
+            )
         scores = read_table(_file(work, site, "scoring", "scores.csv"))
         by_id = dict(zip(scores.ids(ID), scores.numbers("score").tolist(), strict=True))
         found[site]["score"] = rmse(np.array([by_id[i] for i in table.ids(ID)]), y)
@@ -188,7 +246,12 @@ def judged(work: Path, data: DemoData) -> dict[str, dict[str, float]]:
 
 def _pooled(data: DemoData) -> float:
     """The error of a local model of all rows and columns in one place."""
-    model = AdditiveRegressor(views=[slice(None)]).fit(data.everything.X, data.everything.y).trained_.sites[0].local
+    model = (
+        AdditiveRegressor(views=[slice(None)])
+        .fit(data.everything.X, data.everything.y)
+        .trained_.sites[0]
+        .local
+    )
     assert model is not None
     return rmse(model.predict(data.everything.held_out), data.held_out_y)
 
@@ -203,7 +266,9 @@ def _gaps(found: dict[str, Any]) -> dict[int, float]:
 
 def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, float]) -> None:
     gaps = {study: _gaps(found) for study, found in stored.items()}
-    print(f"\ncoRLSR (Brefeld et al., ICML 2006), λ = {', '.join(f'{c:g}' for c in COUPLINGS)}: Q − Q* is at most")
+    print(
+        f"\ncoRLSR (Brefeld et al., ICML 2006), λ = {', '.join(f'{c:g}' for c in COUPLINGS)}: Q − Q* is at most"
+    )
     print(f"{'sweep or round':<16}" + "".join(f"{name:>22}" for name in SOLVERS.values()))
     rounds = sorted({round_ for each in gaps.values() for round_ in each})
     for at in (at for at in rounds if at in (1, 2, 5, 10, rounds[-1])):
@@ -217,13 +282,23 @@ def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, fl
         )
 
 
-def _show_errors(errors: Mapping[str, Mapping[str, float]], pooled: float, advised: Mapping[str, str]) -> None:
+def _show_errors(
+    errors: Mapping[str, Mapping[str, float]], pooled: float, advised: Mapping[str, str]
+) -> None:
     better = sum(found["score"] < found["local"] for found in errors.values())
-    print(f"\nScored together, {better} of {len(errors)} sites predict 80 held-out patients better than alone.")
-    print("root mean square error (change against the same learner alone), and what each site's own report advises")
+    print(
+        f"\nScored together, {better} of {len(errors)} sites predict 80 held-out patients better than alone."
+    )
+    print(
+        "root mean square error (change against the same learner alone), and what each site's own report advises"
+    )
     print(f"{'':<14}" + "".join(f"{name:>16}" for name in (*COLUMNS.values(), "advice")))
     for site, found in errors.items():
-        print(f"{site:<14}" + "".join(f"{_cell(found, key):>16}" for key in COLUMNS) + f"{advised[site]:>16}")
+        print(
+            f"{site:<14}"
+            + "".join(f"{_cell(found, key):>16}" for key in COLUMNS)
+            + f"{advised[site]:>16}"
+        )
     print(f"All rows and columns in one place, for reference: {pooled:.1f}")
     print(
         "One draw of labels and of noise: repeated runs differ by one to two points, and advice from 60 own labels can miss the "
@@ -244,7 +319,14 @@ def _draw_convergence(stored: Mapping[str, dict[str, Any]], path: Path) -> None:
     for study, name in SOLVERS.items():
         known = {at: gap for at, gap in _gaps(stored[study]).items() if gap > 0}
         series.append(Series(name, tuple(map(float, known)), tuple(known.values())))
-    plot = Plot("convergence", "coRLSR: upper bound of Q − Q*", "sweep or round", "gap", tuple(series), log_y=True)
+    plot = Plot(
+        "convergence",
+        "coRLSR: upper bound of Q − Q*",
+        "sweep or round",
+        "gap",
+        tuple(series),
+        log_y=True,
+    )
     path.write_text(svg.draw(plot), encoding="utf-8")
 
 
@@ -253,7 +335,11 @@ def _draw_errors(errors: Mapping[str, Mapping[str, float]], pooled: float, path:
     left, width, row = 150, 330, 22
     every = [value for found in errors.values() for value in found.values()]
     at = svg.scale(0.95 * min(*every, pooled), 1.02 * max(every), left, left + width)
-    body = [svg.text(10, 20, "error on 80 held-out patients", anchor="start", more=' font-weight="bold"')]
+    body = [
+        svg.text(
+            10, 20, "error on 80 held-out patients", anchor="start", more=' font-weight="bold"'
+        )
+    ]
     y = 34
     for site, found in errors.items():
         y += row + 8
@@ -262,9 +348,22 @@ def _draw_errors(errors: Mapping[str, Mapping[str, float]], pooled: float, path:
             y += row
             body += [
                 svg.text(left - 10, y + 4, name, anchor="end"),
-                svg.line(at(found[AGAINST.get(key, key)]), y, at(found[key]), y, colour, ' stroke-width="2"'),
+                svg.line(
+                    at(found[AGAINST.get(key, key)]),
+                    y,
+                    at(found[key]),
+                    y,
+                    colour,
+                    ' stroke-width="2"',
+                ),
                 svg.circle(at(found[key]), y, 5, colour),
                 svg.text(left + width + 10, y + 4, _cell(found, key), anchor="start"),
             ]
-    body.append(svg.text(10, y + 2 * row, f"all data in one place, for reference: {pooled:.1f}", anchor="start"))
-    path.write_text(svg.document(left + width + 120, y + 3 * row, body, font_size=13), encoding="utf-8")
+    body.append(
+        svg.text(
+            10, y + 2 * row, f"all data in one place, for reference: {pooled:.1f}", anchor="start"
+        )
+    )
+    path.write_text(
+        svg.document(left + width + 120, y + 3 * row, body, font_size=13), encoding="utf-8"
+    )

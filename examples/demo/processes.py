@@ -23,10 +23,17 @@ def command(module: str, *arguments: object) -> list[str]:
 def run(module: str, *arguments: object, cwd: Path) -> str:
     """Run a command; DemoFailed unless its exit code is 0."""
     done = subprocess.run(
-        command(module, *arguments), cwd=cwd, capture_output=True, text=True, timeout=DEADLINE, check=False
+        command(module, *arguments),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
     )
     if done.returncode != 0:
-        raise DemoFailed(f"{module} {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr}")
+        raise DemoFailed(
+            f"{module} {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr}"
+        )
     return done.stdout
 
 
@@ -124,7 +131,10 @@ def together(
 
 
 def _require_success(
-    processes: Mapping[str, subprocess.Popen[bytes]], name: str, logs: Mapping[str, Path], output: Path
+    processes: Mapping[str, subprocess.Popen[bytes]],
+    name: str,
+    logs: Mapping[str, Path],
+    output: Path,
 ) -> None:
     for who, process in processes.items():
         if process.poll() not in (None, 0, 3):

@@ -54,7 +54,9 @@ def axis(
         last = max(last, first + 1)
         powers = scale(first, last, start, end)
         step = max(1, (last - first) // most)
-        return lambda value: powers(math.log10(value)), [10.0**power for power in range(first, last + 1, step)]
+        return lambda value: powers(math.log10(value)), [
+            10.0**power for power in range(first, last + 1, step)
+        ]
     span = high - low
     if span <= 1e-9 * max(abs(low), abs(high), 1e-300):  # one value, up to rounding
         span = 1.0
@@ -62,7 +64,9 @@ def axis(
     unit *= next(factor for factor in (1, 2, 5, 10) if span / (unit * factor) <= 6)
     first, last = math.floor(low / unit + 1e-9), math.ceil(high / unit - 1e-9)
     last = max(last, first + 1)
-    return scale(first * unit, last * unit, start, end), [round(i * unit, 12) for i in range(first, last + 1)]
+    return scale(first * unit, last * unit, start, end), [
+        round(i * unit, 12) for i in range(first, last + 1)
+    ]
 
 
 def points(pairs: Iterable[tuple[float, float]]) -> str:
@@ -71,7 +75,9 @@ def points(pairs: Iterable[tuple[float, float]]) -> str:
 
 
 def line(x1: float, y1: float, x2: float, y2: float, stroke: str, more: str = "") -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{stroke}"{more}/>'
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{stroke}"{more}/>'
+    )
 
 
 def circle(x: float, y: float, radius: float, fill: str) -> str:
@@ -88,7 +94,9 @@ def document(width: float, height: float, body: Iterable[str], *, font_size: int
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" font-family="sans-serif" '
         f'font-size="{font_size}">'
     )
-    return "\n".join([head, f'<rect width="{width:g}" height="{height:g}" fill="white"/>', *body, "</svg>", ""])
+    return "\n".join(
+        [head, f'<rect width="{width:g}" height="{height:g}" fill="white"/>', *body, "</svg>", ""]
+    )
 
 
 def draw(plot: Plot) -> str:
@@ -98,7 +106,11 @@ def draw(plot: Plot) -> str:
         return math.isfinite(y) and (x > 0 or not plot.log_x) and (y > 0 or not plot.log_y)
 
     shown = [
-        [(x, y, half) for x, y, half in zip(s.x, s.y, s.spread or (0.0,) * len(s.x), strict=True) if fits(x, y)]
+        [
+            (x, y, half)
+            for x, y, half in zip(s.x, s.y, s.spread or (0.0,) * len(s.x), strict=True)
+            if fits(x, y)
+        ]
         for s in plot.series
     ]
     xs = [x for marks in shown for x, _, _ in marks] or [1.0]
@@ -124,12 +136,16 @@ def draw(plot: Plot) -> str:
         out.append(text(LEFT - 6, y_at(tick) + 4, f"{tick:g}", anchor="end"))
     if plot.diagonal:
         low, high = max(x_ticks[0], y_ticks[0]), min(x_ticks[-1], y_ticks[-1])
-        out.append(line(x_at(low), y_at(low), x_at(high), y_at(high), "#888888", ' stroke-dasharray="4 3"'))
+        out.append(
+            line(x_at(low), y_at(low), x_at(high), y_at(high), "#888888", ' stroke-dasharray="4 3"')
+        )
     for i, (series, marks) in enumerate(zip(plot.series, shown, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
         if series.style != "points":
             path = points((x_at(x), y_at(y)) for x, y, _ in marks)
-            out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+            out.append(
+                f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+            )
         for x, y, half in marks if series.style != "bare line" else ():
             out.append(circle(x_at(x), y_at(y), 3, colour))
             if half and (y - half > 0 or not plot.log_y):

@@ -33,7 +33,10 @@ app.command()(ledger.ledger)
 @app.callback(invoke_without_command=True)
 @with_settings()
 def root(
-    context: typer.Context, given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False
+    context: typer.Context,
+    given: dict[str, Any],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Take part in one run of a federation with this organisation's own table. Without a command: join and write the model.
 
@@ -43,20 +46,33 @@ def root(
     The ledger has a line for each message that leaves this machine. No record leaves.
     """
     if (command := context.invoked_subcommand) is not None:
-        sources = {p.opts[0]: context.get_parameter_source(str(p.name)) for p in context.command.params}
-        if typed := [option for option, source in sources.items() if source and source.name == "COMMANDLINE"]:
+        sources = {
+            p.opts[0]: context.get_parameter_source(str(p.name)) for p in context.command.params
+        }
+        if typed := [
+            option for option, source in sources.items() if source and source.name == "COMMANDLINE"
+        ]:
             told = f"{', '.join(typed)} before {command} has no effect. Put {command} first"
             raise UsageError(f"{told}; `coreg-agent {command} --help` lists its options.")
         return
     # A container can set everything in its environment. With no setting at all, and no agent.toml, show the help.
-    if len(sys.argv) == 1 and config is None and not any(given.values()) and not Path("agent.toml").exists():
+    if (
+        len(sys.argv) == 1
+        and config is None
+        and not any(given.values())
+        and not Path("agent.toml").exists()
+    ):
         typer.echo(context.get_help())
         raise typer.Exit(2)
     _take_part(config, given, as_json=as_json)
 
 
 def _take_part(
-    config: Path | None, given: dict[str, Any], *, as_json: bool, kind: Literal["training", "scoring"] = "training"
+    config: Path | None,
+    given: dict[str, Any],
+    *,
+    as_json: bool,
+    kind: Literal["training", "scoring"] = "training",
 ) -> None:
     """Take part in one run, and print its end."""
     from site_agent.config.settings import NEEDED, read_settings
@@ -98,14 +114,22 @@ def _fields(joined: "Joined") -> dict[str, Any]:
 def _sentences(joined: "Joined") -> list[str]:
     from site_agent.models import findings
 
-    numbers, messages = (sum(getattr(s, name) for s in joined.sent.values()) for name in ("numbers", "messages"))
+    numbers, messages = (
+        sum(getattr(s, name) for s in joined.sent.values()) for name in ("numbers", "messages")
+    )
     listed = f"{numbers:,} numbers in {messages} messages"
-    said = [f"what left this machine: {listed}; {joined.ledger} lists each, with what was computed from labels"]
+    said = [
+        f"what left this machine: {listed}; {joined.ledger} lists each, with what was computed from labels"
+    ]
     said += [f"{_KINDS[path.suffix]}: {path}" for path in joined.written]
     if joined.unseen:
-        said.append("the eight words were NOT compared (--accept-words): any site of this run can be an invention")
+        said.append(
+            "the eight words were NOT compared (--accept-words): any site of this run can be an invention"
+        )
     if not joined.written and joined.outcome.good:
-        said.append("this run left no file here: this site receives no scores, or an earlier process stored the models")
+        said.append(
+            "this run left no file here: this site receives no scores, or an earlier process stored the models"
+        )
     if joined.written and joined.written[0].suffix == ".coreg":
         judged = None if joined.result is None else joined.result.judged
         found = {} if judged is None else findings.of_training(judged)
@@ -122,7 +146,9 @@ def _sentences(joined: "Joined") -> list[str]:
 def join(
     invitation: Annotated[
         str | None,
-        typer.Argument(help="The operator's line, or a file with it [standard input].", metavar="INVITATION"),
+        typer.Argument(
+            help="The operator's line, or a file with it [standard input].", metavar="INVITATION"
+        ),
     ] = None,
     folder: Annotated[Path, typer.Option("--folder", help="The folder of this site.")] = Path(),
 ) -> None:
@@ -139,7 +165,9 @@ def join(
     given = parse_invitation(_line(invitation))
     joined = redeem(given, folder / "identity")
     typer.echo(f"{joined.name}: joined, certificate valid until {joined.not_after:%Y-%m-%d}")
-    typer.echo(f"  {', '.join(str(folder / 'identity' / name) for name in (KEY, CERTIFICATE, AUTHORITY))}")
+    typer.echo(
+        f"  {', '.join(str(folder / 'identity' / name) for name in (KEY, CERTIFICATE, AUTHORITY))}"
+    )
     agent = folder / "agent.toml"
     for path, written in start(folder, given.address).items():
         typer.echo(f"  {path}{'' if written else ': exists, unchanged'}")
@@ -159,13 +187,19 @@ def _line(given: str | None) -> str:
     if given is None:
         if sys.stdin.isatty():
             typer.echo("Paste the invitation:", err=True)
-        text, where = sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read(), "Standard input"
+        text, where = (
+            sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read(),
+            "Standard input",
+        )
     elif given.startswith(SCHEME):
         return given
     else:
         try:
             text, where = Path(given).read_text(encoding="utf-8"), "The file"
-        except (OSError, ValueError):  # without the argument: it can be a damaged invitation with its secret
+        except (
+            OSError,
+            ValueError,
+        ):  # without the argument: it can be a damaged invitation with its secret
             raise UsageError(
                 f"The argument is neither an invitation ({SCHEME}…) nor a file that can be read. Copy the whole line that the "
                 "coordinator's operator sent."
@@ -191,7 +225,8 @@ def check_command(
     given: dict[str, Any],
     config: ConfigOption = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="Check this plan too. `coreg-coordinator plan` writes it.")
+        Path | None,
+        typer.Option("--plan", help="Check this plan too. `coreg-coordinator plan` writes it."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -216,7 +251,9 @@ def check_command(
         else:
             typer.echo(f"{'WARN' if fields.get('warning') else _VERDICTS[good]:<6} {text}")
 
-    raise typer.Exit(check(read_settings(config, given, ("data",)), show, plan, [config] if config else []))
+    raise typer.Exit(
+        check(read_settings(config, given, ("data",)), show, plan, [config] if config else [])
+    )
 
 
 # What only a training takes.
@@ -225,7 +262,9 @@ _OF_TRAINING = frozenset({"target", "categorical", "dates", "drop", "scale", "la
 
 @app.command("score")
 @with_settings(without=_OF_TRAINING | {"unlabelled", "na_values"})
-def score_command(given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def score_command(
+    given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Score shared instances together with the other sites. Each site sends its part for the same ids and receives the sum.
 
     --data has the id column and the model's columns. If all features of a row are empty, this site has no record of that

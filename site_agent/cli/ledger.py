@@ -26,12 +26,20 @@ _NOT_SHOWN = ("at", "kind", "run", "step", "previous", "certificate", "signature
 
 def ledger(
     path: Annotated[Path, typer.Argument(help="The ledger.")] = Path("identity/ledger.jsonl"),
-    verify: Annotated[bool, typer.Option("--verify", help="Verify its signatures (exit code 8: a wrong one).")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Verify its signatures (exit code 8: a wrong one).")
+    ] = False,
     checkpoints: Annotated[
-        Path | None, typer.Option("--checkpoints", help="With --verify: from `coreg-coordinator show RUN --json`.")
+        Path | None,
+        typer.Option(
+            "--checkpoints", help="With --verify: from `coreg-coordinator show RUN --json`."
+        ),
     ] = None,
     authority: Annotated[
-        Path | None, typer.Option("--authority", help="With --verify: the authority [ca.pem beside the ledger].")
+        Path | None,
+        typer.Option(
+            "--authority", help="With --verify: the authority [ca.pem beside the ledger]."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -58,7 +66,10 @@ def _show(path: Path, *, as_json: bool) -> None:
         else:
             typer.echo(shown(line.entry))
     if cut := path.stat().st_size - end:
-        typer.echo(f"the last {cut} bytes are no whole line: an agent writes it now, or a crash cut it", err=True)
+        typer.echo(
+            f"the last {cut} bytes are no whole line: an agent writes it now, or a crash cut it",
+            err=True,
+        )
     if not as_json:
         typer.echo(
             f"{count} entries, times in UTC; the chain is whole up to the last line. Removed last lines do not show: use "
@@ -74,7 +85,9 @@ def shown(entry: Mapping[str, Any]) -> str:
             many = entry.get("n_unlabelled") or 0
             said = f"takes part; {many} shared instances" if many > 1 else "takes part"
         case "Answer" if entry.get("numbers"):
-            sums = {"sealed": "sealed", "in clear": "NOT SEALED"}.get(str(entry.get("sent")), str(entry.get("sent")))
+            sums = {"sealed": "sealed", "in clear": "NOT SEALED"}.get(
+                str(entry.get("sent")), str(entry.get("sent"))
+            )
             labels = _LABELS.get(str(entry.get("labels")), f"labels: {entry.get('labels')}")
             said = f"{entry['numbers']} number{'s' * (entry['numbers'] != 1)}, {sums}: {entry.get('what')}; {labels}"
         case "Answer":
@@ -83,15 +96,25 @@ def shown(entry: Mapping[str, Any]) -> str:
             ended = f" ({entry['outcome']})" if "outcome" in entry else ""
             said = f"confirmed the end of the run{ended}{'; signed the ledger' if 'head' in entry else ''}"
         case "Opened":
-            said = f"noted: moments of labelled rows opened, time {entry['openings']} for these rows"
+            said = (
+                f"noted: moments of labelled rows opened, time {entry['openings']} for these rows"
+            )
         case "Scored":
-            said = f"noted: {len(str(entry['individuals'])) * 3 // 64} individuals scored with others"
+            said = (
+                f"noted: {len(str(entry['individuals'])) * 3 // 64} individuals scored with others"
+            )
         case "Countersigned":
             said = f"received: the coordinator signed the ledger's first {entry['head']['lines']} lines"
         case "Approval":
-            said = "the site's operator approved" if entry.get("given") else "waits for the site's operator"
+            said = (
+                "the site's operator approved"
+                if entry.get("given")
+                else "waits for the site's operator"
+            )
         case _:
-            said = ", ".join(f"{key}: {value}" for key, value in entry.items() if key not in _NOT_SHOWN)
+            said = ", ".join(
+                f"{key}: {value}" for key, value in entry.items() if key not in _NOT_SHOWN
+            )
     run = f"  run {entry['run']}" if "run" in entry else ""
     step = f" step {entry['step']}" if "step" in entry else ""
     at = str(entry["at"])[:19].replace("T", " ")
@@ -110,7 +133,9 @@ def _verify(path: Path, checkpoints: Path | None, authority: Path | None, *, as_
     from site_agent.ledger.ledger import read_lines
 
     _must_exist(path)
-    deque(read_lines(path), 0)  # a broken chain is told first, also where the certificates are missing
+    deque(
+        read_lines(path), 0
+    )  # a broken chain is told first, also where the certificates are missing
     authorities = _certificates(authority or path.parent / "ca.pem")
     own = path.parent / "site.pem"
     site = certificate_name(_certificates(own)[0], str(own)) if own.exists() else None
@@ -138,7 +163,10 @@ def _certificates(path: Path) -> list[Any]:
 def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
     """The result of a verification in sentences."""
     both = "no line of it is signed by both sides yet: that comes at the end of a run"
-    said = [f"{path}: {found.lines} lines, the chain is whole", both if found.both is None else _signed(found.both)]
+    said = [
+        f"{path}: {found.lines} lines, the chain is whole",
+        both if found.both is None else _signed(found.both),
+    ]
     if found.own is not None and found.own is not found.both:
         said.append(
             f"signed by {found.own.site} alone up to line {found.own.head.lines} (run {found.own.run}); the coordinator may have "

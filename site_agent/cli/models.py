@@ -30,26 +30,41 @@ def _store(config: Path | None) -> "ModelStore":
 
 def predict(
     model: Annotated[
-        Path | None, typer.Option("--model", help="A model file [the one that the newest report advises].")
+        Path | None,
+        typer.Option("--model", help="A model file [the one that the newest report advises]."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", help="New records: CSV, Parquet, or 'sqlite:PATH?SELECT …'.")
+        str | None,
+        typer.Option("--data", help="New records: CSV, Parquet, or 'sqlite:PATH?SELECT …'."),
     ] = None,
     listen: Annotated[
-        str | None, typer.Option("--listen", help="HOST:PORT on loopback: answer POST /predict instead (extra web).")
+        str | None,
+        typer.Option(
+            "--listen", help="HOST:PORT on loopback: answer POST /predict instead (extra web)."
+        ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", help="CSV or Parquet. A new file has mode 0600; an existing one is replaced.")
+        Path,
+        typer.Option(
+            "--output",
+            help="CSV or Parquet. A new file has mode 0600; an existing one is replaced.",
+        ),
     ] = Path("predictions.csv"),
-    id_column: Annotated[str | None, typer.Option("--id", help="A column to copy; several as NAME+NAME.")] = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="A column to copy; several as NAME+NAME.")
+    ] = None,
     interval: Annotated[
         float | None,
         typer.Option(
-            "--interval", help="Add low and high: ends for this percentage of labels, such as 90 (joined models)."
+            "--interval",
+            help="Add low and high: ends for this percentage of labels, such as 90 (joined models).",
         ),
     ] = None,
     contributions: Annotated[
-        bool, typer.Option("--contributions", help="Add each column's part of the prediction (linear models).")
+        bool,
+        typer.Option(
+            "--contributions", help="Add each column's part of the prediction (linear models)."
+        ),
     ] = False,
     separator: SeparatorOption = None,
     decimal: DecimalOption = None,
@@ -68,9 +83,15 @@ def predict(
     from site_agent.models.file import load_model
 
     if (data is None) == (listen is None):
-        raise UsageError("give --data, the table to predict; or --listen HOST:PORT, to answer requests.")
-    if listen is not None and (id_column is not None or contributions or separator or decimal or as_json):
-        raise UsageError("--listen takes --model, --interval and --config. Linear models answer with contributions.")
+        raise UsageError(
+            "give --data, the table to predict; or --listen HOST:PORT, to answer requests."
+        )
+    if listen is not None and (
+        id_column is not None or contributions or separator or decimal or as_json
+    ):
+        raise UsageError(
+            "--listen takes --model, --interval and --config. Linear models answer with contributions."
+        )
     file = _store(config).recommended() if model is None else model
     loaded, share = load_model(file), None if interval is None else interval / 100.0
     if data is None or listen is not None:
@@ -82,7 +103,9 @@ def predict(
     given = inputs_of({"data": data, "separator": separator, "decimal": decimal})
     check_predictions(output, files_of(given.table))
     column = "prediction" if loaded.probability is None else "probability"
-    table = read_table(given.table, na_values=loaded.preprocessing.na_values, notation=given.notation)
+    table = read_table(
+        given.table, na_values=loaded.preprocessing.na_values, notation=given.notation
+    )
     predictions = loaded.predict(table)
     table = table if id_column is None else table.with_id(id_column)
     ids = None if id_column is None else table.ids(id_column)
@@ -90,14 +113,23 @@ def predict(
     if share is not None:
         ends["low"], ends["high"] = loaded.interval(table, share)
     if contributions:
-        ends |= {f"contribution_{name}": values for name, values in of_columns(loaded, table).items()}
+        ends |= {
+            f"contribution_{name}": values for name, values in of_columns(loaded, table).items()
+        }
     write_predictions(output, predictions, ids=ids, id_column=id_column, column=column, beside=ends)
     known = loaded.preprocessing
     notes = [*table.notes, *table.doubts(known.sources, id_column), *known.moved(table)]
     if id_column is None:
-        notes.append(f"{output} has no ids, but the order of {table.source}. Give --id NAME to copy a column")
+        notes.append(
+            f"{output} has no ids, but the order of {table.source}. Give --id NAME to copy a column"
+        )
     if as_json:
-        fields = {"model": str(file), "rows": len(predictions), "output": str(output), "notes": notes}
+        fields = {
+            "model": str(file),
+            "rows": len(predictions),
+            "output": str(output),
+            "notes": notes,
+        }
         print_json({"event": "predicted", **fields})
     else:
         for text in notes:
@@ -106,10 +138,14 @@ def predict(
 
 
 def evaluate(
-    data: Annotated[str, typer.Option("--data", help="Labelled records that no model was trained on.")],
+    data: Annotated[
+        str, typer.Option("--data", help="Labelled records that no model was trained on.")
+    ],
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", help="Repeatable; the first is the baseline [newest run: local, joined]."),
+        typer.Option(
+            "--model", help="Repeatable; the first is the baseline [newest run: local, joined]."
+        ),
     ] = None,
     separator: SeparatorOption = None,
     decimal: DecimalOption = None,
@@ -136,7 +172,9 @@ def evaluate(
         return
     for text in found.notes:
         typer.echo(text, err=True)
-    typer.echo(f"root mean square error of {found.target} on {found.rows} rows, ± one standard error")
+    typer.echo(
+        f"root mean square error of {found.target} on {found.rows} rows, ± one standard error"
+    )
     for line in evaluated_lines(found):
         typer.echo(line)
 
@@ -144,10 +182,13 @@ def evaluate(
 def report(
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", help="Repeatable, one for each run [joined model of the newest run]."),
+        typer.Option(
+            "--model", help="Repeatable, one for each run [joined model of the newest run]."
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Also draw one run: .svg, .png or .pdf (extra plot).")
+        Path | None,
+        typer.Option("--plot", help="Also draw one run: .svg, .png or .pdf (extra plot)."),
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -182,7 +223,10 @@ def report(
 
 def models(
     export: Annotated[
-        Path | None, typer.Option("--export", help="Write --model, or that of the newest run, in ONNX (extra onnx).")
+        Path | None,
+        typer.Option(
+            "--export", help="Write --model, or that of the newest run, in ONNX (extra onnx)."
+        ),
     ] = None,
     model: Annotated[Path | None, typer.Option("--model", help="The model file to export.")] = None,
     config: ConfigOption = None,
@@ -198,7 +242,10 @@ def models(
         path = store.recommended() if model is None else model
         write(export, loaded := load_model(path))
         if contains_records(loaded.function):
-            typer.echo(f"{export} holds rows of this site's table, as {path} does. Keep it as private.", err=True)
+            typer.echo(
+                f"{export} holds rows of this site's table, as {path} does. Keep it as private.",
+                err=True,
+            )
         if as_json:
             print_json({"event": "exported", "model": str(path), "output": str(export)})
         else:
@@ -213,7 +260,9 @@ def models(
         if as_json:
             print_json(manifest)
             continue
-        typer.echo(f"{manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']}  {manifest['stop'].lower()}")
+        typer.echo(
+            f"{manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']}  {manifest['stop'].lower()}"
+        )
         for file in manifest["models"]:
             typer.echo(f"    {Path(manifest['folder']) / file['file']}")
 

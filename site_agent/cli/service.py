@@ -26,7 +26,10 @@ RunArgument = Annotated[str, typer.Argument(help="A pending run, or a prefix of 
 def serve(
     config: ConfigOption = None,
     coordinator: Annotated[
-        str | None, typer.Option("--coordinator", envvar="COREG_COORDINATOR", help="HOST:PORT instead of the file's.")
+        str | None,
+        typer.Option(
+            "--coordinator", envvar="COREG_COORDINATOR", help="HOST:PORT instead of the file's."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -68,7 +71,9 @@ def _intact(state: "StateDir") -> Iterator[None]:
     except CoregError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise StorageError(f"{state.folder}: a file in it is damaged ({error!r}). Move that file away.") from None
+        raise StorageError(
+            f"{state.folder}: a file in it is damaged ({error!r}). Move that file away."
+        ) from None
 
 
 def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
@@ -79,26 +84,35 @@ def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     with _intact(state):
         found = state.pending()
     if not found and not as_json:
-        typer.echo("no run waits for approval" + ("" if up else "; the agent is not running: see `coreg-agent status`"))
+        typer.echo(
+            "no run waits for approval"
+            + ("" if up else "; the agent is not running: see `coreg-agent status`")
+        )
     for entry in found:
         if as_json:
             print_json(entry)
             continue
         with _intact(state):
             plan = entry["plan"]
-            typer.echo(f"run {plan['run']} of {plan['study'] or plan['federation']}, received {entry['asked'][:16]}")
+            typer.echo(
+                f"run {plan['run']} of {plan['study'] or plan['federation']}, received {entry['asked'][:16]}"
+            )
             for line in question_lines(entry["about"]):
                 typer.echo(line)
             if entry["expires"] is not None:
                 typer.echo(f"  approve before: {entry['expires'][:16]} UTC")
-            typer.echo(f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']} --reason TEXT")
+            typer.echo(
+                f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']} --reason TEXT"
+            )
 
 
 def approve(run: RunArgument, config: ConfigOption = None) -> None:
     """Approve a pending run. The policy still applies."""
     run, words = _decided(config, run, approved=True, reason="")
     confirmed = f", with the eight words {words}" * bool(words)
-    typer.echo(f"run {run}: approved{confirmed}. If what it showed has changed, `coreg-agent pending` lists it again")
+    typer.echo(
+        f"run {run}: approved{confirmed}. If what it showed has changed, `coreg-agent pending` lists it again"
+    )
 
 
 def refuse(
@@ -132,7 +146,9 @@ def runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         with _intact(state):
             count = len(entry["models"])
             files = f"{count or 'no'} file{'s' * (count != 1)}"
-            typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {files:<10} {entry['study']}")
+            typer.echo(
+                f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {files:<10} {entry['study']}"
+            )
             if why := _why(entry):
                 typer.echo(f"    {why}")
 
@@ -157,7 +173,9 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         raise typer.Exit(Unreachable.exit_code)
 
 
-def _status_lines(found: dict[str, Any], history: list[dict[str, Any]], *, up: bool, connected: bool) -> list[str]:
+def _status_lines(
+    found: dict[str, Any], history: list[dict[str, Any]], *, up: bool, connected: bool
+) -> list[str]:
     from site_agent.machine.agent import Stage
 
     doing, ended = "not running", found["ended"]
@@ -173,18 +191,25 @@ def _status_lines(found: dict[str, Any], history: list[dict[str, Any]], *, up: b
         left = (datetime.fromisoformat(until) - utc_now()).days
         when = f"expires in {left} days" if left >= 0 else f"EXPIRED on {until[:10]}"
         if left < 30:
-            lines.append(f"  the certificate {when}: ask the coordinator's operator for a new invitation")
+            lines.append(
+                f"  the certificate {when}: ask the coordinator's operator for a new invitation"
+            )
     for run, told in found["runs"].items():
         todo = ": see `coreg-agent pending`" if told["doing"] == Stage.WAITING.value else ""
         if not up:
             todo = ", when the agent stopped. Start it again: it returns to the run if the coordinator still waits"
         lines.append(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}{todo}")
-    lines += [f"  data set {data} cannot be used: {trouble}" for data, trouble in found["troubles"].items()]
+    lines += [
+        f"  data set {data} cannot be used: {trouble}"
+        for data, trouble in found["troubles"].items()
+    ]
     lines += [f"  {text}" for text in found["unresolved"]]
     if history:
         last = history[-1]
         why = _why(last)
-        lines.append(f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}")
+        lines.append(
+            f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}"
+        )
     return lines
 
 

@@ -14,7 +14,12 @@ from site_agent.data.sources import NA_VALUES
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", envvar="COREG_CONFIG", readable=False, help="This site's settings [./agent.toml]."),
+    typer.Option(
+        "--config",
+        envvar="COREG_CONFIG",
+        readable=False,
+        help="This site's settings [./agent.toml].",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
@@ -49,10 +54,23 @@ OWN_HELP = {
     "yes": "Take part without a question.",
     "accept_words": "Take the eight words unseen, for demonstrations. The end of the run tells it.",
 }
-TABLE = {key: "table" if key == "data" else key for key in TABLE_HELP}  # the option's key of each key of `Inputs`
+TABLE = {
+    key: "table" if key == "data" else key for key in TABLE_HELP
+}  # the option's key of each key of `Inputs`
 OWN = tuple(OWN_HELP)
 WITH_ENVIRONMENT = frozenset(
-    {"data", "target", "id", "unlabelled", "coordinator", "identity", "models", "policy", "ledger", "words"}
+    {
+        "data",
+        "target",
+        "id",
+        "unlabelled",
+        "coordinator",
+        "identity",
+        "models",
+        "policy",
+        "ledger",
+        "words",
+    }
 )
 _PATHS = frozenset({"identity", "models", "policy", "ledger"})
 _LISTS = frozenset({"na_values", "categorical", "dates", "drop"})
@@ -66,9 +84,16 @@ def with_settings(*, without: frozenset[str] = frozenset()) -> Callable[[F], F]:
     """A command that takes every setting as an option: ``command(..., given, config)`` receives the options."""
 
     def decorated(command: F) -> F:
-        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
+        own = [
+            p
+            for p in inspect.signature(command, eval_str=True).parameters.values()
+            if p.name != "given"
+        ]
         names = {_OFF.get(key, key): key for key in (*TABLE, *OWN) if key not in without}
-        options = [inspect.Parameter(p, inspect.Parameter.KEYWORD_ONLY, **_option(key)) for p, key in names.items()]
+        options = [
+            inspect.Parameter(p, inspect.Parameter.KEYWORD_ONLY, **_option(key))
+            for p, key in names.items()
+        ]
         own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         first = [p for p in own if p.annotation is typer.Context]
         parameters = [*first, *options, *(p for p in own if p.annotation is not typer.Context)]
@@ -79,7 +104,11 @@ def with_settings(*, without: frozenset[str] = frozenset()) -> Callable[[F], F]:
                 given[key] = (key not in _OFF) if given[key] else None
             command(**values, given=given)
 
-        called.__name__, called.__doc__, called.__module__ = command.__name__, command.__doc__, command.__module__
+        called.__name__, called.__doc__, called.__module__ = (
+            command.__name__,
+            command.__doc__,
+            command.__module__,
+        )
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {p.name: p.annotation for p in parameters}
         return called  # type: ignore[return-value]

@@ -68,10 +68,14 @@ DEFAULT_FILE = Path("agent.toml")
 NEEDED = ("data", "coordinator")  # to take part in runs
 
 
-def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...] = ()) -> AgentSettings:
+def read_settings(
+    config: Path | None, given: dict[str, Any], needed: tuple[str, ...] = ()
+) -> AgentSettings:
     """Command line and environment, then agent.toml (None: that of this folder, if there is one), then defaults."""
     options = {
-        key: value for key, value in given.items() if not (value is None or (isinstance(value, list) and not value))
+        key: value
+        for key, value in given.items()
+        if not (value is None or (isinstance(value, list) and not value))
     }
     config = DEFAULT_FILE if config is None and DEFAULT_FILE.is_file() else config
     file = {} if config is None else read_toml(config)
@@ -87,16 +91,22 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
             f"--{', --'.join(wrong)}: {config} has sections [data.NAME] with these settings. Leave the options out. For "
             "another table, such as of a scoring, add a section. The key data of a study selects it."
         )
-    table = {TABLE[key]: value for key, value in {**file, **options}.items() if key in TABLE and sections is None}
+    table = {
+        TABLE[key]: value
+        for key, value in {**file, **options}.items()
+        if key in TABLE and sections is None
+    }
     plain = {key: value for key, value in {**file, **options}.items() if key not in TABLE}
-    missing = [name for name in needed if name not in {**file, **options} and not (sections and name in TABLE)]
+    missing = [
+        name
+        for name in needed
+        if name not in {**file, **options} and not (sections and name in TABLE)
+    ]
     if missing:
         _validated(config, plain)  # a misspelt key is named first
         unread = ""
         if config is None:
-            unread = (
-                " This folder has no agent.toml: go to the folder where you typed `coreg-agent join`, or give --config."
-            )
+            unread = " This folder has no agent.toml: go to the folder where you typed `coreg-agent join`, or give --config."
         raise UsageError(
             f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of agent.toml (for `serve` a section "
             f"[data.NAME]), or the environment variable {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
@@ -195,7 +205,10 @@ POLICY = """\
 
 def start(folder: Path, coordinator: str) -> dict[Path, bool]:
     """Write agent.toml and policy.toml, with mode 0600; whether each was written. Existing files stay."""
-    files = {folder / "agent.toml": AGENT.replace("COORDINATOR", coordinator), folder / "policy.toml": POLICY}
+    files = {
+        folder / "agent.toml": AGENT.replace("COORDINATOR", coordinator),
+        folder / "policy.toml": POLICY,
+    }
     return {path: _created(path, text) for path, text in files.items()}
 
 

@@ -50,7 +50,9 @@ class RowSet:
         return len(np.intersect1d(self.individuals, other.individuals)) > 0
 
 
-def row_set(secret: bytes, names: Sequence[bytes], labels: Mapping[int, float], told: Sequence[bytes]) -> RowSet:
+def row_set(
+    secret: bytes, names: Sequence[bytes], labels: Mapping[int, float], told: Sequence[bytes]
+) -> RowSet:
     """The labelled rows, where ``told`` is not empty. Other cells count as another opening: preprocessing changes all of them."""
     individuals, rows = list[bytes](), list[bytes]()
     for place, (name, flags) in enumerate(zip(names, told, strict=True)):
@@ -75,7 +77,9 @@ def changed_rows(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int) 
     return None
 
 
-def over_budget(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int, counted: int) -> str | None:
+def over_budget(
+    now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int, counted: int
+) -> str | None:
     """The reason against more features on rows that earlier trainings used, or None. A set counts once."""
     overlapping = [known for known in earlier if known.digest != now.digest and now.overlaps(known)]
     spent = sum(known.features for known in overlapping)
@@ -128,7 +132,9 @@ class Memory:
         self._opened: dict[str, RowSet] = {}
         self._scored: list[Pairs] = [np.zeros((0, 2), dtype=WORD)]  # merged when they are asked for
         self._known_as: dict[str, str] = {}
-        self._reserved: dict[Terms, SummedWith] = {}  # by run and instances, of runs that have not answered yet
+        self._reserved: dict[
+            Terms, SummedWith
+        ] = {}  # by run and instances, of runs that have not answered yet
 
     # --- entries --------------------------------------------------------------------------------------------------
 
@@ -136,9 +142,16 @@ class Memory:
         """Remember an entry that is stored."""
         kind, run = entry.get("kind"), str(entry.get("run"))
         if kind == "Offer":
-            self._terms[run] = str(entry.get("plan")), str(entry.get("instances", entry.get("ids_digest")))
+            self._terms[run] = (
+                str(entry.get("plan")),
+                str(entry.get("instances", entry.get("ids_digest"))),
+            )
             self._offered[run] = str(entry.get("data_digest"))
-        elif kind == "Answer" and entry.get("numbers") and (terms := self._terms.get(run)) is not None:
+        elif (
+            kind == "Answer"
+            and entry.get("numbers")
+            and (terms := self._terms.get(run)) is not None
+        ):
             self._answered[terms] = self._answered.get(terms, 0) + 1
             self._rows[run] = self._offered[run]
             if entry.get("participants") and entry.get("question") not in OF_SCORING:
@@ -147,7 +160,11 @@ class Memory:
         elif kind == "Approval" and entry.get("given"):
             self.approved.add(run)
         elif kind == "Opened":
-            known = self._opened[entry["again"]] if "again" in entry else RowSet(*_words(entry["rows"]).reshape(2, -1))
+            known = (
+                self._opened[entry["again"]]
+                if "again" in entry
+                else RowSet(*_words(entry["rows"]).reshape(2, -1))
+            )
             features = max(known.features, int(entry["features"]))
             opened = replace(known, features=features, openings=int(entry["openings"]))
             self._opened[opened.digest] = opened
@@ -162,7 +179,15 @@ class Memory:
     def opened(self, rows: RowSet, run: str) -> None:
         both = _text(np.concatenate([rows.individuals, rows.rows]))
         which = {"again": rows.digest} if rows.digest in self._opened else {"rows": both}
-        self.note({"kind": "Opened", "run": run, "features": rows.features, "openings": rows.openings, **which})
+        self.note(
+            {
+                "kind": "Opened",
+                "run": run,
+                "features": rows.features,
+                "openings": rows.openings,
+                **which,
+            }
+        )
 
     def scored(self, pairs: Pairs, run: str) -> None:
         """Note scores of these individuals that are not noted yet."""
@@ -199,7 +224,9 @@ class Memory:
         at = enumerate(data.positions.tolist())
         names = [(data.ids[place] if place >= 0 else data.row_keys[i]).encode() for i, place in at]
         own = row_set(secret_of(data.salt, b"rows"), names, {}, [b"own"] * len(names)).individuals
-        holding = [each for each in self.row_sets() if len(own) and np.isin(own, each.individuals).all()]
+        holding = [
+            each for each in self.row_sets() if len(own) and np.isin(own, each.individuals).all()
+        ]
         return max((each.openings for each in holding), default=0)
 
     def scores(self) -> Pairs:

@@ -135,7 +135,9 @@ def objections(
         return found if policy is None else [*_of_terms(plan, policy, data), *found]
 
 
-def trainings(plan: Plan, policy: Policy, data: PrivateData | None, memory: Memory) -> dict[str, str]:
+def trainings(
+    plan: Plan, policy: Policy, data: PrivateData | None, memory: Memory
+) -> dict[str, str]:
     """By heading, for the operator: no objection, because `_of_labelled` allows them where other sites have enough new labels."""
     if data is None or not isinstance(plan.objective, Additive):
         return {}
@@ -242,7 +244,9 @@ def _of_terms(plan: Plan, policy: Policy, data: PrivateData | None) -> Iterator[
         reason = f"the plan's min_sites = {least} is below min_sites = {policy.min_sites}"
         yield Objection(reason, f"min_sites = {least}")
     if threads > MOST_THREADS:
-        yield Objection(f"the plan's threads = {threads} is above {MOST_THREADS}, the limit of every agent")
+        yield Objection(
+            f"the plan's threads = {threads} is above {MOST_THREADS}, the limit of every agent"
+        )
     yield from _of_sums(plan, policy)
     yield from own
     if plan.align is not None:
@@ -264,7 +268,9 @@ def _of_sums(plan: Plan, policy: Policy) -> Iterator[Objection]:
         )
 
 
-def _of_agreement(plan: Plan, terms: Agreement, policy: Policy, data: PrivateData | None) -> Iterator[Objection]:
+def _of_agreement(
+    plan: Plan, terms: Agreement, policy: Policy, data: PrivateData | None
+) -> Iterator[Objection]:
     solver, rounds, couplings = plan.iteration.name, plan.iteration.max_rounds, terms.coupling
     if solver not in policy.solvers:
         reason = f'the plan\'s solver "{solver}" is not in solvers = {toml(policy.solvers)}'
@@ -326,7 +332,9 @@ def _of_alignment(terms: Alignment, policy: Policy) -> Iterator[Objection]:
 # --- when the others' counts are known ----------------------------------------------------------------------------
 
 
-def _of_counts(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, counts: Counts) -> Iterator[Objection]:
+def _of_counts(
+    plan: Plan, policy: Policy, memory: Memory, ids_digest: str, counts: Counts
+) -> Iterator[Objection]:
     if counts.sites:
         yield from _of_sites(plan, policy, memory, ids_digest, counts.sites)
     if counts.rows is not None and isinstance(terms := plan.objective, Additive):
@@ -334,7 +342,10 @@ def _of_counts(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, coun
     if counts.scores is not None:
         both = np.concatenate([memory.scores(), counts.scores])
         ours = np.unique(both[np.isin(both[:, 0], counts.scores[:, 0])], axis=0)
-        if np.unique(ours[:, 0], return_counts=True)[1].max(initial=0) > policy.models_per_individual:
+        if (
+            np.unique(ours[:, 0], return_counts=True)[1].max(initial=0)
+            > policy.models_per_individual
+        ):
             yield Objection(
                 f"some of these individuals were scored by {policy.models_per_individual} models or sets of sites "
                 "(models_per_individual in this site's policy): more would tell their features. Their earlier scores stay. Leave "
@@ -342,7 +353,9 @@ def _of_counts(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, coun
             )
 
 
-def _of_sites(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, now: frozenset[str]) -> Iterator[Objection]:
+def _of_sites(
+    plan: Plan, policy: Policy, memory: Memory, ids_digest: str, now: frozenset[str]
+) -> Iterator[Objection]:
     """Sums over different sets of sites reveal single answers, since they are linear: S(a,b,c) + S(c,d,e) − S(a,b,d,e) = 2 S(c).
 
     If each site's answers on a set of instances go into sums over one set of sites only, no combination reveals a part.
@@ -351,7 +364,9 @@ def _of_sites(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, now: 
         return
     consents = policy.membership_changes and plan.privacy.membership_changes
     earlier = {*memory.summed_with(ids_digest), *memory.reserved(plan.run, ids_digest)}
-    before = [each.sites for each in earlier if each.sites != now and not (consents and each.may_change)]
+    before = [
+        each.sites for each in earlier if each.sites != now and not (consents and each.may_change)
+    ]
     if before:
         changed = min(before, key=lambda s: (len(s ^ now), sorted(s)))
         yield Objection(
@@ -366,7 +381,10 @@ def _of_sites(plan: Plan, policy: Policy, memory: Memory, ids_digest: str, now: 
 def _of_labelled(
     plan: Plan, terms: Additive, policy: Policy, memory: Memory, now: RowSet, labelled: int
 ) -> Iterator[Objection]:
-    earlier, may_change = memory.row_sets(), policy.membership_changes and plan.privacy.membership_changes
+    earlier, may_change = (
+        memory.row_sets(),
+        policy.membership_changes and plan.privacy.membership_changes,
+    )
     if not may_change and (fault := changed_rows(now, earlier, terms.rows_per_feature)) is not None:
         yield Objection(fault)
     if (fault := over_budget(now, earlier, terms.rows_per_feature, labelled)) is not None:
@@ -398,16 +416,24 @@ def faults_of_scale(terms: Agreement, data: PrivateData) -> Iterator[Objection]:
         ridge / mean k(x, x) over the labelled rows: how many labels the penalty is worth
         ridge / Σ k(x, x): how many times all labels together
     """
-    kernel, rows = "linear" if terms.form == "linear" else terms.kernel, data.X if len(data.X) else data.Z
+    kernel, rows = (
+        "linear" if terms.form == "linear" else terms.kernel,
+        data.X if len(data.X) else data.Z,
+    )
     if kernel == "gaussian" and not isinstance(terms.bandwidth, str):
         unit = _distance(rows) or _distance(np.concatenate([rows, data.Z]))
         scaled = 1.0 if unit is None else terms.bandwidth / unit
-        named, here = f"the plan's bandwidth = {terms.bandwidth:g}", f"here it is {scaled:.3g} times that distance"
+        named, here = (
+            f"the plan's bandwidth = {terms.bandwidth:g}",
+            f"here it is {scaled:.3g} times that distance",
+        )
         distance = "times the median distance of this site's labelled rows"
         if scaled < BANDWIDTH_MIN:
             what = "answers would reveal the label of each labelled row that is similar to a shared instance"
             masks = ", and the other sites' parts of the sum could not hide it"
-            yield Objection(f"{named} is below {BANDWIDTH_MIN:g} {distance}: {what}{masks}", here=here)
+            yield Objection(
+                f"{named} is below {BANDWIDTH_MIN:g} {distance}: {what}{masks}", here=here
+            )
         if scaled > BANDWIDTH_MAX:
             what = "the kernel would be linear in the distance: answers would reveal the distances of the shared rows"
             yield Objection(f"{named} is above {BANDWIDTH_MAX:g} {distance}: {what}", here=here)
@@ -415,21 +441,31 @@ def faults_of_scale(terms: Agreement, data: PrivateData) -> Iterator[Objection]:
         size = float(Linear().diagonal(rows).sum()) if kernel == "linear" else float(len(rows))
         if not (np.isfinite(size) and size > 0.0):
             return
-        each, of_all, named = terms.ridge * len(rows) / size, terms.ridge / size, f"the plan's ridge = {terms.ridge:g}"
+        each, of_all, named = (
+            terms.ridge * len(rows) / size,
+            terms.ridge / size,
+            f"the plan's ridge = {terms.ridge:g}",
+        )
         if each < RIDGE_MIN:
             what = "the model would pass through the labels, and answers would reveal those of rows similar to shared instances"
             limit = f"below {RIDGE_MIN:g} times the kernel's mean over this site's labelled rows"
-            yield Objection(f"{named} is {limit}: {what}", here=f"here it is {each:.3g} times that mean")
+            yield Objection(
+                f"{named} is {limit}: {what}", here=f"here it is {each:.3g} times that mean"
+            )
         if of_all > RIDGE_MAX:
             what = "the model would learn nothing from labels: answers would reveal the Gram matrix of the shared rows"
             limit = f"above {RIDGE_MAX:g} times the kernel's sum over this site's labelled rows"
-            yield Objection(f"{named} is {limit}: {what}", here=f"here it is {of_all:.3g} times that sum")
+            yield Objection(
+                f"{named} is {limit}: {what}", here=f"here it is {of_all:.3g} times that sum"
+            )
 
 
 def sends_counts(data: PrivateData, least_columns: int) -> bool:
     """Whether sums of these columns would be counts: few columns, or none with more than two values."""
     pairs = zip(data.X.T, data.Z.T, strict=True)
-    return data.Z.shape[1] < least_columns or all(len(np.unique(np.concatenate(pair))) <= 2 for pair in pairs)
+    return data.Z.shape[1] < least_columns or all(
+        len(np.unique(np.concatenate(pair))) <= 2 for pair in pairs
+    )
 
 
 def _distance(rows: Arr) -> float | None:

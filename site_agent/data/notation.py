@@ -25,10 +25,18 @@ _POWER = r"([eE][+-]?\d+)?"
 INTEGER = rf"^[+-]?\d+{_POWER}$"
 POINT = rf"^[+-]?(\d+\.\d*|\.\d+){_POWER}$"
 COMMA = rf"^[+-]?(\d+,\d*|,\d+){_POWER}$"
-GROUPED = {".": r"^[+-]?[1-9]\d{0,2}\.\d{3}$", ",": r"^[+-]?[1-9]\d{0,2},\d{3}$"}  # thousands, or decimals
+GROUPED = {
+    ".": r"^[+-]?[1-9]\d{0,2}\.\d{3}$",
+    ",": r"^[+-]?[1-9]\d{0,2},\d{3}$",
+}  # thousands, or decimals
 # Thousands that show that the other mark is for decimals.
-BOTH = {".": r"^[+-]?\d{1,3}((,\d{3})+\.\d*|(,\d{3}){2,})$", ",": r"^[+-]?\d{1,3}((\.\d{3})+,\d*|(\.\d{3}){2,})$"}
-THOUSANDS = r"^[+-]?\d{1,3}((\.\d{3})+(,\d*)?|(,\d{3})+(\.\d*)?|([ '\u00a0\u202f]\d{3})+([.,]\d*)?)$"
+BOTH = {
+    ".": r"^[+-]?\d{1,3}((,\d{3})+\.\d*|(,\d{3}){2,})$",
+    ",": r"^[+-]?\d{1,3}((\.\d{3})+,\d*|(\.\d{3}){2,})$",
+}
+THOUSANDS = (
+    r"^[+-]?\d{1,3}((\.\d{3})+(,\d*)?|(,\d{3})+(\.\d*)?|([ '\u00a0\u202f]\d{3})+([.,]\d*)?)$"
+)
 DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4})([T ].*)?$"
 LIMIT = r"^[<>≤≥]=?\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)$"  # of detection: <0.5
 UNIT = r"^[+-]?\d+([.,]\d*)?\s*[^\d\s.,:/-][^\d]{0,9}$"
@@ -114,14 +122,18 @@ class Column:
     def look(self, marks: Iterable[Mark]) -> None:
         """Find the mark under which all cells are numbers."""
         for mark in marks:
-            if self.floats is None and numbers_under(frame := pl.DataFrame({"": self.texts()}), mark):
+            if self.floats is None and numbers_under(
+                frame := pl.DataFrame({"": self.texts()}), mark
+            ):
                 self.mark, self.floats = mark, read_numbers(frame, Decimals(mark))[""]
 
 
 def numbers_under(texts: pl.DataFrame, mark: Mark) -> list[str]:
     """The columns in which every cell is a number under this decimal mark, or empty."""
     numbers = read_numbers(texts, Decimals(mark))
-    return [name for name in texts.columns if numbers[name].null_count() == texts[name].null_count()]
+    return [
+        name for name in texts.columns if numbers[name].null_count() == texts[name].null_count()
+    ]
 
 
 def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
@@ -129,7 +141,9 @@ def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
     for column in columns:
         column.look((".",) if separator == "," else (".", ","))
     if separator == "," and not any(
-        column.texts().str.contains(",", literal=True).any() for column in columns if not column.mark
+        column.texts().str.contains(",", literal=True).any()
+        for column in columns
+        if not column.mark
     ):
         return Decimals()
     counts, examples = Counter[tuple[str, str]](), defaultdict[tuple[str, str], list[str]](list)
@@ -141,7 +155,9 @@ def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
 
     for column in columns:
         name, under, head = column.name, column.mark, column.head.drop_nulls()
-        if under and column.floats is not None:  # without a look at every cell, if the first ones are enough
+        if (
+            under and column.floats is not None
+        ):  # without a look at every cell, if the first ones are enough
             marked = head.filter(head.str.contains(under, literal=True))
             if len(found := marked.filter(~marked.str.contains(GROUPED[under]))):
                 count = len(column.floats) - column.floats.null_count()
@@ -180,7 +196,9 @@ def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
         why = f"this table's decimals have commas ({sure[','][0]})"
         return Decimals(",", bool(counts["both", ","]), why, note)
     if points:
-        return Decimals(".", bool(counts["both", "."]), f"this table's decimals have points ({sure['.'][0]})")
+        return Decimals(
+            ".", bool(counts["both", "."]), f"this table's decimals have points ({sure['.'][0]})"
+        )
     for mark, marks in ((".", "points"), (",", "commas")):
         if first := examples["grouped", mark]:
             why = f"no cell of the table shows whether its {marks} ({first[0]}) separate decimals or thousands"
@@ -210,7 +228,9 @@ def read_numbers(cells: pl.DataFrame, decimals: Decimals) -> pl.DataFrame:
         plain = pl.when(text.str.contains(".", literal=True)).then(None).otherwise(text)
         if decimals.thousands:
             grouped = text.str.contains(f"{BOTH[',']}|{GROUPED['.']}")
-            plain = pl.when(grouped).then(text.str.replace_all(".", "", literal=True)).otherwise(plain)
+            plain = (
+                pl.when(grouped).then(text.str.replace_all(".", "", literal=True)).otherwise(plain)
+            )
         text = plain.str.replace(",", ".", literal=True)
     elif decimals.thousands:
         grouped = text.str.contains(f"{BOTH['.']}|{GROUPED[',']}")
@@ -234,7 +254,10 @@ def looks_numeric(texts: Iterable[str | None]) -> bool:
 
 _TIME = re.compile(r"[T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$")
 _SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/\d{4}$")
-_LAYOUTS = (("%Y-%m-%d", re.compile(r"\d{4}-\d{1,2}-\d{1,2}$")), ("%d.%m.%Y", re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}$")))
+_LAYOUTS = (
+    ("%Y-%m-%d", re.compile(r"\d{4}-\d{1,2}-\d{1,2}$")),
+    ("%d.%m.%Y", re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}$")),
+)
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
@@ -245,14 +268,18 @@ def holds_dates(texts: Iterable[str | None]) -> bool:
 def dates_of(values: Iterable[str]) -> dict[str, str]:
     pairs = [(text, *text.rpartition("=")) for text in values]
     if wrong := next((text for text, column, _, layout in pairs if not column or not layout), None):
-        raise UsageError(f"--dates {wrong}: needs COLUMN=FORMAT, such as --dates '{wrong}=%d/%m/%Y'.")
+        raise UsageError(
+            f"--dates {wrong}: needs COLUMN=FORMAT, such as --dates '{wrong}=%d/%m/%Y'."
+        )
     return {column: layout for _, column, _, layout in pairs}
 
 
 def check_layout(column: str, layout: str) -> None:
     """Raise a UsageError if the layout does not name day, month and year."""
     days = (date(2023, 2, 1), date(2024, 11, 30))
-    if [day_of(day.strftime(layout), layout) for day in days] != [day.toordinal() - _EPOCH for day in days]:
+    if [day_of(day.strftime(layout), layout) for day in days] != [
+        day.toordinal() - _EPOCH for day in days
+    ]:
         raise UsageError(
             f"dates: {column}={layout}: the format needs a day, a month and a year, such as %d/%m/%Y or %Y-%m-%d."
         )
@@ -261,7 +288,10 @@ def check_layout(column: str, layout: str) -> None:
 def day_of(text: str, layout: str) -> int | None:
     """Days since 1970-01-01; None if the text is no date of this layout. A time of day is not used."""
     try:
-        return datetime.strptime(text if "%H" in layout else _TIME.sub("", text), layout).toordinal() - _EPOCH
+        return (
+            datetime.strptime(text if "%H" in layout else _TIME.sub("", text), layout).toordinal()
+            - _EPOCH
+        )
     except (ValueError, re.error):
         return None
 
@@ -274,14 +304,20 @@ def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
         counts.update(layout for layout, pattern in _LAYOUTS if pattern.match(text))
         if slashed := _SLASHES.match(text):
             first, second = int(slashed[1]), int(slashed[2])
-            order = "%d/%m/%Y" if first > 12 >= second else "%m/%d/%Y" if second > 12 >= first else ""
+            order = (
+                "%d/%m/%Y" if first > 12 >= second else "%m/%d/%Y" if second > 12 >= first else ""
+            )
             orders.setdefault(order, cell)
             counts["/"] += 1
     layout = counts.most_common(1)[0][0] if counts else ""
     if not layout:
         file, line, text = cells[0]
         todo = f"Give {flag('dates', f'{column}=%d.%m.%y')}, for example."
-        raise BadTable(Fault(file, f"{text!r} is a date in an unknown notation.", todo, "date", column, (line,)))
+        raise BadTable(
+            Fault(
+                file, f"{text!r} is a date in an unknown notation.", todo, "date", column, (line,)
+            )
+        )
     sure = [order for order in orders if order]
     if layout != "/":
         return layout
@@ -316,7 +352,9 @@ _ADVICE = {
     "number with a unit": "Write the number only, and the unit into the column's name.",
 }
 OTHERWISE = "Correct the cell, or declare it as missing (--na-values). If the column holds texts: {categorical}."
-OF_TARGET = "A target is a number or empty. Of a yes/no target name the value that means 1 (--positive)."
+OF_TARGET = (
+    "A target is a number or empty. Of a yes/no target name the value that means 1 (--positive)."
+)
 
 
 def kind_of(cell: str, mark: Mark) -> str:

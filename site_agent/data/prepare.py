@@ -79,7 +79,9 @@ class AlignedIds:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            told = f"{path}: cannot be read ({error}). Delete it: the next run aligns the ids again."
+            told = (
+                f"{path}: cannot be read ({error}). Delete it: the next run aligns the ids again."
+            )
             raise StorageError(told) from None
 
     def put(self, plan: Plan, ids: Sequence[str], shared: SharedIds) -> Path:
@@ -89,7 +91,9 @@ class AlignedIds:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(path, json.dumps(plain, ensure_ascii=False, indent=0).encode(), mode=0o600)
-            for old in sorted(self._folder.glob("*.json"), key=lambda each: -each.stat().st_mtime)[KEPT:]:
+            for old in sorted(self._folder.glob("*.json"), key=lambda each: -each.stat().st_mtime)[
+                KEPT:
+            ]:
                 old.unlink()
         except OSError as error:
             raise StorageError(f"{self._folder}: cannot be written ({error.strerror}).") from None
@@ -144,36 +148,67 @@ class SiteTable:
 
 def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> SiteTable:
     """Read labelled and shared rows; ``aligned``: the shared are those with these ids. ``own`` collects faults, to find more."""
-    data, target, id_column, unlabelled = inputs.table, inputs.target or "", inputs.id or "", inputs.unlabelled
-    drop, labels, positive, na_values = inputs.drop, inputs.labels, inputs.positive, inputs.na_values
+    data, target, id_column, unlabelled = (
+        inputs.table,
+        inputs.target or "",
+        inputs.id or "",
+        inputs.unlabelled,
+    )
+    drop, labels, positive, na_values = (
+        inputs.drop,
+        inputs.labels,
+        inputs.positive,
+        inputs.na_values,
+    )
     table = read_table(data, own, na_values, inputs.notation)
     if positive in na_values:
         own.add(
-            Fault(table.source, f"the positive value {positive!r} means a missing value (na_values).", about=target)
+            Fault(
+                table.source,
+                f"the positive value {positive!r} means a missing value (na_values).",
+                about=target,
+            )
         )
     with own.caught():
         table = table.with_id(id_column)
-    misspelt = [table.like(name) for name in (*[target] * labels, id_column) if name not in table.columns]
+    misspelt = [
+        table.like(name) for name in (*[target] * labels, id_column) if name not in table.columns
+    ]
     apart = (target, id_column, *drop, *misspelt)
-    for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
+    for names, what in (
+        ([target] * labels, "the target"),
+        ([id_column], "the id column"),
+        (drop, "to be dropped"),
+    ):
         with own.caught():
             table.require(list(names), what)
     if target == id_column:
-        own.add(Fault(table.source, f"{target!r} is both the target and the id column.", kind="column", about=target))
+        own.add(
+            Fault(
+                table.source,
+                f"{target!r} is both the target and the id column.",
+                kind="column",
+                about=target,
+            )
+        )
     y, unread = _labels(table, target, positive, own)
     features = list[str]()
     for name in dict.fromkeys(name for name in table.columns if name not in apart):
         with own.caught():
             features.append(table.cells(name).name)
     if not features:
-        own.add(Fault(table.source, f"no feature column is left besides {target!r} and {id_column!r}."))
+        own.add(
+            Fault(table.source, f"no feature column is left besides {target!r} and {id_column!r}.")
+        )
     labelled, empty = np.flatnonzero(~np.isnan(y) | unread), np.flatnonzero(np.isnan(y) & ~unread)
     if not len(own) or target in table.columns:  # without a target column the rows cannot be split
         here = unlabelled is None and aligned is None
         own.add(*_parts_lacking(table, target, labels, len(labelled), len(empty), here))
     notes = [*table.notes]
     if positive and len(labelled) and not y[labelled].any():
-        notes.append(f"{table.source}: no row of {target!r} has the positive value {positive!r}, so all labels are 0")
+        notes.append(
+            f"{table.source}: no row of {target!r} has the positive value {positive!r}, so all labels are 0"
+        )
     shared = table.rows(empty)
     if unlabelled is not None:
         with own.caught():
@@ -192,11 +227,16 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
     if aligned is not None:
         with own.caught():
             source = table if unlabelled is None else shared
-            complete = all(fault.kind != "ragged" for fault in own)  # else the ids of malformed lines are not read
+            complete = all(
+                fault.kind != "ragged" for fault in own
+            )  # else the ids of malformed lines are not read
             shared = with_shared_ids(source, id_column, aligned, complete=complete)
             known = frozenset(aligned.ids)
             at = empty if unlabelled is None else np.arange(len(source))
-            unused = sum(normalised(text, aligned.rule) not in known for text in source.rows(at).ids(id_column))
+            unused = sum(
+                normalised(text, aligned.rule) not in known
+                for text in source.rows(at).ids(id_column)
+            )
             if unused:
                 told = "rows have no label and no shared id. They are not used, and not checked"
                 notes.append(f"{source.source}: {unused} {told}")
@@ -229,7 +269,9 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
     )
 
 
-def _labels(table: Table, target: str, positive: str, found: Faults) -> tuple[Arr, NDArray[np.bool_]]:
+def _labels(
+    table: Table, target: str, positive: str, found: Faults
+) -> tuple[Arr, NDArray[np.bool_]]:
     """The label column (NaN: empty), and which rows have a label that cannot be read."""
     nothing = np.full(len(table), np.nan)
     if target not in table.columns:
@@ -244,7 +286,9 @@ def _labels(table: Table, target: str, positive: str, found: Faults) -> tuple[Ar
     return y, np.zeros(len(table), dtype=np.bool_)
 
 
-def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty: int, here: bool) -> Iterator[Fault]:
+def _parts_lacking(
+    table: Table, target: str, labels: bool, labelled: int, empty: int, here: bool
+) -> Iterator[Fault]:
     """Faults if there is no labelled row, a labelled row with --no-labels, or no shared row."""
     if labels and labelled == 0:
         what = f"no row has a value in {target!r}. A site needs labelled rows of its own."
@@ -268,7 +312,9 @@ def unique_ids(table: Table, column: str, rule: IdRule, found: Faults) -> list[s
     """The ids of all rows, normalised; an empty one, and one that occurs twice, is a fault in ``found``."""
     ids = [normalised(text, rule) for text in table.ids(column)]
     if empty := tuple(int(table.lines[i]) for i, text in enumerate(ids) if not text):
-        found.add(Fault(table.source, f"no id in {column!r}.", kind="missing", lines=empty, about=column))
+        found.add(
+            Fault(table.source, f"no id in {column!r}.", kind="missing", lines=empty, about=column)
+        )
     repeated = _repeated(ids, table.lines)
     if len(repeated) > SHOWN:
         what = f"{len(repeated)} ids occur more than once: {some(repeated)}."
@@ -278,7 +324,16 @@ def unique_ids(table: Table, column: str, rule: IdRule, found: Faults) -> list[s
         return ids
     for text, lines in repeated.items():
         what = f"the id {text!r} occurs {len(lines)} times."
-        found.add(Fault(table.source, what, "Keep one row of each individual.", "duplicate", lines=lines, about=column))
+        found.add(
+            Fault(
+                table.source,
+                what,
+                "Keep one row of each individual.",
+                "duplicate",
+                lines=lines,
+                about=column,
+            )
+        )
     return ids
 
 
@@ -292,7 +347,10 @@ def _repeated(ids: Sequence[str], lines: Ints) -> dict[str, tuple[int, ...]]:
 
 def with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete: bool) -> Table:
     """The rows with shared ids; ``complete``: no line of the table was left out."""
-    ids, shared = [normalised(text, aligned.rule) for text in table.ids(column)], frozenset(aligned.ids)
+    ids, shared = (
+        [normalised(text, aligned.rule) for text in table.ids(column)],
+        frozenset(aligned.ids),
+    )
     rows = np.array([i for i, text in enumerate(ids) if text in shared], dtype=np.int64)
     if complete and (gone := sorted(shared - set(ids))):
         what = f"{len(gone)} of the {len(aligned.ids)} ids that the sites share are not in {column!r}: {some(gone)}."
@@ -347,7 +405,11 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
     found = Faults()
     table = load_site_tables(inputs, aligned, found)
     with found.caught():
-        rows, categorical, dates = (table.labelled, table.unlabelled), inputs.categorical, inputs.dates
+        rows, categorical, dates = (
+            (table.labelled, table.unlabelled),
+            inputs.categorical,
+            inputs.dates,
+        )
         fitted = Preprocessing.fit(*rows, categorical=categorical, dates=dates, scale=inputs.scale)
         preprocessing = replace(fitted, na_values=inputs.na_values)
     found.raise_any()
@@ -401,7 +463,9 @@ class DataSets:
         """The data set of a plan: the one that it names, or the only one if it names none. The error leaves the site."""
         if name in self._inputs:
             return name
-        if "" in self._inputs or (not name and len(self._inputs) == 1):  # a table without a name is for every plan
+        if "" in self._inputs or (
+            not name and len(self._inputs) == 1
+        ):  # a table without a name is for every plan
             return next(iter(self._inputs))
         if not name:
             raise UsageError("the plan names no data set, and this site has several.")
@@ -417,21 +481,31 @@ class DataSets:
     def inputs(self, name: str) -> Inputs:
         return self._inputs[name]
 
-    def named(self, name: str, target: str = "", id_column: str = "", *, trains: bool = True) -> Inputs:
+    def named(
+        self, name: str, target: str = "", id_column: str = "", *, trains: bool = True
+    ) -> Inputs:
         """... with the columns that the site leaves open: see `named`."""
         inputs = self._inputs[name]
         asked = (inputs, target, id_column, trains)
-        return self._made((name, "named"), inputs, asked, lambda: named(inputs, target, id_column, trains=trains))[0]
+        return self._made(
+            (name, "named"), inputs, asked, lambda: named(inputs, target, id_column, trains=trains)
+        )[0]
 
     def ids(self, name: str, inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
         return self._made((name, "ids", rule), inputs, inputs, lambda: read_ids(inputs, rule))[0]
 
-    def get(self, name: str, inputs: Inputs | None = None, aligned: SharedIds | None = None) -> tuple[Prepared, bool]:
+    def get(
+        self, name: str, inputs: Inputs | None = None, aligned: SharedIds | None = None
+    ) -> tuple[Prepared, bool]:
         """A data set as it is on the disk now, and whether it was read again. Errors can name rows: they must not leave."""
         own = self._inputs[name] if inputs is None else inputs
-        return self._made((name, "rows"), own, (own, aligned), lambda: self._prepare(own, self.salt, aligned))
+        return self._made(
+            (name, "rows"), own, (own, aligned), lambda: self._prepare(own, self.salt, aligned)
+        )
 
-    def _made(self, key: tuple[str, ...], inputs: Inputs, asked: Any, make: Callable[[], T]) -> tuple[T, bool]:
+    def _made(
+        self, key: tuple[str, ...], inputs: Inputs, asked: Any, make: Callable[[], T]
+    ) -> tuple[T, bool]:
         """``make()`` or what it made before from the same question and files; and whether it is new."""
         with self._lock:
             stamp = _stamp(inputs)
@@ -471,7 +545,9 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
     open_target = trains and inputs.target is None and inputs.labels
     if inputs.id is not None and not open_target:
         return inputs
-    columns = list(dict.fromkeys(read_table(inputs.table, Faults(), inputs.na_values, inputs.notation).columns))
+    columns = list(
+        dict.fromkeys(read_table(inputs.table, Faults(), inputs.na_values, inputs.notation).columns)
+    )
     found, source = Faults(), name_of(inputs.table)
     chosen = {"id": inputs.id, "target": inputs.target}
     if inputs.id is None:

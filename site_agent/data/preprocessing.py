@@ -46,7 +46,11 @@ class Column:
 
     @property
     def feature_names(self) -> list[str]:
-        own = [f"{self.name}={level}" for level in self.levels] if self.kind == "text" else [self.name]
+        own = (
+            [f"{self.name}={level}" for level in self.levels]
+            if self.kind == "text"
+            else [self.name]
+        )
         return [*own, f"{self.name} is missing"] if self.indicator else own
 
     @property
@@ -69,16 +73,36 @@ class Column:
         bad = [i for i, text in enumerate(texts) if text is not None and read[text] is None]
         if bad:
             lines = tuple(int(table.lines[i]) for i in bad)
-            dates = f"a date of the format {self.layout}, without time zone" if self.kind == "date" else "true or false"
-            what, kind = f"{texts[bad[0]]!r} is not {dates}.", "date" if self.kind == "date" else "text"
-            raise BadTable(Fault(table.source, what, "Correct the cell, or leave it empty.", kind, self.name, lines))
-        return np.array([math.nan if text is None else read[text] for text in texts], dtype=np.float64)
+            dates = (
+                f"a date of the format {self.layout}, without time zone"
+                if self.kind == "date"
+                else "true or false"
+            )
+            what, kind = (
+                f"{texts[bad[0]]!r} is not {dates}.",
+                "date" if self.kind == "date" else "text",
+            )
+            raise BadTable(
+                Fault(
+                    table.source,
+                    what,
+                    "Correct the cell, or leave it empty.",
+                    kind,
+                    self.name,
+                    lines,
+                )
+            )
+        return np.array(
+            [math.nan if text is None else read[text] for text in texts], dtype=np.float64
+        )
 
     def encoded(self, table: Table) -> Arr:
         if self.kind == "text":
             # An unknown text becomes a row of zeros, as with OneHotEncoder(handle_unknown="ignore").
             places = {level: j for j, level in enumerate(self.levels)}
-            codes = np.array([places.get(text or "", -1) for text in table.texts(self.name)], dtype=np.int64)
+            codes = np.array(
+                [places.get(text or "", -1) for text in table.texts(self.name)], dtype=np.int64
+            )
             block: Arr = (codes[:, np.newaxis] == np.arange(len(self.levels))).astype(np.float64)
         else:
             values = self.numbers(table)
@@ -106,9 +130,14 @@ class Preprocessing:
     @property
     def summary(self) -> str:
         """The columns that become features; a text column with the number of its levels."""
-        texts = [f"{c.name} ({len(c.levels)} levels)" if c.kind == "text" else c.name for c in self.columns]
+        texts = [
+            f"{c.name} ({len(c.levels)} levels)" if c.kind == "text" else c.name
+            for c in self.columns
+        ]
         missing = [c.name for c in self.columns if c.indicator]
-        indicated = f"; with an indicator of missing values: {shortened(missing, 3)}" * bool(missing)
+        indicated = f"; with an indicator of missing values: {shortened(missing, 3)}" * bool(
+            missing
+        )
         return shortened(texts, COLUMNS) + indicated
 
     @property
@@ -131,7 +160,9 @@ class Preprocessing:
         for option, names in (("categorical", categorical), ("dates", dates)):
             if unknown := [name for name in names if name not in labelled.columns]:
                 known = some(labelled.columns, COLUMNS)
-                raise UsageError(f"--{option} {', '.join(unknown)}: no such feature column. The columns are {known}.")
+                raise UsageError(
+                    f"--{option} {', '.join(unknown)}: no such feature column. The columns are {known}."
+                )
         for name, layout in dates.items():
             check_layout(name, layout)
         tables = [table for table in (labelled, unlabelled) if table is not None]
@@ -139,18 +170,30 @@ class Preprocessing:
         found, columns, notes = Faults(), list[Column](), list[str]()
         for name in tables[0].columns:
             with found.caught():
-                having = [t for t in tables if name in t.columns]  # a missing column is a fault already
-                columns.append(_fit_column(name, having, name in categorical, dates.get(name), scale))
+                having = [
+                    t for t in tables if name in t.columns
+                ]  # a missing column is a fault already
+                columns.append(
+                    _fit_column(name, having, name in categorical, dates.get(name), scale)
+                )
         found.raise_any()
         for column in columns:
-            if column.kind == "date" and column.name not in dates and column.layout in ("%d/%m/%Y", "%m/%d/%Y"):
-                texts = [text for text in dict.fromkeys(tables[0].texts(column.name)) if text is not None]
+            if (
+                column.kind == "date"
+                and column.name not in dates
+                and column.layout in ("%d/%m/%Y", "%m/%d/%Y")
+            ):
+                texts = [
+                    text for text in dict.fromkeys(tables[0].texts(column.name)) if text is not None
+                ]
                 shown = " and ".join(map(repr, texts[:2]))
                 told = f"read as dates of the format {column.layout}, as their numbers show: {shown} in {column.name!r}"
                 notes.append(f"{tables[0].source}: {told}")
         constant = [c.name for c in columns if c.kind != "text" and _constant(c.numbers(tables[0]))]
         if constant:
-            notes.append(f"constant among the labelled rows, so without effect: {some(constant, COLUMNS)}")
+            notes.append(
+                f"constant among the labelled rows, so without effect: {some(constant, COLUMNS)}"
+            )
         total = sum(len(column.feature_names) for column in columns)
         notes += [
             f"column {c.name!r} makes {len(c.feature_names)} of {total} features, one for each text. Group the texts, or leave "
@@ -161,7 +204,9 @@ class Preprocessing:
         ordered = [c for c in columns if c.kind in ("numeric", "date")]
         values = {c.name: np.concatenate([c.numbers(t) for t in tables]) for c in ordered}
         seen = {name: v[~np.isnan(v)] for name, v in values.items()}
-        ranges = {name: (float(v.min()), float(v.max()), len(v)) for name, v in seen.items() if len(v)}
+        ranges = {
+            name: (float(v.min()), float(v.max()), len(v)) for name, v in seen.items() if len(v)
+        }
         return cls(tuple(columns), tuple(notes), ranges)
 
     def transform(self, table: Table) -> Arr:
@@ -187,34 +232,57 @@ class Preprocessing:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {"columns": [asdict(c) for c in self.columns], "na_values": list(self.na_values)}
+        plain: dict[str, Any] = {
+            "columns": [asdict(c) for c in self.columns],
+            "na_values": list(self.na_values),
+        }
         return plain if self.ranges is None else {**plain, "ranges": dict(self.ranges)}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":
-        columns = tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"])
+        columns = tuple(
+            Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"]
+        )
         ranges = plain.get("ranges")
-        known = None if ranges is None else {name: (float(a), float(b), int(n)) for name, (a, b, n) in ranges.items()}
+        known = (
+            None
+            if ranges is None
+            else {name: (float(a), float(b), int(n)) for name, (a, b, n) in ranges.items()}
+        )
         return cls(columns, (), known, tuple(plain["na_values"]))
 
 
 # --- fitting ------------------------------------------------------------------------------------------------------
 
 
-def _fit_column(name: str, tables: list[Table], categorical: bool, layout: str | None, scale: bool) -> Column:
-    kind, layout = ("text", None) if categorical else ("date", layout) if layout else kind_of_column(name, tables)
+def _fit_column(
+    name: str, tables: list[Table], categorical: bool, layout: str | None, scale: bool
+) -> Column:
+    kind, layout = (
+        ("text", None)
+        if categorical
+        else ("date", layout)
+        if layout
+        else kind_of_column(name, tables)
+    )
     labelled, column = tables[0], Column(name, kind, layout=layout or "")
     own = labelled.missing(name).astype(np.float64)
     if own.all():
         what = "no labelled row has a value, so the model cannot learn from it."
-        raise BadTable(Fault(labelled.source, what, f"Leave it out: {flag('drop', name)}.", "missing", name))
+        raise BadTable(
+            Fault(labelled.source, what, f"Leave it out: {flag('drop', name)}.", "missing", name)
+        )
     indicator = any(bool(table.missing(name).any()) for table in tables)
     indicator_mean, indicator_scale = standard(own) if indicator and scale else (0.0, 1.0)
-    column = replace(column, indicator=indicator, indicator_mean=indicator_mean, indicator_scale=indicator_scale)
+    column = replace(
+        column, indicator=indicator, indicator_mean=indicator_mean, indicator_scale=indicator_scale
+    )
     if kind == "text":
         return replace(column, levels=_levels(name, tables, categorical))
     found, every = Faults(), tables
-    if len({id(table.cells(name)) for table in tables}) < len(tables):  # one file: one fault for a column
+    if len({id(table.cells(name)) for table in tables}) < len(
+        tables
+    ):  # one file: one fault for a column
         every = [labelled.beside(tables[1])]
     for table in every:  # check the cells of every table, not only the labelled one
         with found.caught():
@@ -223,8 +291,13 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, layout: str |
     values = column.numbers(labelled)
     largest = int(np.nanargmax(np.abs(values)))
     if abs(values[largest]) > LARGEST:
-        what = f"{labelled.texts(name)[largest]!r} is outside ±{LARGEST:g}, so its square overflows."
-        todo, line = "Correct the cell, or write the column in another unit.", int(labelled.lines[largest])
+        what = (
+            f"{labelled.texts(name)[largest]!r} is outside ±{LARGEST:g}, so its square overflows."
+        )
+        todo, line = (
+            "Correct the cell, or write the column in another unit.",
+            int(labelled.lines[largest]),
+        )
         raise BadTable(Fault(labelled.source, what, todo, "too large", name, (line,)))
     if _constant(values):
         # The floating-point mean of 0.1, 0.1 and 0.1 is not 0.1. With the value itself, a constant column becomes exact zeros.
@@ -260,7 +333,9 @@ def _levels(name: str, tables: list[Table], categorical: bool) -> tuple[str, ...
     many, todo = len(levels), f"Group them, or leave the column out: {flag('drop', name)}."
     if many <= (MOST_LEVELS if categorical else min(MOST_LEVELS, max(FEW_LEVELS, rows // 10))):
         return tuple(levels)
-    what = f"{many} different texts in {rows} rows, such as {cells[0]!r}. Each would become a feature."
+    what = (
+        f"{many} different texts in {rows} rows, such as {cells[0]!r}. Each would become a feature."
+    )
     if many <= MOST_LEVELS:
         todo = f"If they are categories: {flag('categorical', name)}. {todo}"
     raise BadTable(Fault(tables[0].source, what, todo, "text", name))
@@ -269,7 +344,11 @@ def _levels(name: str, tables: list[Table], categorical: bool) -> tuple[str, ...
 def _moved(column: Column, table: Table, known: Range | None) -> Iterator[str]:
     missing = int(table.missing(column.name).sum())
     if column.kind == "text":
-        new = [text for text in table.texts(column.name) if text is not None and text not in column.levels]
+        new = [
+            text
+            for text in table.texts(column.name)
+            if text is not None and text not in column.levels
+        ]
         if new:
             first = f"cells with a text that training never had: {len(new)} ({new[0]!r} first)"
             yield f"{first}. They count as none of its levels"

@@ -37,8 +37,14 @@ class Fault:
         column = "" if self.column is None else f", column {self.column!r}"
         places, todo = _places("line", self.lines), self.todo
         if self.file == FRAME:  # in Python: rows from 0, and keywords
-            places = _places("row", [line - 1 for line in self.lines]) + " (from 0)" * bool(self.lines)
-            todo = todo.replace("--no-labels", "labels=False").replace("--na-values", "na_values").replace("--", "")
+            places = _places("row", [line - 1 for line in self.lines]) + " (from 0)" * bool(
+                self.lines
+            )
+            todo = (
+                todo.replace("--no-labels", "labels=False")
+                .replace("--na-values", "na_values")
+                .replace("--", "")
+            )
         return f"{self.file}{places}{column}: {self.what}{' ' if todo else ''}{todo}"
 
     def fields(self) -> dict[str, Any]:
@@ -56,7 +62,11 @@ class Fault:
 def _places(what: str, lines: Sequence[int]) -> str:
     if len(lines) < 2:
         return "".join(f", {what} {line}" for line in lines)
-    shown, last = (lines[:-1], lines[-1]) if len(lines) <= SHOWN else (lines[:SHOWN], f"{len(lines) - SHOWN} more")
+    shown, last = (
+        (lines[:-1], lines[-1])
+        if len(lines) <= SHOWN
+        else (lines[:SHOWN], f"{len(lines) - SHOWN} more")
+    )
     return f", {what}s {', '.join(map(str, shown))} and {last}"
 
 
@@ -74,8 +84,16 @@ class BadTable(BadData):
     def _told(self) -> str:
         if len(self.faults) == 1:
             return self.faults[0].text
-        more = [f"{len(self.faults) - MOST} more; `coreg-agent check` lists them all"] * (len(self.faults) > MOST)
-        return "\n  ".join([f"{len(self.faults)} faults in the table:", *(f.text for f in self.faults[:MOST]), *more])
+        more = [f"{len(self.faults) - MOST} more; `coreg-agent check` lists them all"] * (
+            len(self.faults) > MOST
+        )
+        return "\n  ".join(
+            [
+                f"{len(self.faults)} faults in the table:",
+                *(f.text for f in self.faults[:MOST]),
+                *more,
+            ]
+        )
 
 
 class Faults:
@@ -104,7 +122,9 @@ class Faults:
         """Raise the collected faults, by file in reading order, then by line."""
         if self._found:
             files = list(dict.fromkeys(fault.file for fault in self._found))  # as they were read
-            raise BadTable(*sorted(self._found, key=lambda fault: (files.index(fault.file), fault.lines)))
+            raise BadTable(
+                *sorted(self._found, key=lambda fault: (files.index(fault.file), fault.lines))
+            )
 
 
 def some(names: Iterable[object], most: int = SHOWN) -> str:
@@ -153,7 +173,11 @@ def source_of(text: str) -> Source:
 def at(source: Source, base: Path) -> Source:
     if not isinstance(source, Path | Query):  # a data frame
         return source
-    return base / source if isinstance(source, Path) else replace(source, database=base / source.database)
+    return (
+        base / source
+        if isinstance(source, Path)
+        else replace(source, database=base / source.database)
+    )
 
 
 def files_of(source: Source) -> tuple[Path, ...]:
@@ -177,11 +201,15 @@ def ask(query: Query) -> tuple[list[str], Sequence[Sequence[Any]]]:
             connection.set_progress_handler(lambda: int(time.monotonic() > last), 100_000)
             cursor = connection.execute(query.sql or _only_table(connection, source))
             if cursor.description is None:
-                raise BadTable(Fault(source, "the statement returns no rows.", "Use a SELECT.", kind="query"))
+                raise BadTable(
+                    Fault(source, "the statement returns no rows.", "Use a SELECT.", kind="query")
+                )
             names = [str(column[0]) for column in cursor.description]
             rows = cursor.fetchall()
     except (sqlite3.Error, sqlite3.Warning) as error:
-        raise BadTable(Fault(source, f"the query failed ({error}).", "Try it with sqlite3.", kind="query")) from None
+        raise BadTable(
+            Fault(source, f"the query failed ({error}).", "Try it with sqlite3.", kind="query")
+        ) from None
     return names, list(zip(*rows, strict=True)) if rows else [()] * len(names)
 
 

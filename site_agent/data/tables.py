@@ -46,7 +46,18 @@ from site_agent.data.notation import (
     separator_of,
     unguarded,
 )
-from site_agent.data.sources import COLUMNS, FRAME, NA_VALUES, BadTable, Fault, Faults, Query, Source, ask, some
+from site_agent.data.sources import (
+    COLUMNS,
+    FRAME,
+    NA_VALUES,
+    BadTable,
+    Fault,
+    Faults,
+    Query,
+    Source,
+    ask,
+    some,
+)
 
 BOM = b"\xef\xbb\xbf"
 BROKEN = "Quote a cell that holds a quote, and double the inner quote. End lines with LF or CRLF."
@@ -86,16 +97,25 @@ class Cells:
             return pl.Series(self.name, raw.to_numpy())
         values = raw
         if hasattr(raw, "isna"):
-            values = [None if gone else value for value, gone in zip(raw.tolist(), raw.isna().tolist(), strict=True)]
+            values = [
+                None if gone else value
+                for value, gone in zip(raw.tolist(), raw.isna().tolist(), strict=True)
+            ]
         try:
             return pl.Series(self.name, [_text(value) for value in values], dtype=pl.String)
         except TypeError as error:
-            lines = tuple(i for i, value in enumerate(values, 1 + (self._source != FRAME)) if isinstance(value, bytes))
+            lines = tuple(
+                i
+                for i, value in enumerate(values, 1 + (self._source != FRAME))
+                if isinstance(value, bytes)
+            )
             raise self._holds(str(error), str(error), lines) from None
 
     def _holds(self, what: str, kind: str, lines: tuple[int, ...] = ()) -> BadTable:
         todo = "Leave the column out, or write it with numbers or text."
-        return BadTable(Fault(self._source, f"holds {what}, not numbers or text.", todo, kind, self.name, lines))
+        return BadTable(
+            Fault(self._source, f"holds {what}, not numbers or text.", todo, kind, self.name, lines)
+        )
 
     def require_readable(self) -> None:
         """Raise `BadTable` if the column holds neither numbers nor text."""
@@ -114,7 +134,10 @@ class Cells:
     @cached_property
     def own(self) -> list[str]:
         """The text of each cell; empty if the cell is missing."""
-        return [_text(value) or "" if self._typed else (value or "").strip() for value in self.series.to_list()]
+        return [
+            _text(value) or "" if self._typed else (value or "").strip()
+            for value in self.series.to_list()
+        ]
 
     @cached_property
     def texts(self) -> list[str | None]:
@@ -209,11 +232,14 @@ class Table:
         missing = [name for name in names if name not in self.columns]
         if not missing:
             return
-        hints = ", ".join(f"{found!r} for {name!r}?" for name in missing if (found := self.like(name)) is not None)
+        hints = ", ".join(
+            f"{found!r} for {name!r}?" for name in missing if (found := self.like(name)) is not None
+        )
         raise BadTable(
             Fault(
                 self.source,
-                f"no column {', '.join(map(repr, missing))} ({what})." + (f" Did you mean {hints}" if hints else ""),
+                f"no column {', '.join(map(repr, missing))} ({what})."
+                + (f" Did you mean {hints}" if hints else ""),
                 f"The columns are {some(self.columns, COLUMNS)}.",
                 kind="missing column",
                 about=", ".join(missing),
@@ -224,7 +250,9 @@ class Table:
         """The column with the most similar name, or None."""
         # difflib counts upper and lower case as different letters, and that is the most frequent mistake.
         folded = {column.casefold(): column for column in reversed(self.columns)}
-        return next((folded[match] for match in get_close_matches(name.casefold(), list(folded), n=1)), None)
+        return next(
+            (folded[match] for match in get_close_matches(name.casefold(), list(folded), n=1)), None
+        )
 
     def cells(self, name: str) -> Cells:
         having = [cells for cells in self.held if cells.name == name]
@@ -232,9 +260,15 @@ class Table:
             self.require([name], "asked for")
         if not name:
             at = ", ".join(str(i) for i, cells in enumerate(self.held, 1) if not cells.name)
-            raise BadTable(Fault(self.source, f"column {at} has no name in the header.", kind="header"))
+            raise BadTable(
+                Fault(self.source, f"column {at} has no name in the header.", kind="header")
+            )
         if len(having) > 1:
-            raise BadTable(Fault(self.source, f"the header has column {name!r} twice. Rename one.", kind="header"))
+            raise BadTable(
+                Fault(
+                    self.source, f"the header has column {name!r} twice. Rename one.", kind="header"
+                )
+            )
         having[0].require_readable()
         return having[0]
 
@@ -283,11 +317,24 @@ class Table:
             kinds = ["" if kind.startswith("decimal") else kind for kind in kinds]
         for kind in filter(None, dict.fromkeys(kinds)):
             lines = [int(self.lines[i]) for i, k in zip(bad, kinds, strict=True) if k == kind]
-            several = "is not a finite number" if len(lines) == 1 else "and similar cells are not finite numbers"
+            several = (
+                "is not a finite number"
+                if len(lines) == 1
+                else "and similar cells are not finite numbers"
+            )
             what = f"{cells[kinds.index(kind)]!r} {several}"
             if kind.startswith("decimal") and decimals.why:
                 what += f": {decimals.why}"
-            found.append(Fault(self.source, f"{what}.", advice(kind, name, target=target), kind, name, tuple(lines)))
+            found.append(
+                Fault(
+                    self.source,
+                    f"{what}.",
+                    advice(kind, name, target=target),
+                    kind,
+                    name,
+                    tuple(lines),
+                )
+            )
         return found
 
     def ids(self, name: str) -> list[str]:
@@ -310,7 +357,9 @@ class Table:
                 "numbers, and their last digits are lost. Export the ids as text"
             )
         columns = [self.cells(name) for name in names]
-        codes = sorted({code for cells in columns for code in cells.codes if re.fullmatch(r"[+-]?\d+", code)})
+        codes = sorted(
+            {code for cells in columns for code in cells.codes if re.fullmatch(r"[+-]?\d+", code)}
+        )
         for code in codes:
             found = dict[str, list[str]]()
             for cells in columns:
@@ -327,11 +376,15 @@ class Table:
         return replace(self, held=tuple(self.cells(name) for name in names))
 
     def rows(self, keep: Ints) -> "Table":
-        return replace(self, lines=self.lines[keep], kept=keep if self.kept is None else self.kept[keep])
+        return replace(
+            self, lines=self.lines[keep], kept=keep if self.kept is None else self.kept[keep]
+        )
 
     def beside(self, other: "Table") -> "Table":
         """With other rows of the same cells."""
-        kept = None if self.kept is None or other.kept is None else np.union1d(self.kept, other.kept)
+        kept = (
+            None if self.kept is None or other.kept is None else np.union1d(self.kept, other.kept)
+        )
         return replace(self, lines=np.union1d(self.lines, other.lines), kept=kept)
 
     def with_id(self, column: str) -> "Table":
@@ -341,8 +394,12 @@ class Table:
             return self
         self.require(parts, "a part of the id")
         every = zip(*(self.cells(part).own for part in parts), strict=True)
-        joined = Cells(column, ["+".join(texts) if all(texts) else "" for texts in every], self.source)
-        return replace(self, held=(*(cells for cells in self.held if cells.name not in parts), joined))
+        joined = Cells(
+            column, ["+".join(texts) if all(texts) else "" for texts in every], self.source
+        )
+        return replace(
+            self, held=(*(cells for cells in self.held if cells.name not in parts), joined)
+        )
 
     def with_classes(self, column: str, positive: str) -> "Table":
         """With 1 for the positive value of a yes/no column, and 0 for the other one."""
@@ -357,9 +414,14 @@ class Table:
             what = f"holds {some(sorted(others))} besides the positive value, {positive!r}."
             todo = "A yes/no target has two values. Correct these cells, or the positive value (capitals count)."
             raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
-        coded = [None if text is None else str(int(text == positive)) for text in self.cells(column).texts]
+        coded = [
+            None if text is None else str(int(text == positive))
+            for text in self.cells(column).texts
+        ]
         new = Cells(column, coded, self.source)
-        return replace(self, held=tuple(new if cells.name == column else cells for cells in self.held))
+        return replace(
+            self, held=tuple(new if cells.name == column else cells for cells in self.held)
+        )
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -385,7 +447,12 @@ def read_table(
         like = get_close_matches(Path(name).name, [each.name for each in folder.glob("*")], n=1)
         todo = f"Did you mean {like[0]}?" if like else ""
         raise BadTable(Fault(name, f"no such file in {folder}.", todo, kind="file")) from None
-    except (PolarsError, PanicException, OSError, UnicodeDecodeError) as error:  # polars panics at some damage
+    except (
+        PolarsError,
+        PanicException,
+        OSError,
+        UnicodeDecodeError,
+    ) as error:  # polars panics at some damage
         what = f"cannot be read as a table: {str(error).splitlines()[0]}"
         raise BadTable(Fault(name, what, kind="file")) from None
     if not len(table) and name != FRAME:
@@ -399,7 +466,9 @@ def read_table(
     return table
 
 
-def _read(source: Any, name: str, na_values: Sequence[str], notation: Notation, found: Faults) -> Table:
+def _read(
+    source: Any, name: str, na_values: Sequence[str], notation: Notation, found: Faults
+) -> Table:
     if isinstance(source, Path) and source.suffix.lower() == ".csv":
         return _csv(source, na_values, notation, found)
     columns: Sequence[Any]
@@ -408,9 +477,15 @@ def _read(source: Any, name: str, na_values: Sequence[str], notation: Notation, 
         names, columns = ask(source)
     elif isinstance(source, Path):
         if source.suffix.lower() not in (".parquet", ".pq"):
-            instead = " In Excel, save it as 'CSV UTF-8'." if source.suffix.lower().startswith(".xls") else ""
+            instead = (
+                " In Excel, save it as 'CSV UTF-8'."
+                if source.suffix.lower().startswith(".xls")
+                else ""
+            )
             kind = source.suffix.lower() or "a file without a suffix"
-            raise BadTable(Fault(name, f"{kind} is neither .csv nor .parquet.{instead}", kind="file"))
+            raise BadTable(
+                Fault(name, f"{kind} is neither .csv nor .parquet.{instead}", kind="file")
+            )
         frame = pl.read_parquet(source, glob=False)  # polars would take t[1].parquet as a pattern
         names, columns = frame.columns, frame.get_columns()
     else:
@@ -418,11 +493,19 @@ def _read(source: Any, name: str, na_values: Sequence[str], notation: Notation, 
         if isinstance(source, pl.DataFrame):
             names, columns = source.columns, source.get_columns()
         elif hasattr(source, "columns") and hasattr(source, "iloc"):
-            names, columns = [str(each) for each in source.columns], [source.iloc[:, i] for i in range(source.shape[1])]
+            names, columns = (
+                [str(each) for each in source.columns],
+                [source.iloc[:, i] for i in range(source.shape[1])],
+            )
         else:
             what = type(source).__name__
-            raise BadData(f"a pandas or polars DataFrame with named columns is needed, not a {what}.")
-    held = tuple(Cells(n.strip(), raw, name, na_values, decimals) for n, raw in zip(names, columns, strict=True))
+            raise BadData(
+                f"a pandas or polars DataFrame with named columns is needed, not a {what}."
+            )
+    held = tuple(
+        Cells(n.strip(), raw, name, na_values, decimals)
+        for n, raw in zip(names, columns, strict=True)
+    )
     rows = len(columns[0]) if len(columns) else 0
     return Table(name, np.arange(first, first + rows), held, None)
 
@@ -434,11 +517,15 @@ def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults
             data.decode()
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        fault = Fault(source, "not UTF-8 text.", "Save the table as UTF-8.", kind="encoding", lines=(line,))
+        fault = Fault(
+            source, "not UTF-8 text.", "Save the table as UTF-8.", kind="encoding", lines=(line,)
+        )
         raise BadTable(fault) from None
     if b"\0" in data:
         line = data[: data.index(b"\0")].count(b"\n") + 1
-        raise BadTable(Fault(source, "a NUL byte. This is not a CSV file.", kind="encoding", lines=(line,)))
+        raise BadTable(
+            Fault(source, "a NUL byte. This is not a CSV file.", kind="encoding", lines=(line,))
+        )
     # Excel writes a byte order mark before the first name; polars counts columns in the first line, even if it is blank.
     body = data.removeprefix(BOM).lstrip(b"\r\n \v\f")
     if not body:
@@ -452,32 +539,47 @@ def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults
     decimals = Decimals(notation.decimal or ".", thousands=notation.decimal is not None)
     if notation.decimal is None:
         decimals = find_decimals(columns, separator)
-    told = [f"columns separated by {SEPARATORS[separator]}"] * (separator != "," and notation.separator is None)
+    told = [f"columns separated by {SEPARATORS[separator]}"] * (
+        separator != "," and notation.separator is None
+    )
     if notation.decimal is not None:
         decimals = replace(decimals, note=grouped_note(columns, notation.decimal))
     told += [decimals.note] * bool(decimals.note)
     held = tuple(
-        Cells(each.name, each.texts, source, na_values, decimals, each.floats if each.mark == decimals.mark else None)
+        Cells(
+            each.name,
+            each.texts,
+            source,
+            na_values,
+            decimals,
+            each.floats if each.mark == decimals.mark else None,
+        )
         for each in columns
     )
     return Table(source, lines, held, None, tuple(told))
 
 
-def _by_line(body: bytes, above: int, separator: str, decimal: Mark | None) -> tuple[list[Column], Ints] | None:
+def _by_line(
+    body: bytes, above: int, separator: str, decimal: Mark | None
+) -> tuple[list[Column], Ints] | None:
     """The columns, if each line is one row; None: read row by row. Texts of columns of numbers are read when asked for."""
     # polars pads short rows, and does not see cells that follow.
     end = body.find(b"\n")
     if end < 0 or (b"\r" in body and body.count(b"\r") != body.count(b"\r\n")):
         return None
     try:
-        names = next(csv.reader([body[:end].decode().rstrip("\r")], delimiter=separator, strict=True))
+        names = next(
+            csv.reader([body[:end].decode().rstrip("\r")], delimiter=separator, strict=True)
+        )
     except csv.Error:
         return None
     if len(names) < 2 or any('"' in name for name in names):
         return None
     every = [str(i) for i in range(len(names))]
 
-    def read(columns: Sequence[str], kind: type[pl.DataType] = pl.String, rows: int | None = None) -> pl.DataFrame:
+    def read(
+        columns: Sequence[str], kind: type[pl.DataType] = pl.String, rows: int | None = None
+    ) -> pl.DataFrame:
         swapped = kind is pl.Float64 and mark == ","
         found = pl.read_csv(
             body.translate(_SWAPPED) if swapped else body,
@@ -490,12 +592,18 @@ def _by_line(body: bytes, above: int, separator: str, decimal: Mark | None) -> t
             quote_char='"',
             ignore_errors=kind is pl.Float64,  # a cell that is no number becomes null
         )
-        return found if kind is pl.Float64 else found.select(pl.when(pl.all() != "").then(pl.all()).name.keep())
+        return (
+            found
+            if kind is pl.Float64
+            else found.select(pl.when(pl.all() != "").then(pl.all()).name.keep())
+        )
 
     try:
         head = read(every, rows=HEAD)
         marks: list[Mark] = ["."] if separator == "," else [decimal] if decimal else [".", ","]
-        numeric, mark = max(((numbers_under(head, each), each) for each in marks), key=lambda found: len(found[0]))
+        numeric, mark = max(
+            ((numbers_under(head, each), each) for each in marks), key=lambda found: len(found[0])
+        )
         numbers = read(numeric, pl.Float64) if numeric else pl.DataFrame()
         whole = {each for each in numeric if not numbers[each].null_count()}
         others = [each for each in every if each not in whole]
@@ -510,11 +618,18 @@ def _by_line(body: bytes, above: int, separator: str, decimal: Mark | None) -> t
         b'"' not in body or _quoted(separator).sub("", body.decode()).count(separator) != between
     ):
         return None  # a row has too many cells, if none has too few (below)
-    if b'"' in body and others and any(texts.select(pl.all().str.contains('"', literal=True).any()).row(0)):
+    if (
+        b'"' in body
+        and others
+        and any(texts.select(pl.all().str.contains('"', literal=True).any()).row(0))
+    ):
         return None  # a doubled quote, or a stray one
     if every[-1] not in whole and (ends := texts[every[-1]].is_null()).any():
         lines, quoted = body.decode().split("\n"), _quoted(separator)
-        if any(quoted.sub("", lines[i + 1]).count(separator) != len(every) - 1 for i in ends.arg_true().to_list()):
+        if any(
+            quoted.sub("", lines[i + 1]).count(separator) != len(every) - 1
+            for i in ends.arg_true().to_list()
+        ):
             return None
 
     @cache
@@ -524,7 +639,10 @@ def _by_line(body: bytes, above: int, separator: str, decimal: Mark | None) -> t
     def text(column: str) -> pl.Series:
         return texts_of_numbers()[column] if column in whole else texts[column]
 
-    columns = [Column(name.strip(), head[i], partial(text, i)) for i, name in zip(every, names, strict=True)]
+    columns = [
+        Column(name.strip(), head[i], partial(text, i))
+        for i, name in zip(every, names, strict=True)
+    ]
     tried = set(numeric)
     for i, column in zip(every, columns, strict=True):
         if i in whole or (i in tried and numbers[i].null_count() == texts[i].null_count()):
@@ -536,7 +654,9 @@ def _quoted(separator: str) -> re.Pattern[str]:
     return re.compile(rf'(?:(?<=[{separator}\r\n])|\A)"[^"]*(?:""[^"]*)*"(?=[{separator}\r\n]|\Z)')
 
 
-def _by_row(body: str, above: int, separator: str, source: str, found: Faults) -> tuple[list[Column], Ints]:
+def _by_row(
+    body: str, above: int, separator: str, source: str, found: Faults
+) -> tuple[list[Column], Ints]:
     """The columns by the standard reader, and the first line of each row; a row of another length is a fault, and left out."""
     rows, begins, ragged, line = list[list[str]](), list[int](), dict[int, int](), above + 1
     reader = csv.reader(io.StringIO(body, newline=""), strict=True, delimiter=separator)
@@ -554,15 +674,31 @@ def _by_row(body: str, above: int, separator: str, source: str, found: Faults) -
         todo = "Look for a quote that is not closed or not doubled."
         raise BadTable(Fault(source, f"not a CSV row ({error}).", todo, lines=(line,))) from None
     if (at := (plain := _quoted(separator).sub("", body)).find('"')) >= 0:
-        cell = re.split(rf"[{separator}\r\n]", plain[:at])[-1] + re.split(rf"[{separator}\r\n]", plain[at:])[0]
-        raise BadTable(Fault(source, f"not a CSV table (a quote inside the cell {cell!r}).", BROKEN))
+        cell = (
+            re.split(rf"[{separator}\r\n]", plain[:at])[-1]
+            + re.split(rf"[{separator}\r\n]", plain[at:])[0]
+        )
+        raise BadTable(
+            Fault(source, f"not a CSV table (a quote inside the cell {cell!r}).", BROKEN)
+        )
     if ragged:
         first, width = next(iter(ragged.values())), len(rows[0])
         counted = f"{first} cells" if len(ragged) == 1 else f"{first} cells in the first of them"
         todo = "remove what follows the last column." if first > width else "add the missing cells."
         todo = f"Quote cells that hold {SEPARATORS[separator]}, or {todo}"
-        found.add(Fault(source, f"{counted}, the header has {width}.", todo, kind="ragged", lines=tuple(ragged)))
+        found.add(
+            Fault(
+                source,
+                f"{counted}, the header has {width}.",
+                todo,
+                kind="ragged",
+                lines=tuple(ragged),
+            )
+        )
     cells = list(zip(*rows[1:], strict=True)) or [()] * len(rows[0])
     texts = [pl.Series([cell or None for cell in each], dtype=pl.String) for each in cells]
-    columns = [Column(name.strip(), each.head(HEAD), each.clone) for name, each in zip(rows[0], texts, strict=True)]
+    columns = [
+        Column(name.strip(), each.head(HEAD), each.clone)
+        for name, each in zip(rows[0], texts, strict=True)
+    ]
     return columns, np.array(begins[1:], dtype=np.int64)

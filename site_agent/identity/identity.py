@@ -43,7 +43,9 @@ from coreg_wire.identity.signatures import check_private, key_pem, load_key
 WARN_DAYS = 25  # before its end, a certificate that no coordinator has renewed is reported
 KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
 _STEPS = "Run `coreg-agent join` with the coordinator's invitation, or name the folder where this site has joined (--identity)."
-_JOIN_AGAIN = "Ask the coordinator's operator for a new invitation, and run `coreg-agent join` with it."
+_JOIN_AGAIN = (
+    "Ask the coordinator's operator for a new invitation, and run `coreg-agent join` with it."
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ def enrol(directory: Path | str, name: str) -> Path:
     directory, name = Path(directory), check_site_name(name)
     path, known_as = directory / KEY, directory / CERTIFICATE
     if known_as.exists():
-        other = certificate_name(load_certificates(_read(known_as), str(known_as))[0], str(known_as))
+        other = certificate_name(
+            load_certificates(_read(known_as), str(known_as))[0], str(known_as)
+        )
         if other != name:
             raise UsageError(
                 f"{directory} holds the certificate of {other}. Join as {name} in another folder (--folder)."
@@ -81,7 +85,9 @@ def enrol(directory: Path | str, name: str) -> Path:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"{directory} cannot be created ({error.strerror}): give another --identity.") from error
+        raise StorageError(
+            f"{directory} cannot be created ({error.strerror}): give another --identity."
+        ) from error
     if not path.exists():
         write_whole(path, key_pem(ec.generate_private_key(ec.SECP256R1())), mode=0o600)
     request = (
@@ -97,10 +103,14 @@ def enrol(directory: Path | str, name: str) -> Path:
 def install(directory: Path | str, answer: Path | bytes) -> Identity:
     """Check and install the answer: the site's certificate, then its authority's, which this site trusts from now on."""
     directory = Path(directory)
-    what, pem = ("the answer", answer) if isinstance(answer, bytes) else (str(answer), _read(answer))
+    what, pem = (
+        ("the answer", answer) if isinstance(answer, bytes) else (str(answer), _read(answer))
+    )
     bundle = load_certificates(pem, what)
     if len(bundle) != 2:
-        raise BadData(f"{what} holds {len(bundle)} certificates, expected two: the site's, then the authority's.")
+        raise BadData(
+            f"{what} holds {len(bundle)} certificates, expected two: the site's, then the authority's."
+        )
     certificate, ca = bundle
     where = f"{what}: the site's certificate", f"{what}: the authority's certificate"
     _check_chain(certificate, ca, _load_key(directory / KEY), *where)
@@ -120,7 +130,10 @@ def install(directory: Path | str, answer: Path | bytes) -> Identity:
 def check_authority(directory: Path, mark: str) -> None:
     """Refuse an authority other than the one in the folder, if there is one. ``mark``: the fingerprint of its certificate."""
     path = directory / AUTHORITY
-    if path.exists() and (trusted := fingerprint(load_certificates(_read(path), str(path))[0])) != mark:
+    if (
+        path.exists()
+        and (trusted := fingerprint(load_certificates(_read(path), str(path))[0])) != mark
+    ):
         raise Refused(
             f"The authority {mark[:16]}… is not the one that this site trusts ({path}: {trusted[:16]}…). For another federation, "
             "join in another folder (--folder)."
@@ -134,7 +147,10 @@ def install_renewed(directory: Path, certificate_pem: bytes) -> None:
     ca = load_certificates(_read(path), str(path))[0]
     name = _check_chain(certificate, ca, _load_key(directory / KEY), where, str(path))
     installed = load_certificates(_read(directory / CERTIFICATE), str(directory / CERTIFICATE))[0]
-    if name != certificate_name(installed) or certificate.not_valid_after_utc <= installed.not_valid_after_utc:
+    if (
+        name != certificate_name(installed)
+        or certificate.not_valid_after_utc <= installed.not_valid_after_utc
+    ):
         raise Refused(
             f"{where} is of {name}, until {certificate.not_valid_after_utc:%Y-%m-%d}: not the next one of this site."
         )
@@ -154,9 +170,12 @@ def check_identity(directory: Path | str) -> Identity:
     directory = Path(directory)
     key = _load_key(directory / KEY)
     certificate, ca = (
-        load_certificates(_read(directory / name), str(directory / name))[0] for name in (CERTIFICATE, AUTHORITY)
+        load_certificates(_read(directory / name), str(directory / name))[0]
+        for name in (CERTIFICATE, AUTHORITY)
     )
-    name = _check_chain(certificate, ca, key, str(directory / CERTIFICATE), str(directory / AUTHORITY))
+    name = _check_chain(
+        certificate, ca, key, str(directory / CERTIFICATE), str(directory / AUTHORITY)
+    )
     return Identity(
         name=name,
         key_pem=key_pem(key),
@@ -181,7 +200,9 @@ def _check_chain(
             f"of {certificate_name(certificate, where)}. If that is another site, ask for the certificate of this site. "
             f"If it is this site, put the old key back. {_JOIN_AGAIN}"
         )
-    if not _extension(ca, x509.BasicConstraints, x509.BasicConstraints(ca=False, path_length=None)).ca:
+    if not _extension(
+        ca, x509.BasicConstraints, x509.BasicConstraints(ca=False, path_length=None)
+    ).ca:
         raise Refused(f"{where_ca} is not a certificate authority. {_JOIN_AGAIN}")
     try:
         certificate.verify_directly_issued_by(ca)
@@ -197,7 +218,9 @@ def _check_chain(
     _check_period(ca, where_ca, "Its federation is over: join a new one.")
     _check_period(certificate, where, _JOIN_AGAIN)
     if ExtendedKeyUsageOID.CLIENT_AUTH not in _extension(certificate, x509.ExtendedKeyUsage, ()):
-        raise Refused(f"{where} is not a client's certificate, but perhaps the coordinator's own. {_JOIN_AGAIN}")
+        raise Refused(
+            f"{where} is not a client's certificate, but perhaps the coordinator's own. {_JOIN_AGAIN}"
+        )
     return certificate_name(certificate, where)
 
 
@@ -209,7 +232,9 @@ def _check_period(certificate: x509.Certificate, where: str, next_step: str) -> 
             f"{now:%Y-%m-%d %H:%M} UTC: check the clock."
         )
     if now > end:
-        raise Refused(f"{where} expired on {end:%Y-%m-%d %H:%M} UTC (now {now:%Y-%m-%d %H:%M} UTC). {next_step}")
+        raise Refused(
+            f"{where} expired on {end:%Y-%m-%d %H:%M} UTC (now {now:%Y-%m-%d %H:%M} UTC). {next_step}"
+        )
 
 
 def _extension(certificate: x509.Certificate, kind: type[Any], default: Any) -> Any:
@@ -230,7 +255,9 @@ def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         return load_key(data, path)
     except BadData as error:
-        raise BadData(f"{error} Restore it, or delete it and join with a new invitation.") from error
+        raise BadData(
+            f"{error} Restore it, or delete it and join with a new invitation."
+        ) from error
 
 
 def _read(path: Path) -> bytes:
@@ -258,7 +285,9 @@ def join(invitation: Invitation, directory: Path) -> Identity:
             "Another service answers there, or somebody intercepts the connection. Nothing was sent. Call the coordinator's "
             "operator."
         )
-    pem = authority.public_bytes(Encoding.PEM)  # this certificate alone: more can follow it in the text
+    pem = authority.public_bytes(
+        Encoding.PEM
+    )  # this certificate alone: more can follow it in the text
     verified, csr = _context(), request.read_text(encoding="ascii")
     verified.load_verify_locations(cadata=pem.decode())
     given = proof(invitation.secret, invitation.site, csr)
@@ -277,7 +306,9 @@ def _context() -> ssl.SSLContext:
     return context
 
 
-def _ask(invitation: Invitation, context: ssl.SSLContext, question: dict[str, str]) -> dict[str, object]:
+def _ask(
+    invitation: Invitation, context: ssl.SSLContext, question: dict[str, str]
+) -> dict[str, object]:
     """One question on a new connection, and its answer."""
     host, port = invitation.host, invitation.enrolment_port
     try:
@@ -301,7 +332,9 @@ def _ask(invitation: Invitation, context: ssl.SSLContext, question: dict[str, st
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise Unreachable(f"{host}:{port} gave no answer of a coordinator. Check the port, or try again in a minute.")
+        raise Unreachable(
+            f"{host}:{port} gave no answer of a coordinator. Check the port, or try again in a minute."
+        )
     return answer
 
 
@@ -329,5 +362,7 @@ def _text(invitation: Invitation, answer: dict[str, object], key: str) -> str:
     """A text of the answer, printable and in ASCII: it goes to a terminal or into a file."""
     text = answer.get(key)
     if not (isinstance(text, str) and text.isascii() and text.replace("\n", "").isprintable()):
-        raise Unreachable(f"{invitation.host}:{invitation.enrolment_port} gave no answer of a coordinator ({key}).")
+        raise Unreachable(
+            f"{invitation.host}:{invitation.enrolment_port} gave no answer of a coordinator ({key})."
+        )
     return text

@@ -61,7 +61,9 @@ class RunKeys:
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         key = X25519PrivateKey.generate()
-        shown = replace(offer, key=key.public_key().public_bytes_raw().hex(), identity=identity.hex())
+        shown = replace(
+            offer, key=key.public_key().public_bytes_raw().hex(), identity=identity.hex()
+        )
         signed = replace(shown, signature=sign(self._private, _statement(shown)))
         return AttemptSecrets(signed, self._confirmed, key, os.urandom(_SIZE))
 
@@ -70,7 +72,11 @@ class AttemptSecrets:
     """`site_agent.machine.replica.Secrets`."""
 
     def __init__(
-        self, offer: Offer, confirmed: Callable[[str], str | None], key: X25519PrivateKey, contribution: bytes
+        self,
+        offer: Offer,
+        confirmed: Callable[[str], str | None],
+        key: X25519PrivateKey,
+        contribution: bytes,
     ):
         self.offer, self._confirmed = offer, confirmed
         self._key, self._contribution = key, contribution
@@ -108,8 +114,12 @@ class AttemptSecrets:
         try:
             identity = serialization.load_der_public_key(bytes.fromhex(peer.identity))
         except (ValueError, UnsupportedAlgorithm):  # no key, or one of a curve that does not exist
-            raise Refused(f"the key that the coordinator sent for {peer.site} cannot be read.") from None
-        fingerprint = key_fingerprint(identity) if isinstance(identity, ec.EllipticCurvePublicKey) else ""
+            raise Refused(
+                f"the key that the coordinator sent for {peer.site} cannot be read."
+            ) from None
+        fingerprint = (
+            key_fingerprint(identity) if isinstance(identity, ec.EllipticCurvePublicKey) else ""
+        )
         if fingerprint != confirmed or not isinstance(identity, ec.EllipticCurvePublicKey):
             raise Refused(
                 f"the key that the coordinator sent for {peer.site} is not the one that is confirmed here "
@@ -124,7 +134,9 @@ class AttemptSecrets:
         try:
             shared = self._key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(peer.key)))
         except ValueError:  # the 32 bytes are no point of the curve, or one of low order
-            raise Refused(f"{peer.site} offered an invalid key. Report it to its operator.") from None
+            raise Refused(
+                f"{peer.site} offered an invalid key. Report it to its operator."
+            ) from None
         return HKDF(hashes.SHA256(), 32, self._transcript, b"coreg pair").derive(shared)
 
     def _cipher(self, peer: str, sender: str, receiver: str) -> AESGCM:
@@ -134,15 +146,23 @@ class AttemptSecrets:
         own, contributions = self.offer.site, list[bytes]()
         for peer in self._roster:
             mine = peer.site == own
-            contributions.append(self._contribution if mine else self._opened(peer.site, wrapped.get(peer.site, "")))
-        key = HKDF(hashes.SHA256(), 32, self._transcript, b"coreg run key").derive(b"".join(contributions))
+            contributions.append(
+                self._contribution if mine else self._opened(peer.site, wrapped.get(peer.site, ""))
+            )
+        key = HKDF(hashes.SHA256(), 32, self._transcript, b"coreg run key").derive(
+            b"".join(contributions)
+        )
         return AttemptSeal(own, self._secrets, key)
 
     def _opened(self, peer: str, text: str) -> bytes:
         try:
-            return self._cipher(peer, peer, self.offer.site).decrypt(_NONCE, bytes.fromhex(text), self._transcript)
+            return self._cipher(peer, peer, self.offer.site).decrypt(
+                _NONCE, bytes.fromhex(text), self._transcript
+            )
         except (InvalidTag, ValueError):
-            raise Refused(f"the contribution of {peer} to the key of this run cannot be opened.") from None
+            raise Refused(
+                f"the contribution of {peer} to the key of this run cannot be opened."
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -195,7 +215,9 @@ class AttemptSeal:
 
     def open_text(self, context: bytes, sealed: bytes, sender: str, *, to_all: bool) -> bytes:
         try:
-            return self._text_cipher(context, sender, "" if to_all else self.site).decrypt(_NONCE, sealed, context)
+            return self._text_cipher(context, sender, "" if to_all else self.site).decrypt(
+                _NONCE, sealed, context
+            )
         except InvalidTag:
             raise BadData(
                 f"what {sender} sealed for this step cannot be opened: it was changed in transit, or the coordinator told the "
@@ -212,7 +234,11 @@ class AttemptSeal:
         for peer in senders:
             if peer != self.site:
                 about = context + "\0".join((receiver, *senders)).encode()
-                _add_stream(out, _expanded(self.secrets[peer], "blind", about, 48), negative=self.site > peer)
+                _add_stream(
+                    out,
+                    _expanded(self.secrets[peer], "blind", about, 48),
+                    negative=self.site > peer,
+                )
         return out
 
     @property
@@ -223,7 +249,10 @@ class AttemptSeal:
 def _add_stream(words: Words, stream: bytes, *, negative: bool) -> None:
     """Add or subtract a keystream, in place and in pieces."""
     encryptor = Cipher(algorithms.AES256(stream[:32]), modes.CTR(stream[32:])).encryptor()
-    buffer, change = np.empty(min(len(words), _PIECE), dtype=WORD), np.subtract if negative else np.add
+    buffer, change = (
+        np.empty(min(len(words), _PIECE), dtype=WORD),
+        np.subtract if negative else np.add,
+    )
     for start in range(0, len(words), _PIECE):
         into = words[start : start + _PIECE]
         mask = buffer[: len(into)]
@@ -249,7 +278,9 @@ class Members:
     def __post_init__(self) -> None:
         self._path = self.identity.directory / FILE
         try:
-            stored = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else {}
+            stored = (
+                json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else {}
+            )
             self._confirmed = {str(site): str(key) for site, key in stored.get("keys", {}).items()}
             self._replaced = {str(key) for key in stored.get("replaced", ())}
         except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -285,7 +316,11 @@ class Members:
         if not self.news(keys):
             return True
         # Words that stay in a file must not bring back a key that was replaced since.
-        if self.written and not self._replaced & {*keys.values()} and same_words(self.written, self.words(keys)):
+        if (
+            self.written
+            and not self._replaced & {*keys.values()}
+            and same_words(self.written, self.words(keys))
+        ):
             self.confirm(keys)
             return True
         if self.accept:  # never another key than one that was compared
@@ -294,7 +329,9 @@ class Members:
 
     def confirm(self, keys: Mapping[str, str]) -> None:
         """Remember keys whose words the operators have compared: on the disk first, since an answer can follow at once."""
-        replaced = self._replaced | {old for site, old in self._confirmed.items() if keys.get(site, old) != old}
+        replaced = self._replaced | {
+            old for site, old in self._confirmed.items() if keys.get(site, old) != old
+        }
         confirmed, replaced = {**self._confirmed, **keys}, replaced - {*keys.values()}
         stored = {"keys": confirmed, "replaced": sorted(replaced)}
         write_whole(self._path, json.dumps(stored, indent=1).encode() + b"\n", mode=0o600)

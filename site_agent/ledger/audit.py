@@ -48,7 +48,10 @@ class Audited:
 
 
 def audit(
-    path: Path, authorities: Sequence[x509.Certificate], site: str | None = None, record: Sequence[SignedHead] = ()
+    path: Path,
+    authorities: Sequence[x509.Certificate],
+    site: str | None = None,
+    record: Sequence[SignedHead] = (),
 ) -> Audited:
     """Read the whole ledger, and verify every signature."""
     for kept in record:
@@ -56,22 +59,30 @@ def audit(
     reading = _Reading(path, authorities, site, {kept.head.lines for kept in record})
     for line in read_lines(path):
         reading.read(line)
-    for kept in sorted(record, key=lambda kept: -kept.head.lines):  # longest first, to report all missing lines
+    for kept in sorted(
+        record, key=lambda kept: -kept.head.lines
+    ):  # longest first, to report all missing lines
         reading.hold_to(kept)
     return reading.found(len(record))
 
 
 def _check_record(kept: SignedHead, authorities: Sequence[x509.Certificate]) -> None:
-    fault = site_fault(kept.site, kept.run, kept.head, kept.signature, kept.certificate, authorities)
+    fault = site_fault(
+        kept.site, kept.run, kept.head, kept.signature, kept.certificate, authorities
+    )
     if fault is not None:
         raise BadData(f"{kept.site} did not sign the record's head of run {kept.run}: {fault}.")
     if kept.receipt is not None:
         fault = _receipt_fault(kept, kept.receipt, authorities)
         if fault is not None:
-            raise BadData(f"the coordinator did not sign the record's head of run {kept.run}: {fault}.")
+            raise BadData(
+                f"the coordinator did not sign the record's head of run {kept.run}: {fault}."
+            )
 
 
-def _receipt_fault(signed: SignedHead, receipt: Countersigned, authorities: Sequence[x509.Certificate]) -> str | None:
+def _receipt_fault(
+    signed: SignedHead, receipt: Countersigned, authorities: Sequence[x509.Certificate]
+) -> str | None:
     if (receipt.run, receipt.head) != (signed.run, signed.head):
         return "it is for another head"
     return coordinator_fault(signed.site, signed.signature, receipt, authorities)
@@ -80,7 +91,13 @@ def _receipt_fault(signed: SignedHead, receipt: Countersigned, authorities: Sequ
 class _Reading:
     """The state of an audit while it reads the lines."""
 
-    def __init__(self, path: Path, authorities: Sequence[x509.Certificate], site: str | None, wanted: set[int]):
+    def __init__(
+        self,
+        path: Path,
+        authorities: Sequence[x509.Certificate],
+        site: str | None,
+        wanted: set[int],
+    ):
         self._path, self._authorities, self._site, self._wanted = path, authorities, site, wanted
         self._lines, self._last, self._unsigned = 0, "", 0
         self._heads: list[SignedHead] = []
@@ -112,19 +129,30 @@ class _Reading:
                 line,
             )
         fault = site_fault(
-            signed.site, signed.run, signed.head, signed.signature, signed.certificate, self._authorities
+            signed.site,
+            signed.run,
+            signed.head,
+            signed.signature,
+            signed.certificate,
+            self._authorities,
         )
         if fault is not None:
-            raise self._damaged(f"the head of run {signed.run} is not signed by {signed.site}: {fault}", line)
+            raise self._damaged(
+                f"the head of run {signed.run} is not signed by {signed.site}: {fault}", line
+            )
         self._heads.append(signed)
 
     def _head_of(self, line: Line) -> SignedHead:
         entry = line.entry
         try:
-            head = LedgerHead(int(entry["head"]["lines"]), str(entry["head"]["last"]), str(entry["head"]["at"]))
+            head = LedgerHead(
+                int(entry["head"]["lines"]), str(entry["head"]["last"]), str(entry["head"]["at"])
+            )
             run, signature = str(entry["run"]), str(entry["signature"])
             certificate = str(entry["certificate"])
-            self._site = self._site or certificate_name(from_hex(certificate, "the certificate beside the head"))
+            self._site = self._site or certificate_name(
+                from_hex(certificate, "the certificate beside the head")
+            )
         except (KeyError, TypeError, ValueError, OverflowError, BadData) as error:
             raise self._damaged(f"the head cannot be read ({error})", line) from None
         return SignedHead(self._site, run, head, signature, certificate)
@@ -132,24 +160,39 @@ class _Reading:
     def _countersigned(self, line: Line) -> None:
         entry = line.entry
         try:
-            words = (str(entry[name]) for name in ("run", "countersigned", "signature", "certificate"))
+            words = (
+                str(entry[name]) for name in ("run", "countersigned", "signature", "certificate")
+            )
             run, at, signature, certificate = words
             receipt = Countersigned(run, LedgerHead(**entry["head"]), at, signature, certificate)
         except (KeyError, TypeError) as error:
             raise self._damaged(f"the countersignature cannot be read ({error})", line) from None
-        signed = next((s for s in self._heads if (s.run, s.head) == (receipt.run, receipt.head)), None)
-        fault = "no such head was signed" if signed is None else _receipt_fault(signed, receipt, self._authorities)
+        signed = next(
+            (s for s in self._heads if (s.run, s.head) == (receipt.run, receipt.head)), None
+        )
+        fault = (
+            "no such head was signed"
+            if signed is None
+            else _receipt_fault(signed, receipt, self._authorities)
+        )
         if fault is not None:
-            raise self._damaged(f"the countersignature for run {receipt.run} is not the coordinator's: {fault}", line)
+            raise self._damaged(
+                f"the countersignature for run {receipt.run} is not the coordinator's: {fault}",
+                line,
+            )
         self._receipts[receipt.run, receipt.head.lines] = receipt
 
     def hold_to(self, kept: SignedHead) -> None:
         """Compare a head of the coordinator's record, whose signatures are valid."""
         told = f"{kept.site} signed a head over {kept.head.lines} lines at the end of run {kept.run}, {kept.head.at}"
         if kept.head.lines > self._lines:
-            raise self._damaged(f"{told}, but this ledger has {self._lines}: its last lines were removed")
+            raise self._damaged(
+                f"{told}, but this ledger has {self._lines}: its last lines were removed"
+            )
         if self._hashes.get(kept.head.lines) != kept.head.last:
-            what = f"line {kept.head.lines} of this ledger is a different one: the ledger was replaced"
+            what = (
+                f"line {kept.head.lines} of this ledger is a different one: the ledger was replaced"
+            )
             raise self._damaged(f"{told}, and {what}")
         if kept.receipt is not None:
             self._receipts[kept.run, kept.head.lines] = kept.receipt
@@ -188,18 +231,26 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
         shown = [json.loads(line) for line in text.splitlines() if line.strip()]
         heads = [head_of(told) for run in shown for told in run["checkpoints"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise BadData(f"{path}: not a run as `coreg-coordinator show RUN --json` writes it.") from None
+        raise BadData(
+            f"{path}: not a run as `coreg-coordinator show RUN --json` writes it."
+        ) from None
     mine = [head for head in heads if site is None or head.site == site]
     if not mine:
         of = "" if site is None else f" of {site}"
         todo = "with the last RUN in which this site took part to its end: a refused run has none"
-        raise BadData(f"{path}: no checkpoint{of} in it. Write it by `coreg-coordinator show RUN --json`, {todo}.")
+        raise BadData(
+            f"{path}: no checkpoint{of} in it. Write it by `coreg-coordinator show RUN --json`, {todo}."
+        )
     if len({head.site for head in mine}) > 1:
-        raise BadData(f"{path}: checkpoints of several sites. Put the site's site.pem beside the ledger.")
+        raise BadData(
+            f"{path}: checkpoints of several sites. Put the site's site.pem beside the ledger."
+        )
     return mine
 
 
 def head_of(told: dict[str, Any]) -> SignedHead:
     receipt = TypeAdapter(Countersigned).validate_python(told["receipt"])
-    made = SignedHead(told["site"], receipt.run, receipt.head, told["signature"], told["certificate"], receipt)
+    made = SignedHead(
+        told["site"], receipt.run, receipt.head, told["signature"], told["certificate"], receipt
+    )
     return TypeAdapter(SignedHead).validate_python(asdict(made))  # a number is no signature

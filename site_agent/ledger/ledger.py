@@ -32,7 +32,13 @@ from coreg_core.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import AppendFile, Disk, exclusive
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.identity.signatures import coordinator_fault, private_key, said_by_site, sign, to_hex
+from coreg_wire.identity.signatures import (
+    coordinator_fault,
+    private_key,
+    said_by_site,
+    sign,
+    to_hex,
+)
 from site_agent.consent.memory import Memory
 from site_agent.identity.identity import Identity
 from site_agent.machine.job import Disclosure
@@ -62,7 +68,11 @@ def read_lines(path: Path) -> Iterator[Line]:
                     entry = json.loads(whole)
                 except (ValueError, RecursionError):
                     entry = None
-                fits = isinstance(entry, dict) and entry.get("previous") == previous and {"at", "kind"} <= set(entry)
+                fits = (
+                    isinstance(entry, dict)
+                    and entry.get("previous") == previous
+                    and {"at", "kind"} <= set(entry)
+                )
                 if not fits:
                     raise StorageError(
                         f"{path}, line {number}: the chain is broken: this line or the one before was changed, removed or "
@@ -125,7 +135,11 @@ def entry_for(message: FromSite, told: Disclosure | None) -> dict[str, Any]:
 
 def countersigned(receipt: Countersigned) -> dict[str, Any]:
     """The line for a received countersignature: nothing leaves with it."""
-    signed = {"countersigned": receipt.at, "signature": receipt.signature, "certificate": receipt.certificate}
+    signed = {
+        "countersigned": receipt.at,
+        "signature": receipt.signature,
+        "certificate": receipt.certificate,
+    }
     return {"kind": "Countersigned", "run": receipt.run, "head": asdict(receipt.head), **signed}
 
 
@@ -144,7 +158,9 @@ _FIELDS = {
 
 
 def _describe(message: FromSite) -> dict[str, Any]:
-    entry = {"kind": type(message).__name__} | {name: getattr(message, name) for name in _FIELDS[type(message)]}
+    entry = {"kind": type(message).__name__} | {
+        name: getattr(message, name) for name in _FIELDS[type(message)]
+    }
     match message:
         case Offer():
             entry["plan"] = message.plan_digest
@@ -189,14 +205,18 @@ class Ledger:
         self._lock = self.memory.lock  # several runs write to one chain
         self.sent: dict[str, Disclosed] = {}
         self._signed: dict[str, Fetched] = {}  # sent heads without a countersignature, by run
-        self._failed = ""  # the reason of a failed write: how much of its line is on the disk is not known
+        self._failed = (
+            ""  # the reason of a failed write: how much of its line is on the disk is not known
+        )
         self._held = contextlib.ExitStack()
         try:
             self._held.enter_context(exclusive(path, IN_USE))
             self._file = self._opened()
         except OSError as error:
             self.close()
-            raise StorageError(f"{path}: the ledger cannot be written ({error.strerror}); nothing was sent.") from None
+            raise StorageError(
+                f"{path}: the ledger cannot be written ({error.strerror}); nothing was sent."
+            ) from None
         except StorageError:
             self.close()
             raise
@@ -213,18 +233,25 @@ class Ledger:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def record(self, message: FromSite, told: Disclosure | None = None, outcome: Outcome | None = None) -> FromSite:
+    def record(
+        self, message: FromSite, told: Disclosure | None = None, outcome: Outcome | None = None
+    ) -> FromSite:
         """Write the line for a message; returns the message to send. If it raises, the message must not leave."""
         with self._lock:
             beside, signer = {}, self.signer  # a new session can replace the signer
             if isinstance(message, Fetched) and signer is not None and not message.signature:
-                head = LedgerHead(self._lines, self._previous, _now())  # everything before this line
+                head = LedgerHead(
+                    self._lines, self._previous, _now()
+                )  # everything before this line
                 message = replace(message, head=head, signature=signer.sign(message.run, head))
                 beside = {"certificate": signer.certificate}
                 self._signed[message.run] = message
                 if len(self._signed) > MAX_AWAITED:
                     del self._signed[next(iter(self._signed))]
-            elif isinstance(message, Offer) and (instances := self.memory.name_of(message.ids_digest)) is not None:
+            elif (
+                isinstance(message, Offer)
+                and (instances := self.memory.name_of(message.ids_digest)) is not None
+            ):
                 beside = {"instances": instances}
             if outcome is not None:
                 beside["outcome"] = outcome.name
@@ -232,7 +259,9 @@ class Ledger:
             self.memory.note(entry)
             kind = type(message).__name__
             before = self.sent.get(kind, Disclosed(0, 0))
-            self.sent[kind] = Disclosed(before.messages + 1, before.numbers + int(entry.get("numbers", 0)))
+            self.sent[kind] = Disclosed(
+                before.messages + 1, before.numbers + int(entry.get("numbers", 0))
+            )
             return message
 
     def awaits(self, run: str, head: LedgerHead) -> bool:
@@ -244,7 +273,11 @@ class Ledger:
         """Compare with the last head of this ledger that the coordinator countersigned."""
         with self._lock:
             lines = self._lines
-        fault = f"it has {lines} lines, and the coordinator countersigned {head.lines}" if head.lines > lines else ""
+        fault = (
+            f"it has {lines} lines, and the coordinator countersigned {head.lines}"
+            if head.lines > lines
+            else ""
+        )
         there = (line.sha256 for line in read_lines(self.path) if line.number == head.lines)
         if not fault and head.lines and next(there, None) != head.last:
             fault = f"its line {head.lines} is not the one that the coordinator countersigned"
@@ -261,13 +294,13 @@ class Ledger:
             if fetched is None or signer is None:
                 return f"received a countersignature for run {receipt.run} without a signed head"
             if not receipt.signature:
-                return f"the coordinator did not countersign the head of this ledger: {receipt.reason}"
+                return (
+                    f"the coordinator did not countersign the head of this ledger: {receipt.reason}"
+                )
             fault = "it is for another head" if receipt.head != fetched.head else None
             fault = fault or signer.fault(fetched.signature, receipt)
             if fault is not None:
-                return (
-                    f"the coordinator's countersignature for run {receipt.run} is not valid and was not kept: {fault}"
-                )
+                return f"the coordinator's countersignature for run {receipt.run} is not valid and was not kept: {fault}"
             self.memory.note(countersigned(receipt))
             return None
 
@@ -280,7 +313,9 @@ class Ledger:
             except OSError as error:
                 self._failed = str(error.strerror)
         if self._failed:  # a line of another run after a half one would break the chain
-            raise StorageError(f"{self.path}: the ledger cannot be written ({self._failed}); nothing was sent.")
+            raise StorageError(
+                f"{self.path}: the ledger cannot be written ({self._failed}); nothing was sent."
+            )
         self._previous, self._lines = hashlib.sha256(line).hexdigest(), self._lines + 1
 
     def close(self) -> None:

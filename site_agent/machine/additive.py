@@ -52,7 +52,13 @@ class AdditiveJob:
         random_bytes: cross.RandomBytes = os.urandom,
     ):
         pin_threads(plan.iteration.threads)
-        self.plan, self.terms, self.name, self.data, self._random = plan, terms, name, data, random_bytes
+        self.plan, self.terms, self.name, self.data, self._random = (
+            plan,
+            terms,
+            name,
+            data,
+            random_bytes,
+        )
         if (fault := task_fault(terms, data.positive, data.y)) is not None:
             raise BadData(fault)
         self.n_unlabelled, self.ids_digest = len(data.Z), data.ids_digest
@@ -64,7 +70,9 @@ class AdditiveJob:
         self._consent = consent
         names = [keys[i].encode() for i in order.tolist()]
         self._private_names = names[len(names) - (len(self._rows.X) - self.n_unlabelled) :]
-        self._label_normals = normals([secret_of(self.data.salt, b"label noise", name) for name in names])
+        self._label_normals = normals(
+            [secret_of(self.data.salt, b"label noise", name) for name in names]
+        )
         self._exchange: SiteExchange | None = None
         self._judged: Judged | None = None
         self.progress: Progress | None = None
@@ -73,7 +81,11 @@ class AdditiveJob:
     def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:  # noqa: ARG002
         """The features, and fresh secrets, of a new attempt. The same rows have the same features."""
         seed = secret_of(
-            self.data.salt, b"features", self._rows.X.tobytes(), self._rows.own.tobytes(), self._rows.y.tobytes()
+            self.data.salt,
+            b"features",
+            self._rows.X.tobytes(),
+            self._rows.own.tobytes(),
+            self._rows.y.tobytes(),
         )
         with _as_bad_data(self.n_unlabelled):
             self._exchange = SiteExchange(
@@ -96,10 +108,16 @@ class AdditiveJob:
 
     def _row_set(self, flags: Bool[np.ndarray, "m s"]) -> RowSet:
         """Labelled common rows with each site's statement, and this site's private ones."""
-        told = [row.tobytes() if row.any() else b"" for row in flags] + [b"private"] * len(self._private_names)
-        names = [name.encode() for name in self.data.ids] or [b"%d" % i for i in range(self.n_unlabelled)]
+        told = [row.tobytes() if row.any() else b"" for row in flags] + [b"private"] * len(
+            self._private_names
+        )
+        names = [name.encode() for name in self.data.ids] or [
+            b"%d" % i for i in range(self.n_unlabelled)
+        ]
         labels = dict(zip(self._rows.own.tolist(), self._rows.y.tolist(), strict=True))
-        return row_set(secret_of(self.data.salt, b"rows"), [*names, *self._private_names], labels, told)
+        return row_set(
+            secret_of(self.data.salt, b"rows"), [*names, *self._private_names], labels, told
+        )
 
     @property
     def exchange(self) -> SiteExchange:
@@ -117,8 +135,12 @@ class AdditiveJob:
                     self._since = self._consent.clock()
                     return Reply(to_all=_packed(made.summary()))
                 case "announce":
-                    message = made.announce(self._summaries, hashlib.sha256(b"coreg A" + chain).digest())
-                    return Reply(shown=np.concatenate([message.encrypted.ravel(), message.projected.ravel()]))
+                    message = made.announce(
+                        self._summaries, hashlib.sha256(b"coreg A" + chain).digest()
+                    )
+                    return Reply(
+                        shown=np.concatenate([message.encrypted.ravel(), message.projected.ravel()])
+                    )
                 case "sums":
                     if self._consent.clock() - self._since > HOUR:
                         raise Refused(
@@ -126,18 +148,24 @@ class AdditiveJob:
                         )
                     self._consent.open_moments(self.plan, self.ids_digest, self._counts)
                     words, shares = made.add(self._messages)
-                    low = {u: bytes(share.astype("<u4").tobytes()) for u, share in shares.items()}  # 32 bits are used
+                    low = {
+                        u: bytes(share.astype("<u4").tobytes()) for u, share in shares.items()
+                    }  # 32 bits are used
                     return Reply(_flat(words), to_each=low)
                 case "private":
                     assert self._private is not None
                     return Reply(_flat(self._private))
                 case _:
                     self._note_scores(chain)
-                    return Reply(to_each={u: part.tobytes() for u, part in self._parts.items()}, blinded=True)
+                    return Reply(
+                        to_each={u: part.tobytes() for u, part in self._parts.items()}, blinded=True
+                    )
 
     def _note_scores(self, chain: bytes) -> None:
         """A part of a verdict is a score of that individual: it counts with later ones (`models_per_individual`)."""
-        others = np.flatnonzero(np.delete(self.exchange.terms.flags, self.exchange.site, axis=0).any(axis=0))
+        others = np.flatnonzero(
+            np.delete(self.exchange.terms.flags, self.exchange.site, axis=0).any(axis=0)
+        )
         at = np.flatnonzero(self.exchange.terms.used)[others].tolist() if self._parts else []
         ids, secret = self.data.ids or [str(i) for i in range(self.n_unlabelled)], self.data.salt
         model = keyed(secret, b"model", chain)
@@ -173,16 +201,22 @@ class AdditiveJob:
         self._counts = Counts(rows=rows, labelled=T.n_labelled or int(T.private.sum()))
         self._consent.require(self.plan, self.ids_digest, self._counts)
         shapes = [_message_shapes(T, self._summaries, v) for v in range(len(texts))]
-        return self._round("announce", 0, tuple(Lengths(a[0] * a[1] + b[0] * b[1]) for a, b in shapes))
+        return self._round(
+            "announce", 0, tuple(Lengths(a[0] * a[1] + b[0] * b[1]) for a, b in shapes)
+        )
 
     def _announced(self, rows: Sequence[Row]) -> Question:
         T, self._messages = self.exchange.terms, []
         for v, row in enumerate(rows):
             encrypted, projected = _message_shapes(T, self._summaries, v)
             end = encrypted[0] * encrypted[1]
-            self._messages.append(cross.Message(row[:end].reshape(encrypted), row[end:].reshape(projected)))
+            self._messages.append(
+                cross.Message(row[:end].reshape(encrypted), row[end:].reshape(projected))
+            )
         D, M, widths = sum(T.d), len(rows), [each.width for each in self._summaries]
-        shares = [{u: 4 * T.d[v] * (widths[u] - T.d[u]) for u in range(M) if u != v} for v in range(M)]
+        shares = [
+            {u: 4 * T.d[v] * (widths[u] - T.d[u]) for u in range(M) if u != v} for v in range(M)
+        ]
         added = _size(_sum_shapes(D, M))
         return self._round("sums", added, tuple(Lengths(to_each=each) for each in shares))
 
@@ -191,7 +225,8 @@ class AdditiveJob:
         T, D = made.terms, sum(made.terms.d)
         further = self._summaries[made.site].width - T.d[made.site]
         shares = {
-            u: np.frombuffer(text, "<u4").astype(WORD).reshape(T.d[u], further) for u, text in delivery.to_me.items()
+            u: np.frombuffer(text, "<u4").astype(WORD).reshape(T.d[u], further)
+            for u, text in delivery.to_me.items()
         }
         assert delivery.total is not None
         self._private = made.add_private(_named(delivery.total, _sum_shapes(D, M)), shares)
@@ -203,7 +238,9 @@ class AdditiveJob:
         """The models; ``chain`` is that of their sums: the same sums have the same noise on scores."""
         T, M = self.exchange.terms, len(self._summaries)
         secret = secret_of(self.data.salt, b"score noise", chain, self.ids_digest.encode())
-        self._parts = self.exchange.parts(total, np.random.default_rng(list(secret)).normal(size=T.rows))
+        self._parts = self.exchange.parts(
+            total, np.random.default_rng(list(secret)).normal(size=T.rows)
+        )
         rows = [8 * int(flags.sum()) if M > 2 else 0 for flags in T.flags]
         lengths = [{u: rows[u] for u in range(M) if u != v and rows[u]} for v in range(M)]
         return self._round("parts", 0, tuple(Lengths(to_each=each) for each in lengths))
@@ -214,7 +251,10 @@ class AdditiveJob:
     def outcome(self) -> tuple[Outcome, str] | None:
         if self._judged is None:
             return None
-        return Outcome.CONVERGED, f"second moments of {self._n_sites} sites, in {self.rounds} exchanges"
+        return (
+            Outcome.CONVERGED,
+            f"second moments of {self._n_sites} sites, in {self.rounds} exchanges",
+        )
 
     def result(self) -> SiteResult:
         judged = self._judged
@@ -238,7 +278,9 @@ class AdditiveJob:
         left = judged.verdict.left_out
         joined = left.get("joined", np.zeros(0))
         residuals = (joined, left.get("score", joined), left.get("local", np.zeros(0)))
-        return tuple(fit_probability(judged.labels[: len(r)] - r, judged.labels[: len(r)]) for r in residuals)
+        return tuple(
+            fit_probability(judged.labels[: len(r)] - r, judged.labels[: len(r)]) for r in residuals
+        )
 
 
 @contextmanager
@@ -278,18 +320,33 @@ def _unpacked(text: bytes, n: int) -> SiteSummary:
     """A member's summary. It can be false, but not malformed."""
     width, private, norm, level, deviation = _NUMBERS.unpack_from(text)
     flags = np.unpackbits(np.frombuffer(text, np.uint8, offset=_NUMBERS.size), count=n).astype(bool)
-    if not (1 <= width <= MOST_OWN and np.isfinite([norm, level, deviation]).all() and norm > 0 and deviation >= 0):
-        raise BadData("a site's summary of its rows has a number that no rows have. It is not used.")
+    if not (
+        1 <= width <= MOST_OWN
+        and np.isfinite([norm, level, deviation]).all()
+        and norm > 0
+        and deviation >= 0
+    ):
+        raise BadData(
+            "a site's summary of its rows has a number that no rows have. It is not used."
+        )
     return SiteSummary(flags, width, norm, level, deviation, private)
 
 
-def _message_shapes(T: Terms, summaries: Sequence[SiteSummary], v: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def _message_shapes(
+    T: Terms, summaries: Sequence[SiteSummary], v: int
+) -> tuple[tuple[int, int], tuple[int, int]]:
     return (T.rows + cross.RANDOM_ROWS, summaries[v].width), (2 * T.d[v] + 2, cross.SECRET_ROWS)
 
 
 def _sum_shapes(D: int, M: int) -> dict[str, tuple[int, ...]]:
     """Of the words of a sum: triangles of P and C, b, sums by owner, two halves of scalars."""
-    return {"P": (D * (D + 1) // 2,), "b": (D,), "o": (M, D), "scalars": (2, M + 1), "C": (D * (D + 1) // 2,)}
+    return {
+        "P": (D * (D + 1) // 2,),
+        "b": (D,),
+        "o": (M, D),
+        "scalars": (2, M + 1),
+        "C": (D * (D + 1) // 2,),
+    }
 
 
 def _private_shapes(D: int, M: int) -> dict[str, tuple[int, ...]]:
@@ -306,7 +363,10 @@ def _flat(words: Words) -> Row:
 
 def _named(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Words:
     ends = np.cumsum([prod(shape) for shape in shapes.values()])[:-1].tolist()
-    return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), np.split(row, ends), strict=True)}
+    return {
+        name: part.reshape(shape)
+        for (name, shape), part in zip(shapes.items(), np.split(row, ends), strict=True)
+    }
 
 
 def task_fault(terms: Additive, positive: str, y: ArrayLike = ()) -> str | None:

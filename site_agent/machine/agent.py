@@ -165,7 +165,9 @@ class Exit:
     run: str = ""
 
 
-Action: TypeAlias = Say | Judge | AskOperator | Work | Countersign | Install | Forget | Notify | EndSession | Exit
+Action: TypeAlias = (
+    Say | Judge | AskOperator | Work | Countersign | Install | Forget | Notify | EndSession | Exit
+)
 
 
 MAX_BEGUN = 10  # consecutive runs that began and did not finish
@@ -197,7 +199,9 @@ class ActiveRun:
     busy: bool = False
     answered: bool = False
     alignments: int = 0  # of ids, for this run
-    approved: Mapping[str, str] = field(default_factory=dict)  # what the operator saw, until it is compared
+    approved: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what the operator saw, until it is compared
 
     @property
     def plan(self) -> Plan:
@@ -215,7 +219,9 @@ class Agent:
     ask_first: bool = False  # the operator approves each run; one with unconfirmed keys always
     connected: bool = False
     runs: Mapping[str, ActiveRun] = field(default_factory=dict)
-    held: Mapping[str, Proposal] = field(default_factory=dict)  # alignments by the runs that need them
+    held: Mapping[str, Proposal] = field(
+        default_factory=dict
+    )  # alignments by the runs that need them
     begun: int = 0  # runs that were answered and not finished
 
 
@@ -225,7 +231,11 @@ def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
         case SessionOpened():
             return replace(agent, connected=True), []
         case SessionEnded():
-            runs = {n: replace(r, inbox=(), busy=False) for n, r in agent.runs.items() if r.stage is not Stage.OVER}
+            runs = {
+                n: replace(r, inbox=(), busy=False)
+                for n, r in agent.runs.items()
+                if r.stage is not Stage.OVER
+            }
             return replace(agent, runs=runs, held={}, connected=False), []
         case MessageReceived(message, strangers):
             return _heard(agent, message, strangers=strangers)
@@ -270,7 +280,9 @@ def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
     """The end of a run without a plan here: an earlier process of this agent took part, or none did."""
     actions: list[Action] = [Say(Fetched(message.run))]
     if _is_idle(agent) and not aligns_for(message.run):
-        actions.append(Notify(notices.run_over(None, message.run, message.outcome, message.reason, 0)))
+        actions.append(
+            Notify(notices.run_over(None, message.run, message.outcome, message.reason, 0))
+        )
         actions.append(Exit(outcome=message.outcome, run=message.run))
     return agent, actions
 
@@ -278,13 +290,17 @@ def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
 def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> tuple[Agent, list[Action]]:
     plan = proposal.plan
     known = agent.runs.get(plan.run)
-    if known is not None and known.stage is Stage.OVER:  # begins again when the work on the earlier one is done
+    if (
+        known is not None and known.stage is Stage.OVER
+    ):  # begins again when the work on the earlier one is done
         return _with(agent, plan.run, replace(known, inbox=(proposal,))), []
     if known is not None and known.plan != plan:
         return _refuse(agent, plan, "the plan changed in the middle of the run.")
     received, above = Notify(notices.plan_received(plan)), agent.runs.get(aligns_for(plan.run))
     if known is not None:  # another attempt, or a new session of the same one
-        agent, actions = _queue(_with(agent, plan.run, replace(known, proposal=proposal)), plan.run, proposal)
+        agent, actions = _queue(
+            _with(agent, plan.run, replace(known, proposal=proposal)), plan.run, proposal
+        )
     elif above is not None and above.stage in UNDECIDED and _aligns(above.plan, plan):
         return replace(agent, held={**agent.held, above.plan.run: proposal}), []
     elif (reason := _objection(agent, plan)) is not None:
@@ -323,7 +339,9 @@ def _objection(agent: Agent, plan: Plan) -> str | None:
     others = [run.plan for run in agent.runs.values()]
     threads = {other.iteration.threads for other in others}
     if plan.objective.needs == "ids" and not _is_agreed(agent, plan):
-        return "an alignment of ids belongs to a run that this site takes part in, and happens once."
+        return (
+            "an alignment of ids belongs to a run that this site takes part in, and happens once."
+        )
     if aligns_for(plan.run) and plan.objective.needs != "ids":
         return f"run {plan.run} has the name of an alignment of ids, and is none."
     if agent.once and others and not aligns_for(plan.run):
@@ -331,15 +349,18 @@ def _objection(agent: Agent, plan: Plan) -> str | None:
     if threads - {plan.iteration.threads}:
         return f"threads = {plan.iteration.threads}: an open run of this site uses {min(threads)}, which cannot change."
     if agent.begun >= MAX_BEGUN:
-        return (
-            f"{agent.begun} consecutive runs began here and did not finish. The site's operator can restart the agent."
-        )
+        return f"{agent.begun} consecutive runs began here and did not finish. The site's operator can restart the agent."
     return None
 
 
-def _refuse(agent: Agent, plan: Plan, reason: str, *, for_now: bool = False) -> tuple[Agent, list[Action]]:
+def _refuse(
+    agent: Agent, plan: Plan, reason: str, *, for_now: bool = False
+) -> tuple[Agent, list[Action]]:
     told = notices.dismissed if for_now else notices.refused
-    refused: list[Action] = [Notify(told(plan.run, plan.study, reason)), Say(PlanRefused(plan.run, reason, for_now))]
+    refused: list[Action] = [
+        Notify(told(plan.run, plan.study, reason)),
+        Say(PlanRefused(plan.run, reason, for_now)),
+    ]
     return _without(agent, plan.run), [
         *refused,
         *_refuse_held(agent, plan.run, reason, for_now=for_now),
@@ -348,7 +369,11 @@ def _refuse(agent: Agent, plan: Plan, reason: str, *, for_now: bool = False) -> 
 
 
 def _refuse_held(agent: Agent, name: str, reason: str, *, for_now: bool) -> list[Action]:
-    return [Say(PlanRefused(held.run, reason, for_now))] if (held := agent.held.get(name)) is not None else []
+    return (
+        [Say(PlanRefused(held.run, reason, for_now))]
+        if (held := agent.held.get(name)) is not None
+        else []
+    )
 
 
 # --- consent ------------------------------------------------------------------------------------------------------
@@ -371,14 +396,18 @@ def _judged(agent: Agent, judged: Judged) -> tuple[Agent, list[Action]]:
 def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
     if (run := agent.runs.get(decided.run)) is None or run.stage is not Stage.WAITING:
         return agent, []
-    if run.plan.digest != decided.digest:  # the coordinator exchanged the plan; its own question follows
+    if (
+        run.plan.digest != decided.digest
+    ):  # the coordinator exchanged the plan; its own question follows
         return agent, []
     if not decided.approved:
         return _refuse(agent, run.plan, decided.reason or "its operator refused it.")
     if not decided.about:
         return _accepted(agent, run)
     # The table, or what this site answered, can have changed since the operator was asked.
-    return _with(agent, decided.run, replace(run, stage=Stage.JUDGED, approved=decided.about)), [Judge(run.plan)]
+    return _with(agent, decided.run, replace(run, stage=Stage.JUDGED, approved=decided.about)), [
+        Judge(run.plan)
+    ]
 
 
 def _accepted(agent: Agent, run: ActiveRun) -> tuple[Agent, list[Action]]:
@@ -396,10 +425,14 @@ def _accepted(agent: Agent, run: ActiveRun) -> tuple[Agent, list[Action]]:
 def _queue(agent: Agent, name: str, message: RunMessage) -> tuple[Agent, list[Action]]:
     """Append a message to a run's inbox."""
     run = agent.runs[name]
-    if isinstance(message, Dismissed) or (isinstance(message, Finished) and run.stage is not Stage.ACTIVE):
+    if isinstance(message, Dismissed) or (
+        isinstance(message, Finished) and run.stage is not Stage.ACTIVE
+    ):
         return _end_unworked(agent, run, message)
     if run.stage in (Stage.JUDGED, Stage.WAITING):
-        if isinstance(message, Proposal):  # a new session or attempt, and the operator has not decided yet
+        if isinstance(
+            message, Proposal
+        ):  # a new session or attempt, and the operator has not decided yet
             return agent, [Say(Approval(name, False))] if run.stage is Stage.WAITING else []
         return agent, [_breach(f"sent a step of run {name}, whose plan this site did not accept.")]
     return _next(_with(agent, name, replace(run, inbox=(*run.inbox, message))), name)
@@ -407,7 +440,9 @@ def _queue(agent: Agent, name: str, message: RunMessage) -> tuple[Agent, list[Ac
 
 def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     run = agent.runs[name]
-    if run.busy or not (run.inbox and agent.connected):  # the coordinator sends the plan again in the next session
+    if run.busy or not (
+        run.inbox and agent.connected
+    ):  # the coordinator sends the plan again in the next session
         return agent, []
     message, *rest = run.inbox
     actions: list[Action] = [Work(run.plan, message)]
@@ -415,7 +450,9 @@ def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     if isinstance(message, Step):
         begun += not run.answered
         run = replace(run, answered=True)
-    return _with(replace(agent, begun=begun), name, replace(run, inbox=tuple(rest), busy=True)), actions
+    return _with(
+        replace(agent, begun=begun), name, replace(run, inbox=tuple(rest), busy=True)
+    ), actions
 
 
 def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
@@ -449,7 +486,9 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
         if agent.once and isinstance(message, Finished) and not aligns_for(plan.run):
             refused.append(Exit(Refused(worked.reason)))
         agent, ended = _without(agent, plan.run), list[Action]()
-        for waiting in run.inbox:  # another site refused first: the run's end waits here, and does not come again
+        for waiting in (
+            run.inbox
+        ):  # another site refused first: the run's end waits here, and does not come again
             if isinstance(waiting, Finished):
                 agent, ended = _heard(agent, waiting)
         return agent, [*refused, *ended]
@@ -460,7 +499,9 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
     return _next(agent, plan.run)
 
 
-def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -> tuple[Agent, list[Action]]:
+def _end_unworked(
+    agent: Agent, run: ActiveRun, message: Finished | Dismissed
+) -> tuple[Agent, list[Action]]:
     """The end of a run that this site did not accept, or that continues without it."""
     plan = run.plan
     keep, once = message.outcome in RESUMABLE, agent.once and not aligns_for(plan.run)
@@ -480,7 +521,9 @@ def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -
 
 def _dismissal(message: Dismissed) -> CoregError:
     kinds = {Outcome.SITE_FAULT: BadData, Outcome.STALLED: LeftBehind}
-    return kinds.get(message.outcome, Refused)(f"this site does not take part in run {message.run}: {message.reason}")
+    return kinds.get(message.outcome, Refused)(
+        f"this site does not take part in run {message.run}: {message.reason}"
+    )
 
 
 def _breach(what: str) -> Exit:
@@ -498,7 +541,9 @@ def _is_idle(agent: Agent) -> bool:
 
 def _no_longer_waits(agent: Agent, name: str) -> Agent:
     """Drop a plan that waits for the work of an earlier one, or for a consent: it has ended too."""
-    agent = replace(agent, held={above: plan for above, plan in agent.held.items() if plan.run != name})
+    agent = replace(
+        agent, held={above: plan for above, plan in agent.held.items() if plan.run != name}
+    )
     return _with(agent, name, replace(agent.runs[name], inbox=())) if name in agent.runs else agent
 
 
@@ -507,7 +552,9 @@ def _with(agent: Agent, name: str, run: ActiveRun) -> Agent:
 
 
 def _without(agent: Agent, name: str) -> Agent:
-    agent = replace(agent, held={above: plan for above, plan in agent.held.items() if above != name})
+    agent = replace(
+        agent, held={above: plan for above, plan in agent.held.items() if above != name}
+    )
     run = agent.runs.get(name)
     if run is not None and run.busy:
         return _with(agent, name, replace(run, stage=Stage.OVER, inbox=()))

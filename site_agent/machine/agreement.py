@@ -47,15 +47,24 @@ OTHERS = 500
 LABEL_SHARE_MAX = 0.95  # above it, every agent refuses the plan
 
 
-def share_of_one_label(view: View, data: PrivateData, weights: Iterable[float], n_sites: int) -> float:
+def share_of_one_label(
+    view: View, data: PrivateData, weights: Iterable[float], n_sites: int
+) -> float:
     """The largest share over instances, labels and weights."""
     m = len(data.Z)
     if m == 0 or len(data.y) == 0:
         return 0.0
     rows = None if m * len(data.y) <= MOST_ENTRIES else _some(data)
     step = max(1, MOST_ENTRIES // len(data.y))
-    blocks = [rows] if rows is None else [rows[start : start + step] for start in range(0, len(rows), step)]
-    return max(_largest((view.label_map(weight, block) for block in blocks), n_sites) for weight in set(weights))
+    blocks = (
+        [rows]
+        if rows is None
+        else [rows[start : start + step] for start in range(0, len(rows), step)]
+    )
+    return max(
+        _largest((view.label_map(weight, block) for block in blocks), n_sites)
+        for weight in set(weights)
+    )
 
 
 def _largest(blocks: Iterable[Arr], n_sites: int) -> float:
@@ -66,14 +75,20 @@ def _largest(blocks: Iterable[Arr], n_sites: int) -> float:
         largest.append(squares.max(axis=1))
     size = np.concatenate(sizes)
     hidden = size + (n_sites - 1) * float(np.median(size))
-    share: Arr = np.divide(np.concatenate(largest), hidden, out=np.zeros(len(size)), where=hidden > 0.0)
+    share: Arr = np.divide(
+        np.concatenate(largest), hidden, out=np.zeros(len(size)), where=hidden > 0.0
+    )
     return float(share.max())
 
 
 def _some(data: PrivateData) -> Ints:
     """Instances equal to a labelled row, and others spread evenly over the list."""
-    labelled = {row.tobytes() for row in np.ascontiguousarray(data.X) + 0.0}  # + 0.0 turns -0.0 into 0.0
-    alike = [i for i, row in enumerate(np.ascontiguousarray(data.Z) + 0.0) if row.tobytes() in labelled]
+    labelled = {
+        row.tobytes() for row in np.ascontiguousarray(data.X) + 0.0
+    }  # + 0.0 turns -0.0 into 0.0
+    alike = [
+        i for i, row in enumerate(np.ascontiguousarray(data.Z) + 0.0) if row.tobytes() in labelled
+    ]
     others = np.linspace(0, len(data.Z) - 1, OTHERS).astype(np.int64)
     return np.unique(np.concatenate([np.array(alike[: 4 * OTHERS], np.int64), others]))
 
@@ -83,7 +98,9 @@ def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
     match rule:
         case "centred":
             return float(y.mean()), 1.0
-        case "standardised":  # the computed standard deviation of equal targets is a rounding error, not zero
+        case (
+            "standardised"
+        ):  # the computed standard deviation of equal targets is a rounding error, not zero
             return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
 
 
@@ -164,7 +181,12 @@ class AgreementJob(Sums):
     """Factors the site's data under the plan. Its errors name no datum."""
 
     def __init__(
-        self, plan: Plan, objective: Agreement, name: str, data: PrivateData, pin_threads: Callable[[int], int]
+        self,
+        plan: Plan,
+        objective: Agreement,
+        name: str,
+        data: PrivateData,
+        pin_threads: Callable[[int], int],
     ):
         super().__init__(plan, name, m := len(data.Z), data.ids_digest, data_digest(data, plan.run))
         pin_threads(plan.iteration.threads)
@@ -182,7 +204,9 @@ class AgreementJob(Sums):
         self._y = (data.y - self.shift) / self.divisor
         largest = float(np.abs(self._y).max())
         if 0.0 < largest < SMALLEST_LABEL:
-            raise BadData("the squares of the labels are too small for float64. Scale the labels by a power of ten.")
+            raise BadData(
+                "the squares of the labels are too small for float64. Scale the labels by a power of ten."
+            )
         try:
             with np.errstate(all="ignore"):  # an overflow raises BadData below
                 self.view: View = factor(objective, data, self._y)
@@ -195,15 +219,21 @@ class AgreementJob(Sums):
         except CoregError:
             raise
         except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
-            raise BadData(f'these rows cannot be factored under kernel = "{objective.kernel}" ({error}).') from None
+            raise BadData(
+                f'these rows cannot be factored under kernel = "{objective.kernel}" ({error}).'
+            ) from None
         if not (np.isfinite([self._bound, self._norm]).all() and np.isfinite(alone).all()):
-            raise BadData(f'kernel = "{objective.kernel}" overflows on these rows. Scale the features.')
+            raise BadData(
+                f'kernel = "{objective.kernel}" overflows on these rows. Scale the features.'
+            )
         self._require_hidden_labels(plan.membership.min_sites)
 
     def enter(self, sites: tuple[str, ...], key: bytes) -> AgreementComputation:  # noqa: ARG002
         self._n_sites = len(sites)
         self._require_hidden_labels(len(sites))
-        return AgreementComputation(self.objective, self.plan.iteration, len(sites), self.n_unlabelled)
+        return AgreementComputation(
+            self.objective, self.plan.iteration, len(sites), self.n_unlabelled
+        )
 
     def answer(self, asked: Question) -> tuple[Arr, tuple[float, ...]]:
         weights = np.array([column.weight for column in asked.columns])
@@ -218,7 +248,9 @@ class AgreementJob(Sums):
                 except np.linalg.LinAlgError as error:
                     raise BadData(f"cannot be computed ({error}).") from None
                 except MemoryError:
-                    raise BadData(f"not enough memory to answer with {self.n_unlabelled} instances.") from None
+                    raise BadData(
+                        f"not enough memory to answer with {self.n_unlabelled} instances."
+                    ) from None
                 if not np.isfinite(values).all():
                     raise BadData(
                         "its own answer is not finite: features or label column are too large for this kernel. Scale them."
@@ -228,7 +260,10 @@ class AgreementJob(Sums):
     def _require_hidden_labels(self, summed: int) -> None:
         """Check the share of one label in sums over so many sites, at the weights of the sites in hand."""
         if self.plan.masked:
-            weights = [weight_of(self.plan.iteration.name, c, self._n_sites) for c in self.objective.coupling]
+            weights = [
+                weight_of(self.plan.iteration.name, c, self._n_sites)
+                for c in self.objective.coupling
+            ]
             share = share_of_one_label(self.view, self.data, weights, summed)
             if share > LABEL_SHARE_MAX:
                 raise TooMuchOfOneLabel(share)
@@ -251,16 +286,30 @@ class AgreementJob(Sums):
         units = (self.shift, self.divisor)
         findings = many_labels(self.objective, len(self._y))
         return SiteResult(
-            outcome, reason, self.plan, solutions, alone, *units, couplings=couplings, choice=choice, findings=findings
+            outcome,
+            reason,
+            self.plan,
+            solutions,
+            alone,
+            *units,
+            couplings=couplings,
+            choice=choice,
+            findings=findings,
         )
 
     def _own_choice(
-        self, models: FinalTargets, targets: Arr, couplings: tuple[float, ...], solutions: tuple[Solution, ...]
+        self,
+        models: FinalTargets,
+        targets: Arr,
+        couplings: tuple[float, ...],
+        solutions: tuple[Solution, ...],
     ) -> PathChoice | None:
         """The member of the path with the least left-out error; leave-one-out is against the *others'* mean at 2λ(M−1)."""
         if len(couplings) < 2 or len(self._y) < LEAST_TO_CHOOSE:
             return None
-        sweeps = self.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already
+        sweeps = (
+            self.plan.iteration.name == "block-coordinate-descent"
+        )  # whose targets are the others' mean already
         fits, rows = [], some_rows(len(self._y))
         # Of some rows alone, the shift stays that of all: one label moves it by 1/n.
         centred = len(rows) == len(self._y)

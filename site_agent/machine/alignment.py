@@ -22,7 +22,16 @@ from coreg_core.errors import BadData, Refused
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from site_agent.id_points import Pairs, Points, exponents, multiplied, packed, points_of, public_key, unpacked
+from site_agent.id_points import (
+    Pairs,
+    Points,
+    exponents,
+    multiplied,
+    packed,
+    points_of,
+    public_key,
+    unpacked,
+)
 from site_agent.machine.job import Aligned, SiteResult, Sums
 
 
@@ -58,8 +67,14 @@ class AlignmentJob(Sums):
     def enter(self, sites: tuple[str, ...], key: bytes) -> AlignmentComputation:
         """Draw the secrets, and forget earlier ones."""
         about = repr([self.plan.run, sites]).encode()
-        self.sites, self._position, self._about = sites, sites.index(self.name), hashlib.sha256(about).digest()
-        self._seed = hmac.new(self.list.salt + key, b"coreg alignment" + about, hashlib.sha256).digest()
+        self.sites, self._position, self._about = (
+            sites,
+            sites.index(self.name),
+            hashlib.sha256(about).digest(),
+        )
+        self._seed = hmac.new(
+            self.list.salt + key, b"coreg alignment" + about, hashlib.sha256
+        ).digest()
         self._mark_key = hmac.new(key, b"coreg alignment marks" + about, hashlib.sha256).digest()
         self._exponents = exponents(self._seed)
         self._order: list[str] = []
@@ -122,7 +137,9 @@ class AlignmentJob(Sums):
         M, published = len(self.sites), KEY_WORDS * len(self.sites) + len(SIZES)
         sender = (owner + hop - 1) % M
         pairs = self._pairs(asked.targets)
-        return pairs.open(asked.targets[published:], count, (owner, block, hop), sender, self._position)
+        return pairs.open(
+            asked.targets[published:], count, (owner, block, hop), sender, self._position
+        )
 
     def _passed(self, asked: Question) -> Arr:
         owner, block, hop, count, size = asked.place
@@ -132,7 +149,9 @@ class AlignmentJob(Sums):
         else:
             points = multiplied(self._received(asked), self._exponents.passing)
         receiver = (self._position + 1) % len(self.sites)
-        return self._pairs(asked.targets).seal(points, (owner, block, hop + 1), self._position, receiver)
+        return self._pairs(asked.targets).seal(
+            points, (owner, block, hop + 1), self._position, receiver
+        )
 
     def _padded(self, size: int) -> Sequence[str]:
         """Canaries, ids and padding in a secret order. A prefix keeps the three apart."""
@@ -140,7 +159,9 @@ class AlignmentJob(Sums):
             raise BadData("the sum of the sizes has no room for this site's ids.")
         if len(self._order) != size:
             texts = [f"c{i}" for i in range(CANARIES)] + [f"i{text}" for text in self.list.ids]
-            texts += [f"p{self._secret(i.to_bytes(8, 'little')).hex()}" for i in range(size - len(texts))]
+            texts += [
+                f"p{self._secret(i.to_bytes(8, 'little')).hex()}" for i in range(size - len(texts))
+            ]
             self._order = sorted(texts, key=lambda text: self._secret(b"order " + text.encode()))
         return self._order
 
@@ -151,9 +172,13 @@ class AlignmentJob(Sums):
         if self._found is None:
             self._found = {}
             for block, points in sorted(self._final.items()):
-                for text, point in zip(self._order[block * BLOCK : (block + 1) * BLOCK], points, strict=True):
+                for text, point in zip(
+                    self._order[block * BLOCK : (block + 1) * BLOCK], points, strict=True
+                ):
                     if not text.startswith("p"):
-                        mark = hmac.new(self._mark_key, point.tobytes(), hashlib.sha256).digest()[:8]
+                        mark = hmac.new(self._mark_key, point.tobytes(), hashlib.sha256).digest()[
+                            :8
+                        ]
                         self._found[text] = int.from_bytes(mark, "little")
         return self._found
 

@@ -70,7 +70,9 @@ class SiteResult:
     contributions: Mapping[str, Arr] = field(default_factory=dict)  # of each site to a score
     judged: Judged | None = None
     aligned: Aligned | None = None
-    probabilities: tuple[Probability, ...] = ()  # yes/no: of the joined model, the score, the local model
+    probabilities: tuple[
+        Probability, ...
+    ] = ()  # yes/no: of the joined model, the score, the local model
     progress: Progress | None = None
     name: str = ""  # of the opened sums; "" if the run ended before
     sites: tuple[str, ...] = ()
@@ -219,7 +221,11 @@ class Sums(ABC):
 
     @property
     def outcome(self) -> tuple[Outcome, str] | None:
-        return (Outcome.SITE_FAULT, self._fault) if self._fault else self.computation.outcome(self.state)
+        return (
+            (Outcome.SITE_FAULT, self._fault)
+            if self._fault
+            else self.computation.outcome(self.state)
+        )
 
     def result(self) -> SiteResult:
         assert self.outcome is not None

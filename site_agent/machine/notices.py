@@ -15,7 +15,11 @@ def plan_received(plan: Plan) -> Notice:
 
 def progressed(run: str, progress: Progress) -> Notice:
     """The exact figures of a round. Members have them; the coordinator has a coarse level."""
-    figures = {"residual": progress.residual, "gap": progress.gap, "predictions within": progress.prediction_bound}
+    figures = {
+        "residual": progress.residual,
+        "gap": progress.gap,
+        "predictions within": progress.prediction_bound,
+    }
     worst = {name: float(values.max()) for name, values in figures.items()}  # of all λ
     known = ", ".join(f"{name} {x:.1e}" for name, x in worst.items() if isfinite(x))
     certified = "certified" if progress.verified else "estimated"
@@ -26,7 +30,9 @@ def progressed(run: str, progress: Progress) -> Notice:
 def aligned_so_far(run: str, portion: float) -> Notice:
     """For an operator's console alone: an alignment of large lists takes minutes."""
     text = f"aligning ids: {portion:.0%}"
-    return Notice("progress", run=run, private=True, work=text, fields={"portion": round(portion, 2)})
+    return Notice(
+        "progress", run=run, private=True, work=text, fields={"portion": round(portion, 2)}
+    )
 
 
 def waiting_for_approval(run: str, study: str) -> Notice:
@@ -45,7 +51,9 @@ def asked_again(run: str, study: str) -> Notice:
 
 def refused(run: str, study: str, reason: str) -> Notice:
     fields = {"study": study, "stop": "REFUSED", "reason": reason}
-    return Notice("refused", f"run {run}: refused: {after_refusal(reason)}", "warning", run, fields=fields)
+    return Notice(
+        "refused", f"run {run}: refused: {after_refusal(reason)}", "warning", run, fields=fields
+    )
 
 
 def after_refusal(reason: str) -> str:
@@ -61,7 +69,13 @@ def dismissed(run: str, study: str, reason: str) -> Notice:
 
 def run_over(plan: Plan | None, run: str, outcome: Outcome, reason: str, models: int) -> Notice:
     study, data = ("", "") if plan is None else (plan.study, plan.data)
-    fields = {"study": study, "data": data, "stop": outcome.name, "models": models, "reason": reason}
+    fields = {
+        "study": study,
+        "data": data,
+        "stop": outcome.name,
+        "models": models,
+        "reason": reason,
+    }
     return Notice("run_over", end_sentence(outcome, reason), run=run, fields=fields)
 
 
@@ -71,7 +85,9 @@ def finding(text: str) -> Notice:
 
 
 def data_read(data: str, labelled: int, shared: int, features: int) -> Notice:
-    text = f"{data}: {labelled} labelled and {shared} shared instances, {features} features".lstrip(": ")
+    text = f"{data}: {labelled} labelled and {shared} shared instances, {features} features".lstrip(
+        ": "
+    )
     fields = {"data": data, "labelled": labelled, "shared": shared, "features": features}
     return Notice("data_read", text, fields=fields)
 
@@ -94,7 +110,11 @@ def still_waiting(runs: tuple[str, ...], seconds: float, *, approval: bool = Fal
 
 def draining(runs: tuple[str, ...]) -> Notice:
     """The agent ends on its operator's request."""
-    text = f"unfinished: run {', '.join(runs)}. It continues when the agent starts again." if runs else ""
+    text = (
+        f"unfinished: run {', '.join(runs)}. It continues when the agent starts again."
+        if runs
+        else ""
+    )
     return Notice("draining", text)
 
 
@@ -102,7 +122,9 @@ def countersigned(run: str, lines: int, doubt: str = "") -> Notice:
     text = f"the coordinator countersigned the ledger up to line {lines} (run {run})"
     if doubt:
         text += f", and warns: {doubt}. Check it with `coreg-agent ledger --verify --checkpoints`."
-    return Notice("countersigned", text, "warning" if doubt else "info", run, fields={"lines": lines})
+    return Notice(
+        "countersigned", text, "warning" if doubt else "info", run, fields={"lines": lines}
+    )
 
 
 def not_countersigned(run: str, reason: str) -> Notice:
@@ -112,7 +134,11 @@ def not_countersigned(run: str, reason: str) -> Notice:
 
 def describe_plan(plan: Plan) -> str:
     """The plan in one sentence: disclosure to the coordinator, method, sites."""
-    gets = "sums that it cannot read" if plan.masked else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
+    gets = (
+        "sums that it cannot read"
+        if plan.masked
+        else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
+    )
     return f"plan of run {plan.run}: the coordinator gets {gets}; {plan.objective.method(plan)}; sites {', '.join(plan.sites)}"
 
 
@@ -136,7 +162,10 @@ def describe_request(
     stays, aligns = "every row, label and id; the numbers that leave are computed from them", {}
     if plan.align is not None:
         stays = "every row and label; ids leave only as points that no single site can compute"
-        (heading, _, how), can = plan.align.method(plan).partition(": "), plan.align.computable(plan, both)
+        (heading, _, how), can = (
+            plan.align.method(plan).partition(": "),
+            plan.align.computable(plan, both),
+        )
         told = f"{how}; leaves: {plan.align.leaves(shared)}; members can compute: {can}. {warning}"
         aligns = {heading: told.rstrip()}
     return {

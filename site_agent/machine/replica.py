@@ -33,7 +33,9 @@ def canonical(*about: Any) -> bytes:
 
 def transcript_of(plan: Plan, roster: Iterable[Offer]) -> bytes:
     """T: the digest of plan and roster. Keys, masks and the log are bound to it."""
-    return hashlib.sha256(canonical("coreg attempt 1", plan.run, plan.digest, *map(asdict, roster))).digest()
+    return hashlib.sha256(
+        canonical("coreg attempt 1", plan.run, plan.digest, *map(asdict, roster))
+    ).digest()
 
 
 class Seal(Protocol):
@@ -94,7 +96,9 @@ class PlaintextSeal:
         return words
 
     def _no_keys(self, *_args: Any, **_options: Any) -> Any:
-        raise Refused('aggregation = "plaintext" has no keys: what is for some sites only cannot be sealed.')
+        raise Refused(
+            'aggregation = "plaintext" has no keys: what is for some sites only cannot be sealed.'
+        )
 
     close = open_text = blind = _no_keys
 
@@ -157,7 +161,12 @@ class Replica:
         """This site's offer for an attempt, the same at each call. A later attempt than asked corrects the coordinator."""
         if self._offer is not None and attempt <= self.attempt:
             return self._offer
-        self.attempt, self._seal, self._step, self._answer = attempt, None, 0, None  # drops the old keys first
+        self.attempt, self._seal, self._step, self._answer = (
+            attempt,
+            None,
+            0,
+            None,
+        )  # drops the old keys first
         self.asked, self._reply, self.ended = None, None, False
         plain = Offer(
             run=self.plan.run,
@@ -196,7 +205,9 @@ class Replica:
         if self._step == 0:
             parts = self._parts_of(step.roster)
             if self._secrets is not None:
-                return self._answered(parts=tuple(Part(site, text) for site, text in sorted(parts.items())))
+                return self._answered(
+                    parts=tuple(Part(site, text) for site, text in sorted(parts.items()))
+                )
             self._seal = PlaintextSeal()
             self.asked = self.job.begin(self.sites, self._seal.members_key, self._shared)
         elif self._seal is None:
@@ -238,7 +249,9 @@ class Replica:
             self.ended = True
         else:
             question = self._shared("question", lambda: asked.words)
-            self._context = hashlib.sha256(canonical("coreg step 2", self._chain.hex()) + question).digest()
+            self._context = hashlib.sha256(
+                canonical("coreg step 2", self._chain.hex()) + question
+            ).digest()
             if self.name in self._answering(asked):
                 words, passed = self._sealed_reply(asked, seal)
         return self._answered(report, words=words, passed=passed)
@@ -256,10 +269,16 @@ class Replica:
         for u, text in sorted(reply.to_each.items()):
             if reply.blinded:
                 senders = tuple(site for site in self.sites if site != self.sites[u])
-                text = seal.blind(context, np.frombuffer(text, WORD), senders, self.sites[u]).tobytes()
+                text = seal.blind(
+                    context, np.frombuffer(text, WORD), senders, self.sites[u]
+                ).tobytes()
             sealed.append(seal.close(context, text, self.sites[u]))
         if sealed:
-            row.append(np.frombuffer(b"".join(text.ljust(_padded(len(text)), b"\0") for text in sealed), WORD))
+            row.append(
+                np.frombuffer(
+                    b"".join(text.ljust(_padded(len(text)), b"\0") for text in sealed), WORD
+                )
+            )
         whole = row[0] if len(row) == 1 else np.concatenate([*row, np.zeros(0, dtype=WORD)])
         return Words(whole), sum(map(len, row)) - added
 
@@ -268,18 +287,24 @@ class Replica:
         asked = self.asked
         assert asked is not None
         if step.words is None:
-            raise Breach(f"sent step {step.step} of run {self.plan.run} without the answers to the step before.")
+            raise Breach(
+                f"sent step {step.step} of run {self.plan.run} without the answers to the step before."
+            )
         context, n, row = self._context, asked.layout.size, step.words.values
         end = n + seal.tag_words * bool(n)
         if len(row) != end + sum(map(_words_of, asked.lengths)):
-            raise BadData(f"the answers to step {step.step - 1} have {len(row)} words, which is not their number.")
+            raise BadData(
+                f"the answers to step {step.step - 1} have {len(row)} words, which is not their number."
+            )
         delivery, digest = Delivery(None), hashlib.sha256(self._chain + canonical(step.step))
         total = seal.open(context, row[:end], n, self._answering(asked)) if n else None
         if asked.lengths:
             digest.update(row[:end].tobytes())
             delivery = self._read(asked.lengths, row[end:], context, seal, total, digest.update)
         else:
-            digest.update(step.words.digest.encode())  # the message has it: members in one process share it
+            digest.update(
+                step.words.digest.encode()
+            )  # the message has it: members in one process share it
             delivery = Delivery(total)
         self._chain = digest.digest()
         self.asked = self.job.receive(asked, delivery, self._chain)
@@ -300,12 +325,17 @@ class Replica:
         for v, (site, each) in enumerate(zip(self.sites, lengths, strict=True)):
             mine, row = row[: _words_of(each)], row[_words_of(each) :]
             public, sealed = mine[: each.shown], mine[each.shown :].tobytes()
-            if v == me and reply.shown is not None:  # as this site made it: with a changed copy the chains differ
+            if (
+                v == me and reply.shown is not None
+            ):  # as this site made it: with a changed copy the chains differ
                 public = reply.shown
             shown.append(public)
             pin(public.data.cast("B") if public.size else b"")
             if each.to_all is not None:
-                text, sealed = sealed[: each.to_all + SEAL_BYTES], sealed[_padded(each.to_all + SEAL_BYTES) :]
+                text, sealed = (
+                    sealed[: each.to_all + SEAL_BYTES],
+                    sealed[_padded(each.to_all + SEAL_BYTES) :],
+                )
                 own = reply.to_all if v == me else None
                 texts.append(own or seal.open_text(context, text, site, to_all=True))
                 pin(texts[-1])
@@ -316,9 +346,15 @@ class Replica:
         return Delivery(total, shown, texts, to_me)
 
     def _answered(
-        self, report: Report | None = None, parts: tuple[Part, ...] = (), words: Words | None = None, passed: int = 0
+        self,
+        report: Report | None = None,
+        parts: tuple[Part, ...] = (),
+        words: Words | None = None,
+        passed: int = 0,
     ) -> Answer:
-        self._answer = said = Answer(self.plan.run, self.attempt, self._step, report or Report(), parts, words, passed)
+        self._answer = said = Answer(
+            self.plan.run, self.attempt, self._step, report or Report(), parts, words, passed
+        )
         self._step += 1
         return said
 
@@ -363,7 +399,9 @@ def power_of_ten(value: float) -> float:
     return float(f"1e{round(log10(value))}") if value else 0.0
 
 
-def report_of(rounds: int, phase: str, progress: Progress | None, over: tuple[Outcome, str] | None) -> Report:
+def report_of(
+    rounds: int, phase: str, progress: Progress | None, over: tuple[Outcome, str] | None
+) -> Report:
     """The report beside an answer; ``phase`` is that of the open question, ``over`` the outcome at the end."""
     return Report(
         round=rounds,

@@ -28,7 +28,10 @@ from site_agent.consent.objections import Consent
 from site_agent.machine.job import Delivery, Fold, Reply, SiteResult
 from site_agent.site_data import keyed, normals
 
-GRAIN, NOISE = 64, 0.05  # of a part, in common deviations of the labels: an exact score would be an equation of 53 bits
+GRAIN, NOISE = (
+    64,
+    0.05,
+)  # of a part, in common deviations of the labels: an exact score would be an equation of 53 bits
 MOST_POWER, STEPS = 1000, 40  # a part without noise has 40 bits
 
 
@@ -73,21 +76,41 @@ class Batch:
     @property
     def noise(self) -> float:
         """The deviation of the noise on a part."""
-        return 0.0 if self.model is None or not self.model.weights.noise else NOISE * self.model.deviation_of_labels
+        return (
+            0.0
+            if self.model is None or not self.model.weights.noise
+            else NOISE * self.model.deviation_of_labels
+        )
 
     def unknown(self, present: Sequence[int]) -> float:
         """The deviation that the features of absent sites leave; NaN under the agreement."""
-        return float("nan") if self.model is None else float(np.sqrt(self.model.weights.missing_variance(present)))
+        return (
+            float("nan")
+            if self.model is None
+            else float(np.sqrt(self.model.weights.missing_variance(present)))
+        )
 
 
 class ScoringJob:
     """`site_agent.machine.job.Job`: checks the plan against the model and the individuals."""
 
     def __init__(
-        self, plan: Plan, terms: Scoring, name: str, batch: Batch, pin_threads: Callable[[int], int], consent: Consent
+        self,
+        plan: Plan,
+        terms: Scoring,
+        name: str,
+        batch: Batch,
+        pin_threads: Callable[[int], int],
+        consent: Consent,
     ):
         pin_threads(plan.iteration.threads)
-        self.plan, self.terms, self.name, self.batch, self._consent = plan, terms, name, batch, consent
+        self.plan, self.terms, self.name, self.batch, self._consent = (
+            plan,
+            terms,
+            name,
+            batch,
+            consent,
+        )
         self.n_unlabelled, self.ids_digest = len(batch.features), batch.ids_digest
         self._ids = batch.ids or tuple(str(i) for i in range(self.n_unlabelled))
         known = np.where(batch.missing[:, None], np.inf, batch.features)
@@ -99,7 +122,9 @@ class ScoringJob:
                 f"{batch.of_run} ({batch.trained}). Give that run's model with --model."
             )
         if strangers := sorted(set(plan.sites) - set(batch.sites)):
-            raise Refused(f"{', '.join(strangers)} took no part in run {terms.of_run} and has no model of it.")
+            raise Refused(
+                f"{', '.join(strangers)} took no part in run {terms.of_run} and has no model of it."
+            )
         self.progress: Progress | None = None
         self.rounds, self._done = 0, False
         self._scores: Arr | None = None
@@ -107,7 +132,9 @@ class ScoringJob:
 
     def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:  # noqa: ARG002
         self._sites, self.rounds, self._scores, self._done = sites, 0, None, False
-        self._at = [self.batch.sites.index(site) for site in sites]  # positions in the model of those in this run
+        self._at = [
+            self.batch.sites.index(site) for site in sites
+        ]  # positions in the model of those in this run
         length = Lengths(to_all=32 + 2 + -(-self.n_unlabelled // 8))
         return self._round("records", (length,) * len(sites))
 
@@ -136,10 +163,17 @@ class ScoringJob:
         if asked.kind == "records":
             return self._of_records(delivery.to_all)
         if self._me in self._receivers:
-            own, parts = self._parts(), {v: np.frombuffer(text, WORD) for v, text in delivery.to_me.items()}
+            own, parts = (
+                self._parts(),
+                {v: np.frombuffer(text, WORD) for v, text in delivery.to_me.items()},
+            )
             total = own + self._values(np.asarray(np.sum(list(parts.values()), axis=0, dtype=WORD)))
             self._scores = np.where(self._scored, self.batch.intercept + total, np.nan)
-            known = {v: self._values(words) for v, words in parts.items()} if self.terms.contributions else {}
+            known = (
+                {v: self._values(words) for v, words in parts.items()}
+                if self.terms.contributions
+                else {}
+            )
             self._shares = known | ({} if self.batch.model is None else {self._me: own})
         self._done = True
         return None
@@ -151,10 +185,15 @@ class ScoringJob:
                 f"the sites have models of different attempts at run {self.terms.of_run}. Train again, then score with that run."
             )
         self._power = max(int.from_bytes(text[32:34], "little", signed=True) for text in texts)
-        flags = [np.unpackbits(np.frombuffer(text, np.uint8, offset=34), count=self.n_unlabelled) for text in texts]
+        flags = [
+            np.unpackbits(np.frombuffer(text, np.uint8, offset=34), count=self.n_unlabelled)
+            for text in texts
+        ]
         self._present = np.array(flags, dtype=bool)  # (sites, m)
         sets, which = np.unique(self._present, axis=1, return_inverse=True)
-        self._sets = [tuple(np.flatnonzero(column).tolist()) for column in sets.T]  # the different sets of sites
+        self._sets = [
+            tuple(np.flatnonzero(column).tolist()) for column in sets.T
+        ]  # the different sets of sites
         self._which = which.reshape(-1)  # (m,), the place of each individual's set among them
         least, named = self.plan.membership.min_sites, self.terms.receivers or self.plan.sites
         self._scored = np.array([len(S) >= least for S in self._sets], dtype=bool)[self._which]
@@ -182,14 +221,21 @@ class ScoringJob:
         part = self._parts()
         if self.batch.noise:
             part += self.batch.noise * self._normals()
-        steps: Ints = np.clip(np.rint(np.ldexp(part, -self._power)), -(2.0**53), 2.0**53).astype(np.int64)
+        steps: Ints = np.clip(np.rint(np.ldexp(part, -self._power)), -(2.0**53), 2.0**53).astype(
+            np.int64
+        )
         return steps
 
     def _normals(self) -> Float64[Arr, " m"]:
         """The same for an individual, the model and the present sites, so that it does not average out."""
         secret = self.batch.salt + b"score noise" + self.batch.name.encode()
         about = zip(self._ids, self._which.tolist(), strict=True)
-        return normals([hashlib.sha256(secret + repr((text, self._names(k))).encode()).digest() for text, k in about])
+        return normals(
+            [
+                hashlib.sha256(secret + repr((text, self._names(k))).encode()).digest()
+                for text, k in about
+            ]
+        )
 
     def _names(self, k: int) -> tuple[str, ...]:
         return tuple(self._sites[v] for v in self._sets[k])
@@ -202,7 +248,9 @@ class ScoringJob:
         names = map(self._names, range(len(self._sets)))
         sets = [keyed(secret, b"model", repr((self.batch.name, each)).encode()) for each in names]
         rows = np.flatnonzero(self._mine).tolist()
-        found = b"".join(keyed(secret, b"scored", ids[i].encode()) + sets[self._which[i]] for i in rows)
+        found = b"".join(
+            keyed(secret, b"scored", ids[i].encode()) + sets[self._which[i]] for i in rows
+        )
         scores = np.frombuffer(found, dtype=WORD).reshape(-1, 2)
         self._consent.open_scores(self.plan, self.ids_digest, scores)
 
@@ -212,7 +260,10 @@ class ScoringJob:
     def outcome(self) -> tuple[Outcome, str] | None:
         if not self._done:
             return None
-        return Outcome.CONVERGED, f"{self.n_unlabelled} instances scored together by {len(self._sites)} sites"
+        return (
+            Outcome.CONVERGED,
+            f"{self.n_unlabelled} instances scored together by {len(self._sites)} sites",
+        )
 
     def result(self) -> SiteResult:
         """The scores, if this site is a receiver."""
@@ -220,7 +271,9 @@ class ScoringJob:
         if self._scores is None:
             return SiteResult(*self.outcome, self.plan)
         names = [self._names(k) for k in range(len(self._sets))]
-        unknown = np.array([self.batch.unknown([self._at[v] for v in S]) if S else np.nan for S in self._sets])
+        unknown = np.array(
+            [self.batch.unknown([self._at[v] for v in S]) if S else np.nan for S in self._sets]
+        )
         return SiteResult(
             *self.outcome,
             self.plan,
@@ -244,5 +297,7 @@ class ScoringJob:
             found.append(f"{partly} {of} lack a record at some site. {told}")
         if few:
             least = self.plan.membership.min_sites
-            found.append(f"no score for {few} {of} (empty cells): fewer than min_sites = {least} sites have a record")
+            found.append(
+                f"no score for {few} {of} (empty cells): fewer than min_sites = {least} sites have a record"
+            )
         return found

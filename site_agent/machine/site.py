@@ -141,7 +141,9 @@ class Site:
 
     def _objections(self, plan: Plan) -> list[Objection]:
         rows = self._data if isinstance(self._data, PrivateData) else None
-        found = objections(plan, self._consent.policy, rows, self._consent.memory, self._data.ids_digest)
+        found = objections(
+            plan, self._consent.policy, rows, self._consent.memory, self._data.ids_digest
+        )
         return [*found, *not_listed(plan, self.name)]
 
     def _begun(self, plan: Plan) -> Replica:
@@ -181,7 +183,9 @@ class Site:
             case Scoring(), _:
                 raise Refused("this site has no model for scoring together.")
             case ((Agreement() | Additive()), _):
-                raise Refused("this site was started with a model for scoring together, so it cannot train.")
+                raise Refused(
+                    "this site was started with a model for scoring together, so it cannot train."
+                )
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
@@ -197,14 +201,18 @@ class Site:
         assert self.plan is not None
         assert self._replica is not None
         most = self.plan.objective.most_answers(self.plan)
-        known = self._consent.memory.recall(self.plan, self._data.ids_digest).answered  # of runs beside this one too
+        known = self._consent.memory.recall(
+            self.plan, self._data.ids_digest
+        ).answered  # of runs beside this one too
         if max(self._remembered.answered + self._answered, known) >= most:
             raise Refused(
                 f"more than {most} questions: an agent's limit for such a plan on these instances, over all runs in its ledger. "
                 "A plan with other terms is counted by itself."
             )
         self._answered += 1
-        self.disclosure = Disclosure(asked, self._replica.sites, self.plan.privacy.membership_changes, self.plan.masked)
+        self.disclosure = Disclosure(
+            asked, self._replica.sites, self.plan.privacy.membership_changes, self.plan.masked
+        )
 
     def _stepped(self, step: Step) -> list[FromSite]:
         replica, job = self._replica, self._job
@@ -223,7 +231,9 @@ class Site:
             return [Fault(step.run, step.attempt, step.step, str(error))]
         if replica.ended and self.result is None:
             about = replica.name_of_result, replica.sites
-            self.result = replace(job.result(), progress=self.progress, name=about[0], sites=about[1])
+            self.result = replace(
+                job.result(), progress=self.progress, name=about[0], sites=about[1]
+            )
         return [] if answer is None else [answer]
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -232,7 +242,9 @@ class Site:
         if self.result is None:
             # An earlier process of this agent can have the result: it answered last, and was killed.
             if finished.outcome.good and self._replica is not None and self._replica.took_part:
-                raise Breach(f"ended run {finished.run} with a result before this site received the last step.")
+                raise Breach(
+                    f"ended run {finished.run} with a result before this site received the last step."
+                )
             self.result = SiteResult(finished.outcome, finished.reason, self.plan)
         self._consent.memory.release(finished.run)
         return [Fetched(finished.run)]

@@ -19,7 +19,14 @@ from coreg_core.evaluation import Probability
 from coreg_wire.files.disk import write_whole
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import guarded
-from site_agent.data.prepare import SharedIds, ids_digest, order_of, own_name, unique_ids, with_shared_ids
+from site_agent.data.prepare import (
+    SharedIds,
+    ids_digest,
+    order_of,
+    own_name,
+    unique_ids,
+    with_shared_ids,
+)
 from site_agent.data.sources import Faults, some
 from site_agent.data.tables import read_table
 from site_agent.machine.job import SiteResult
@@ -41,7 +48,11 @@ class Scored:
     def write(self, result: SiteResult, folder: Path) -> tuple[Path, ...]:
         """Write ids, scores, the sites in each, the deviation that absent ones leave, and known parts."""
         assert result.scores is not None
-        scores, missing, beside = self.correction(result.scores, self.local), result.missing, dict[str, Arr]()
+        scores, missing, beside = (
+            self.correction(result.scores, self.local),
+            result.missing,
+            dict[str, Arr](),
+        )
         if self.probability is not None:
             beside["probability"] = self.probability.of(scores)
         beside["sites"] = np.array([" ".join(names) for names in result.present])
@@ -49,14 +60,20 @@ class Scored:
             beside["missing_deviation"] = missing
         beside |= {f"part_{site}": part for site, part in result.contributions.items()}
         path = folder / "scores.csv"
-        write_predictions(path, scores, ids=self.ids, id_column=self.id_column, column="score", beside=beside)
+        write_predictions(
+            path, scores, ids=self.ids, id_column=self.id_column, column="score", beside=beside
+        )
         return (path,)
 
 
-def batch_of(model: ModelFile, inputs: Inputs, salt: bytes, aligned: SharedIds | None = None) -> tuple[Batch, Scored]:
+def batch_of(
+    model: ModelFile, inputs: Inputs, salt: bytes, aligned: SharedIds | None = None
+) -> tuple[Batch, Scored]:
     """This site's parts of the scores, by ids as the sites compare them. An instance is missing if its features are empty."""
     preprocessing, column, faults = model.preprocessing, inputs.id or "", Faults()
-    table = read_table(inputs.table, na_values=preprocessing.na_values, notation=inputs.notation).with_id(column)
+    table = read_table(
+        inputs.table, na_values=preprocessing.na_values, notation=inputs.notation
+    ).with_id(column)
     table.require([column], "the id column")
     if aligned is not None:
         table = with_shared_ids(table, column, aligned, complete=True)
@@ -65,7 +82,10 @@ def batch_of(model: ModelFile, inputs: Inputs, salt: bytes, aligned: SharedIds |
     table.require(preprocessing.sources, "a feature of this model")
     order = order_of(keys)
     table, digest = table.rows(order), ids_digest([keys[i] for i in order])
-    ids, absent = tuple(table.ids(column)), np.all([table.missing(name) for name in preprocessing.sources], axis=0)
+    ids, absent = (
+        tuple(table.ids(column)),
+        np.all([table.missing(name) for name in preprocessing.sources], axis=0),
+    )
     known = np.flatnonzero(~absent)
     own = table.rows(known)
     some_phi = model.phi(own) if len(known) else model.phi(table.rows(np.arange(1)))[:0]
@@ -78,7 +98,9 @@ def batch_of(model: ModelFile, inputs: Inputs, salt: bytes, aligned: SharedIds |
         notes += preprocessing.moved(own)
     if absent.any():
         lacking = some([ids[i] for i in np.flatnonzero(absent)])
-        notes.append(f"{inputs.table}: no record of {int(absent.sum())} instances ({lacking}): all features are empty")
+        notes.append(
+            f"{inputs.table}: no record of {int(absent.sum())} instances ({lacking}): all features are empty"
+        )
     joined = model.function if isinstance(model.function, SiteModel) else None
     batch = Batch(
         features=phi,
@@ -94,7 +116,10 @@ def batch_of(model: ModelFile, inputs: Inputs, salt: bytes, aligned: SharedIds |
         instances=own_name(digest, salt),
         ids=tuple(keys[i] for i in order),
     )
-    correction, alone = Correction() if joined is None else joined.correct_score, None if model.local is None else local
+    correction, alone = (
+        Correction() if joined is None else joined.correct_score,
+        None if model.local is None else local,
+    )
     return batch, Scored(ids, column, tuple(notes), model.score_probability, correction, alone)
 
 
@@ -106,11 +131,17 @@ TABLES = (".csv", ".parquet", ".pq")
 def check_predictions(path: Path, read: Sequence[Path]) -> None:
     """Check before the work that predictions can be written, and that the file is none of those that are ``read``."""
     if path.exists() and any(each.exists() and path.samefile(each) for each in read):
-        raise UsageError(f"{path} is read by this command, and would be overwritten. Give another --output.")
+        raise UsageError(
+            f"{path} is read by this command, and would be overwritten. Give another --output."
+        )
     if not path.resolve().parent.is_dir():
-        raise StorageError(f"{path.resolve().parent}: no such folder. Make it, or give another --output.")
+        raise StorageError(
+            f"{path.resolve().parent}: no such folder. Make it, or give another --output."
+        )
     if path.suffix.lower() not in TABLES:
-        raise UsageError(f"{path}: predictions are written as .csv or .parquet. Give --output such a name.")
+        raise UsageError(
+            f"{path}: predictions are written as .csv or .parquet. Give --output such a name."
+        )
 
 
 def write_predictions(
@@ -124,8 +155,16 @@ def write_predictions(
 ) -> None:
     """Write a CSV or Parquet table: ids, predictions under ``column``, the columns ``beside``. A new file has mode 0600."""
     if ids is not None and id_column in (column, *(beside or {})):
-        raise UsageError(f"{path}: the id column has the name of the column of {column}s. Rename it in the table.")
-    texts = [] if ids is None else [guarded(text) for text in ids] if path.suffix.lower() == ".csv" else list(ids)
+        raise UsageError(
+            f"{path}: the id column has the name of the column of {column}s. Rename it in the table."
+        )
+    texts = (
+        []
+        if ids is None
+        else [guarded(text) for text in ids]
+        if path.suffix.lower() == ".csv"
+        else list(ids)
+    )
     columns: dict[str, Any] = {} if ids is None else {id_column or "id": texts}
     frame = pl.DataFrame({**columns, column: predictions, **(beside or {})}).fill_nan(None)
     if path.suffix.lower() == ".csv":

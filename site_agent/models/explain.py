@@ -55,15 +55,23 @@ def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"])
 
 
 def _error(model: ModelFile, X: Arr, y: Arr) -> float:
-    return float(np.sqrt(np.mean((model.function.predict(X) * model.divisor + model.shift - y) ** 2)))
+    return float(
+        np.sqrt(np.mean((model.function.predict(X) * model.divisor + model.shift - y) ** 2))
+    )
 
 
 def is_linear(model: ModelFile) -> bool:
     """Whether predictions are sums over columns, their clipping included."""
     function = model.function
-    if model.probability is not None or not isinstance(function, SiteModel) or function.slopes() is None:
+    if (
+        model.probability is not None
+        or not isinstance(function, SiteModel)
+        or function.slopes() is None
+    ):
         return False
-    return function.local is None or (function.local.forest is None and not function.local.basis.width)
+    return function.local is None or (
+        function.local.forest is None and not function.local.basis.width
+    )
 
 
 def _shapley(function: Function, preprocessing: Preprocessing, X: Arr) -> Float64[Arr, "n c"]:
@@ -97,14 +105,18 @@ def picture(path: Path, found: Mapping[str, Any], target: str, models: Mapping[s
     from matplotlib.figure import Figure
 
     if path.suffix.lower() not in (".svg", ".png", ".pdf"):
-        raise UsageError(f"{path}: a picture is written as .svg, .png or .pdf. Give --plot such a name.")
+        raise UsageError(
+            f"{path}: a picture is written as .svg, .png or .pdf. Give --plot such a name."
+        )
     figure = Figure(figsize=(12.0, 4.0), layout="constrained")
     errors, points, columns = figure.subplots(1, 3)
     known = [key for key in models if key in found and "rmse" in found[key]]
     sizes, ends = ([found[key][of] for key in known] for of in ("rmse", "se"))
     errors.barh([models[key] for key in known], sizes, xerr=ends)
     errors.invert_yaxis()
-    errors.set(title="Error on own left-out labels", xlabel=f"root mean square error of {target} ± s.e.")
+    errors.set(
+        title="Error on own left-out labels", xlabel=f"root mean square error of {target} ± s.e."
+    )
     left = found.get("left_out") or {}
     for key, residuals in left.get("residuals", {}).items():
         labels = np.array(left["labels"])

@@ -38,12 +38,26 @@ WARNING = (
     "This file holds rows of the site's own data (the points of its kernels). Keep it as private as the site's table: mode 0600, "
     "never on a shared volume."
 )
-AS_TRAINED = (
-    "Correct the cell or leave it empty. Which columns are texts, and which texts mean missing, is as in training."
-)
+AS_TRAINED = "Correct the cell or leave it empty. Which columns are texts, and which texts mean missing, is as in training."
 Function: TypeAlias = KernelExpansion | SiteModel | LocalModel
-_KINDS: dict[str, type[Function]] = {"agreement": KernelExpansion, "joined": SiteModel, "local": LocalModel}
-_PLAIN = ("target", "shift", "divisor", "site", "run", "stop", "coupling", "plan", "found", "name", "positive")
+_KINDS: dict[str, type[Function]] = {
+    "agreement": KernelExpansion,
+    "joined": SiteModel,
+    "local": LocalModel,
+}
+_PLAIN = (
+    "target",
+    "shift",
+    "divisor",
+    "site",
+    "run",
+    "stop",
+    "coupling",
+    "plan",
+    "found",
+    "name",
+    "positive",
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,9 @@ class ModelFile:
     stop: str
     coupling: float | None  # λ of an agreement
     plan: dict[str, Any]
-    name: str = ""  # of the opened sums that it was made from, as ``sites``; scores join models of one name
+    name: str = (
+        ""  # of the opened sums that it was made from, as ``sites``; scores join models of one name
+    )
     sites: tuple[str, ...] = ()
     found: dict[str, Any] | None = None  # whether joining pays (`findings`)
     probability: Probability | None = None
@@ -83,7 +99,9 @@ class ModelFile:
         X, function = self.features(table), self.function
         if not isinstance(function, KernelExpansion):
             X = _basis(function).standardised(X)
-        points = function.points if isinstance(function, KernelExpansion) else _basis(function).landmarks
+        points = (
+            function.points if isinstance(function, KernelExpansion) else _basis(function).landmarks
+        )
         held = {row.tobytes() for row in points}
         return sum(row.tobytes() in held for row in X)
 
@@ -95,7 +113,9 @@ class ModelFile:
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
         """Low and high ends of f(x) ± z d(x), which a share ``coverage`` of new labels is within; d: the model's deviation."""
         if self.probability is not None:
-            raise UsageError("intervals are for a target of numbers. This model predicts a probability.")
+            raise UsageError(
+                "intervals are for a target of numbers. This model predicts a probability."
+            )
         if (deviations := self.deviations(table)) is None:
             raise BadData(
                 "this model has no values for intervals. Name the joined model of an additive run: --model …/model.coreg."
@@ -145,7 +165,11 @@ def save_model(path: Path, model: ModelFile) -> None:
     arrays, function, records = dict[str, Arr](), model.function, contains_records(model.function)
     if not records:  # ends of ranges are cells of rows, and left-out labels belong to rows
         found = {key: value for key, value in (model.found or {}).items() if key != "left_out"}
-        model = replace(model, preprocessing=replace(model.preprocessing, ranges=_wide(model)), found=found or None)
+        model = replace(
+            model,
+            preprocessing=replace(model.preprocessing, ranges=_wide(model)),
+            found=found or None,
+        )
     meta = {
         "kind": next(kind for kind, made in _KINDS.items() if isinstance(function, made)),
         "function": _nested(function, "function", arrays),
@@ -197,7 +221,10 @@ def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
     if isinstance(value, Gaussian | Linear):
         return {"name": type(value).__name__.lower(), **asdict(value)}
     if is_dataclass(value):
-        return {f.name: _nested(getattr(value, f.name), f"{name}.{f.name}", arrays) for f in fields(value)}
+        return {
+            f.name: _nested(getattr(value, f.name), f"{name}.{f.name}", arrays)
+            for f in fields(value)
+        }
     return value
 
 
@@ -211,7 +238,9 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
     if isinstance(hint, type) and is_dataclass(hint):
         types = get_type_hints(hint)
         with jaxtyped("context"):  # lengths agree within a class
-            return hint(**{f.name: _of_nested(types[f.name], value[f.name], arrays) for f in fields(hint)})
+            return hint(
+                **{f.name: _of_nested(types[f.name], value[f.name], arrays) for f in fields(hint)}
+            )
     found = float(value) if hint is float else arrays[value]
     if not isinstance(found, hint):
         raise TypeError(f"{value} is not {hint}")
@@ -229,7 +258,9 @@ def contains_records(function: Function) -> bool:
 def load_model(path: Path) -> ModelFile:
     """Read a model file and check its checksum."""
     if not path.is_file():
-        raise StorageError(f"{path}: no such model file. `coreg-agent models` lists this site's models.")
+        raise StorageError(
+            f"{path}: no such model file. `coreg-agent models` lists this site's models."
+        )
 
     try:
         with safe_open(path, framework="numpy") as file:
@@ -238,9 +269,7 @@ def load_model(path: Path) -> ModelFile:
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except SafetensorError as error:
-        todo = (
-            "Name a file that an agent wrote, such as clinic.model. A file of joblib or pickle is read by these alone."
-        )
+        todo = "Name a file that an agent wrote, such as clinic.model. A file of joblib or pickle is read by these alone."
         raise BadData(f"{path}: not a model file of coreg ({error}). {todo}") from None
     if header.get("format") != FORMAT:
         raise BadData(
@@ -248,7 +277,9 @@ def load_model(path: Path) -> ModelFile:
         )
     text = header.get("model", "")
     if header.get("sha256") != _checksum(arrays, text):
-        raise BadData(f"{path}: the checksum is wrong, so the file is damaged or was changed. Use another copy.")
+        raise BadData(
+            f"{path}: the checksum is wrong, so the file is damaged or was changed. Use another copy."
+        )
     try:
         meta = json.loads(text)
         return ModelFile(
@@ -259,8 +290,14 @@ def load_model(path: Path) -> ModelFile:
             sites=tuple(meta["sites"]),
             **{name: meta[name] for name in _PLAIN},
         )
-    except (KeyError, TypeError, ValueError) as error:  # the checksum is right, so another program wrote the file
-        raise BadData(f"{path}: another program wrote this model ({error!r}). Train the model again.") from None
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:  # the checksum is right, so another program wrote the file
+        raise BadData(
+            f"{path}: another program wrote this model ({error!r}). Train the model again."
+        ) from None
 
 
 def _checksum(arrays: dict[str, Arr], text: str) -> str:

@@ -66,7 +66,10 @@ def of_training(judged: Judged, *, classes: bool = False) -> Found:
     if left:
         found["mean"] = _errors((y - y.mean()) * (len(y) / (len(y) - 1)))
         shown = slice(0, min(MOST_POINTS, *map(len, left.values())))
-        found["left_out"] = {"labels": y[shown].tolist(), "residuals": {k: r[shown].tolist() for k, r in left.items()}}
+        found["left_out"] = {
+            "labels": y[shown].tolist(),
+            "residuals": {k: r[shown].tolist() for k, r in left.items()},
+        }
     for key, residuals in left.items():
         found[key] = _errors(residuals, None if key == "local" else left["local"])
     if classes:
@@ -84,18 +87,30 @@ def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
     names = preprocessing.feature_names
     rows = zip(names, slopes.tolist(), errors.tolist(), strict=True)
     each = [dict(zip(("column", "coefficient", "se"), row, strict=True)) for row in rows]
-    return {"coefficients": each, "noise": model.noise, "r2": 1.0 - (model.noise / model.deviation_of_labels) ** 2}
+    return {
+        "coefficients": each,
+        "noise": model.noise,
+        "r2": 1.0 - (model.noise / model.deviation_of_labels) ** 2,
+    }
 
 
 def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) -> Found:
     """Of a path of λ with 0. The joined model stays unless its nested loss is larger by a standard error."""
     local = choice.left_out[couplings.index(0.0)]
-    found: Found = {"labels": len(local), "local": _errors(local * divisor), "chosen": couplings[choice.chosen]}
+    found: Found = {
+        "labels": len(local),
+        "local": _errors(local * divisor),
+        "chosen": couplings[choice.chosen],
+    }
     if choice.nested is None:
         return found
     beside = paired(choice.nested, local)
     kept = "local" if beside.difference > beside.standard_error else "joined"
-    return {**found, "agreement": _errors(choice.nested * divisor, local * divisor), "recommended": kept}
+    return {
+        **found,
+        "agreement": _errors(choice.nested * divisor, local * divisor),
+        "recommended": kept,
+    }
 
 
 def _errors(residuals: Arr, local: Arr | None = None) -> dict[str, float]:
@@ -124,14 +139,22 @@ def decimals(largest: float) -> str:
 
 def shown_models(found: Mapping[str, Any]) -> dict[str, str]:
     """ROWS with an error; where the labels chose λ = 0, "agreement" is the error of the choice, and the local model is kept."""
-    return {k: name for k, name in ROWS.items() if k in found and not (k == "agreement" and chose_local(found))}
+    return {
+        k: name
+        for k, name in ROWS.items()
+        if k in found and not (k == "agreement" and chose_local(found))
+    }
 
 
 def lines(found: Mapping[str, Any], target: str) -> list[str]:
     """The errors as text under a header: a bar for each error, its light end for one standard error; none without errors."""
     if not (shown := shown_models(found)):
         return []
-    of = f"the score for {target}, which is 0 or 1," if found.get("auc") else f"{target}, in units of {target},"
+    of = (
+        f"the score for {target}, which is 0 or 1,"
+        if found.get("auc")
+        else f"{target}, in units of {target},"
+    )
     left_out = max(int(found[key]["rows"]) for key in shown)
     longest = max(found[key]["rmse"] + found[key]["se"] for key in shown) or 1.0
     digits = decimals(longest)
@@ -143,11 +166,15 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
         error, se, change = found[key]["rmse"], found[key]["se"], found[key].get("change")
         whole, end = round(40 * error / longest), round(40 * (error + se) / longest)
         bar = "█" * whole + "░" * (end - whole)
-        beside = "" if change is None else f"{100 * change:+.1f} % ± {100 * found[key]['change_se']:.1f}"
+        beside = (
+            "" if change is None else f"{100 * change:+.1f} % ± {100 * found[key]['change_se']:.1f}"
+        )
         out.append(f"{name:<18} {error:>9.{digits}} ± {se:<7.{digits}} {beside:<15} {bar}")
     if areas := {key: area for key, area in (found.get("auc") or {}).items() if area is not None}:
         listed = ", ".join(f"{ROWS[key]} {area:.2f}" for key, area in areas.items())
-        out.append(f"area under the ROC curve on the same labels (AUC; 0.5 is chance, 1 is perfect): {listed}")
+        out.append(
+            f"area under the ROC curve on the same labels (AUC; 0.5 is chance, 1 is perfect): {listed}"
+        )
     return out
 
 
@@ -156,7 +183,9 @@ def aligned(result: SiteResult) -> list[str]:
         return []
     (least, most), *rest = shared.known_to
     more = "".join(f", {many} to {sites} or more" for sites, many in rest)
-    told = [f"{most} of this site's ids are known to {least} or more sites{more} (this site included)."]
+    told = [
+        f"{most} of this site's ids are known to {least} or more sites{more} (this site included)."
+    ]
     return [*told, f"the shared set: {len(shared.ids)} ids that every site knows."]
 
 
@@ -165,7 +194,9 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
     if not (rows := found.get("coefficients")):
         return []
     wide = max(len(row["column"]) for row in rows)
-    out = [f"change of the score of {target} for one unit of each column, all others fixed (± s.e., 95 % interval)"]
+    out = [
+        f"change of the score of {target} for one unit of each column, all others fixed (± s.e., 95 % interval)"
+    ]
     for row in rows:
         b, se = row["coefficient"], row["se"]
         ends = f"{b - 1.96 * se:>11.4g} to {b + 1.96 * se:<11.4g}"
@@ -177,7 +208,12 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
 
 
 def sentences(found: Mapping[str, Any], target: str) -> list[str]:
-    return [*recommended(found), *lines(found, target), *explain.lines(found, target), *coefficients(found, target)]
+    return [
+        *recommended(found),
+        *lines(found, target),
+        *explain.lines(found, target),
+        *coefficients(found, target),
+    ]
 
 
 def alone(found: Mapping[str, Any]) -> Literal["local", "joined"]:
@@ -224,10 +260,15 @@ def _advice(found: Mapping[str, Any]) -> str:
         told += f". With {labels} labels this can be chance"
     if choice == "score":
         joined, se = found["joined"]["change"], found["joined"]["change_se"]
-        if min(found[model]["rmse"] for model in ("local", "joined")) > (1.0 - CLEAR) * found["mean"]["rmse"]:
+        if (
+            min(found[model]["rmse"] for model in ("local", "joined"))
+            > (1.0 - CLEAR) * found["mean"]["rmse"]
+        ):
             return f"{USE[choice]}. {told}. For other instances no model is clearly better than the mean of the labels."
         told += f". For other instances {USE[alone(found)]}"
-        told += f" (the difference can be chance: {100 * joined:+.1f} % ± {100 * se:.1f})" * (abs(joined) <= se)
+        told += f" (the difference can be chance: {100 * joined:+.1f} % ± {100 * se:.1f})" * (
+            abs(joined) <= se
+        )
     return f"{USE[choice]}. {told}."
 
 
@@ -238,7 +279,9 @@ def _warnings(found: Mapping[str, Any]) -> list[str]:
         moves = f"change by {slope:.2g} where predictions with the other sites change by 1. Check their unit"
         if slope == 0.0:
             moves = "fall where predictions with the other sites rise. Check their sign"
-        out.append(f"warning: this site's labels {moves}. One in twenty sites without a fault gets this warning.")
+        out.append(
+            f"warning: this site's labels {moves}. One in twenty sites without a fault gets this warning."
+        )
     if not found.get("calibrated", True):
         needed = f"This takes {LEAST_TO_CALIBRATE} labels, at least two of each class."
         out.append(f"warning: probabilities are hardly calibrated. {needed}")
@@ -253,7 +296,9 @@ def report(models: Sequence[Path]) -> dict[Path, ModelFile]:
     """One model file with findings of each run, in the order of the arguments."""
     loaded = {path: load_model(path) for path in models}
     if len(sites := sorted({model.site for model in loaded.values()})) > 1:
-        raise UsageError(f"these models are of {len(sites)} sites ({', '.join(sites)}). A report is about one site.")
+        raise UsageError(
+            f"these models are of {len(sites)} sites ({', '.join(sites)}). A report is about one site."
+        )
     runs: dict[str, Path] = {}
     for path, model in loaded.items():
         if model.found:
@@ -289,12 +334,18 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         what = f"the models have different targets or positive values ({some(sorted(kinds))})"
         raise UsageError(f"{what}. Compare equal ones.")
     [(target, positive)] = kinds
-    na_values = dict.fromkeys(text for model in loaded.values() for text in model.preprocessing.na_values)
-    whole = read_table(data, na_values=tuple(na_values), notation=notation).with_classes(target, positive)
+    na_values = dict.fromkeys(
+        text for model in loaded.values() for text in model.preprocessing.na_values
+    )
+    whole = read_table(data, na_values=tuple(na_values), notation=notation).with_classes(
+        target, positive
+    )
     whole.require([target], "the target of the model")
     rows: Ints = np.flatnonzero(~np.isnan(whole.numbers(target, target=True))).astype(np.int64)
     if len(rows) < 2:
-        raise BadData(f"{data}: {len(rows)} rows have a value in {target!r}. An error needs at least two.")
+        raise BadData(
+            f"{data}: {len(rows)} rows have a value in {target!r}. An error needs at least two."
+        )
     table = whole.rows(rows)
     y = table.numbers(target, target=True)
     used = dict.fromkeys(name for model in loaded.values() for name in model.preprocessing.sources)
@@ -310,8 +361,12 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         what = f"{data}: at least {seen} of these rows have the features of rows of the training. If they are the same"
         todo = "use others. `coreg-agent report` has errors on left-out labels"
         notes.append(f"{what} individuals, these errors are too small: {todo}")
-    if not np.isin(y, (0.0, 1.0)).all() and any(model.probability is not None for model in loaded.values()):
-        raise BadData(f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability.")
+    if not np.isin(y, (0.0, 1.0)).all() and any(
+        model.probability is not None for model in loaded.values()
+    ):
+        raise BadData(
+            f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability."
+        )
     compared, residuals = dict[str, dict[str, Any]](), list[Arr]()
     for name, model in loaded.items():
         predicted = model.predict(table)
@@ -320,7 +375,9 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         beside = asdict(paired(residuals[-1], residuals[0])) if compared else None
         compared[name] = {"rmse": error.rmse, "se": error.standard_error, "paired": beside}
         if model.probability is not None:
-            figures = zip(("auc", "log_loss", "calibration_error"), quality(predicted, y), strict=True)
+            figures = zip(
+                ("auc", "log_loss", "calibration_error"), quality(predicted, y), strict=True
+            )
             compared[name] |= {figure: _known(value) for figure, value in figures}
     return Evaluated(target, len(y), compared, tuple(notes), seen)
 
@@ -334,7 +391,9 @@ def evaluated_lines(evaluated: Evaluated) -> list[str]:
         change, bar = "", "█" * round(36 * each["rmse"] / longest)
         if (beside := each["paired"]) is not None:
             clear = "more" if abs(beside["difference"]) > beside["standard_error"] else "less"
-            change = f"{100 * beside['change']:+.1f} %" + f" ({clear} than one s.e.)" * (not evaluated.seen)
+            change = f"{100 * beside['change']:+.1f} %" + f" ({clear} than one s.e.)" * (
+                not evaluated.seen
+            )
         error = f"{each['rmse']:>8.{digits}} ± {each['se']:<7.{digits}}"
         out.append(f"{name:<{width}}  {error}  {change:<30} {bar}")
     for name, each in evaluated.models.items():

@@ -39,12 +39,19 @@ def graph_of(model: ModelFile) -> "ModelProto":
     predicted = graph("Add", graph("Mul", value, model.divisor), model.shift)
     if model.probability is not None:
         predicted = graph(
-            "Sigmoid", graph("Add", graph("Mul", predicted, model.probability.slope), model.probability.offset)
+            "Sigmoid",
+            graph(
+                "Add", graph("Mul", predicted, model.probability.slope), model.probability.offset
+            ),
         )
-    graph.nodes.append(helper.make_node("Reshape", [predicted, graph.constant(np.array([-1]))], ["prediction"]))
+    graph.nodes.append(
+        helper.make_node("Reshape", [predicted, graph.constant(np.array([-1]))], ["prediction"])
+    )
     inputs = [
         helper.make_tensor_value_info(
-            column.name, TensorProto.STRING if column.kind == "text" else TensorProto.DOUBLE, ["n", 1]
+            column.name,
+            TensorProto.STRING if column.kind == "text" else TensorProto.DOUBLE,
+            ["n", 1],
         )
         for column in model.preprocessing.columns
     ]
@@ -63,10 +70,14 @@ class _Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
-    def __call__(self, operator: str, *inputs: "str | float | Arr", domain: str = "", **attributes: Any) -> str:
+    def __call__(
+        self, operator: str, *inputs: "str | float | Arr", domain: str = "", **attributes: Any
+    ) -> str:
         from onnx import helper
 
-        names = [each if isinstance(each, str) else self.constant(np.asarray(each)) for each in inputs]
+        names = [
+            each if isinstance(each, str) else self.constant(np.asarray(each)) for each in inputs
+        ]
         output = f"t{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, names, [output], domain=domain, **attributes))
         return output
@@ -98,7 +109,9 @@ def _column(graph: _Graph, column: Column) -> list[str]:
         blocks = [graph("Div", graph("Sub", filled, column.mean), column.scale)]
     if column.indicator:
         flag = graph("Cast", missing, to=TensorProto.DOUBLE)
-        blocks.append(graph("Div", graph("Sub", flag, column.indicator_mean), column.indicator_scale))
+        blocks.append(
+            graph("Div", graph("Sub", flag, column.indicator_mean), column.indicator_scale)
+        )
     return blocks
 
 
@@ -109,7 +122,9 @@ def _function(graph: _Graph, function: KernelExpansion | SiteModel | LocalModel,
         case LocalModel():
             return _local(graph, function, X)
         case SiteModel():
-            weighed = graph("MatMul", _features(graph, function.features, X), function.joined[:, None])
+            weighed = graph(
+                "MatMul", _features(graph, function.features, X), function.joined[:, None]
+            )
             joined = graph("Add", weighed, function.intercept)
             return _corrected(graph, function.correct_joined, joined, function.local, X)
 
@@ -125,7 +140,9 @@ def _kernel(graph: _Graph, function: KernelExpansion, X: str) -> str:
 
 def _gaussian(graph: _Graph, X: str, points: Arr, width: float) -> str:
     squares = graph("ReduceSum", graph("Mul", X, X), np.array([1]))
-    apart = graph("Sub", graph("Add", squares, (points**2).sum(1)), graph("MatMul", X, 2.0 * points.T))
+    apart = graph(
+        "Sub", graph("Add", squares, (points**2).sum(1)), graph("MatMul", X, 2.0 * points.T)
+    )
     return graph("Exp", graph("Div", graph("Max", apart, 0.0), -width))
 
 
@@ -149,20 +166,28 @@ def _features(graph: _Graph, features: SiteFeatures, X: str) -> str:
     if local.forest is not None:
         columns.append(_forest(graph, local.forest, S))
     scaled = graph(
-        "Sub", graph("Mul", graph("Concat", *columns, axis=1), DIRECTION / local.unit), DIRECTION * features.levels
+        "Sub",
+        graph("Mul", graph("Concat", *columns, axis=1), DIRECTION / local.unit),
+        DIRECTION * features.levels,
     )
-    return graph("Add", graph("MatMul", Phi, V[: -len(columns)]), graph("MatMul", scaled, V[-len(columns) :]))
+    return graph(
+        "Add", graph("MatMul", Phi, V[: -len(columns)]), graph("MatMul", scaled, V[-len(columns) :])
+    )
 
 
 def _local(graph: _Graph, local: LocalModel, X: str) -> str:
-    ridge = graph("Add", graph("MatMul", _basis(graph, local.basis, X), local.coef[:, None]), local.intercept)
+    ridge = graph(
+        "Add", graph("MatMul", _basis(graph, local.basis, X), local.coef[:, None]), local.intercept
+    )
     if local.forest is None:
         return ridge
     forest = _forest(graph, local.forest, _standardised(graph, local.basis, X))
     return graph("Add", graph("Mul", ridge, 1.0 - local.weight), graph("Mul", forest, local.weight))
 
 
-def _corrected(graph: _Graph, correction: Correction, predicted: str, local: LocalModel | None, X: str) -> str:
+def _corrected(
+    graph: _Graph, correction: Correction, predicted: str, local: LocalModel | None, X: str
+) -> str:
     if correction.slope != 1.0:
         centred = graph("Sub", predicted, correction.centre)
         predicted = graph("Add", graph("Mul", centred, correction.slope), correction.level)

@@ -56,7 +56,11 @@ class ModelStore:
         return shutil.disk_usage(there).free
 
     def folder_of(self, plan: Plan) -> Path:
-        return self.folder / check_study_name(plan.study or UNNAMED, "study") / check_study_name(plan.run, "run")
+        return (
+            self.folder
+            / check_study_name(plan.study or UNNAMED, "study")
+            / check_study_name(plan.run, "run")
+        )
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -72,7 +76,9 @@ class ModelStore:
         if not having:
             todo = "A run writes one. Go to the site's folder, or name a file with --model."
             raise StorageError(f"{self.folder.absolute()}: there is no model yet. {todo}")
-        return Path(max(having, key=lambda m: (m["stop"] == Outcome.CONVERGED.name, m["at"]))["folder"])
+        return Path(
+            max(having, key=lambda m: (m["stop"] == Outcome.CONVERGED.name, m["at"]))["folder"]
+        )
 
     def recommended(self) -> Path:
         """The model of the newest run that its report advises for predictions alone."""
@@ -85,13 +91,22 @@ class ModelStore:
         """The manifests of all runs, by study and time."""
         studies = sorted(p for p in self.folder.glob("*") if p.is_dir())
         return [
-            {**_manifest(folder / MANIFEST), "folder": str(folder)} for study in studies for folder in _runs_of(study)
+            {**_manifest(folder / MANIFEST), "folder": str(folder)}
+            for study in studies
+            for folder in _runs_of(study)
         ]
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     def put_models(
-        self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Note, *, compared: bool = True
+        self,
+        plan: Plan,
+        result: SiteResult,
+        prepared: Prepared,
+        target: str,
+        note: Note,
+        *,
+        compared: bool = True,
     ) -> tuple[Path, ...]:
         """Write a run's models; ``compared``: whether the operators compared the eight words."""
         if not result.solutions and result.additive is None:
@@ -132,7 +147,9 @@ class ModelStore:
 
         return self.save(plan, result, write)
 
-    def save(self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]]) -> tuple[Path, ...]:
+    def save(
+        self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]]
+    ) -> tuple[Path, ...]:
         """Make the run's folder of the files that ``write`` writes, at once."""
         place = self.folder_of(plan)
         partial = place.parent / f".{place.name}.partial"
@@ -151,7 +168,10 @@ class ModelStore:
             "reason": result.reason,
             "at": timestamp(),
             "findings": list(result.findings),
-            "models": [{"file": p.name, "sha256": hashlib.sha256(p.read_bytes()).hexdigest()} for p in written],
+            "models": [
+                {"file": p.name, "sha256": hashlib.sha256(p.read_bytes()).hexdigest()}
+                for p in written
+            ],
         }
         self.disk.write_whole(partial / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
         earlier = place.parent / f".{place.name}.earlier"
@@ -202,22 +222,42 @@ def _functions(plan: Plan, result: SiteResult) -> dict[str, dict[str, Any]]:
     """Of each file of a run, by its name: the function, and the fields of a `ModelFile` that are its own."""
     if (own := result.additive) is not None:
         joined, score, alone = result.probabilities or (None, None, None)
-        files: dict[str, dict[str, Any]] = {MODEL: {"function": own, "probability": joined, "score_probability": score}}
-        return files if own.local is None else {**files, LOCAL: {"function": own.local, "probability": alone}}
+        files: dict[str, dict[str, Any]] = {
+            MODEL: {"function": own, "probability": joined, "score_probability": score}
+        }
+        return (
+            files
+            if own.local is None
+            else {**files, LOCAL: {"function": own.local, "probability": alone}}
+        )
     # A path of couplings has a model for each, beside the choice of this site's own labels.
-    names = [f"model-coupling-{label}.coreg" for label in _labels(plan)] if len(plan.couplings) > 1 else [MODEL]
+    names = (
+        [f"model-coupling-{label}.coreg" for label in _labels(plan)]
+        if len(plan.couplings) > 1
+        else [MODEL]
+    )
     made: list[dict[str, Any]] = [
         {"function": solution.function, "coupling": coupling}
         for solution, coupling in zip(result.solutions, plan.couplings, strict=True)
     ]
     files = {} if result.choice is None else {MODEL: made[result.choice.chosen]}
     files |= dict(zip(names, made, strict=True))
-    return files if result.alone is None else {**files, LOCAL: {"function": result.alone.function, "coupling": 0.0}}
+    return (
+        files
+        if result.alone is None
+        else {**files, LOCAL: {"function": result.alone.function, "coupling": 0.0}}
+    )
 
 
 def _labels(plan: Plan) -> list[str]:
-    short = [f"{coupling:g}" for coupling in plan.couplings]  # two couplings can have the same six digits
-    return short if len(set(short)) == len(set(plan.couplings)) else [repr(coupling) for coupling in plan.couplings]
+    short = [
+        f"{coupling:g}" for coupling in plan.couplings
+    ]  # two couplings can have the same six digits
+    return (
+        short
+        if len(set(short)) == len(set(plan.couplings))
+        else [repr(coupling) for coupling in plan.couplings]
+    )
 
 
 def _choice(plan: Plan, result: SiteResult) -> list[str]:

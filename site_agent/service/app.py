@@ -47,7 +47,10 @@ class Joined:
 
 
 def join(
-    settings: AgentSettings, observer: Observer, asked: Terminal, kind: Literal["training", "scoring"] = "training"
+    settings: AgentSettings,
+    observer: Observer,
+    asked: Terminal,
+    kind: Literal["training", "scoring"] = "training",
 ) -> Joined:
     """Take part in one run of that kind, and store its models or scores; ``asked`` decides for the operator."""
     running = _Running(settings, observer, asked=asked)
@@ -60,7 +63,15 @@ def join(
         end = asyncio.run(running.live(CONNECT_TIMEOUT))
         assert end.outcome is not None
         ledger, unseen = running.ledger, not workers.compared()
-        return Joined(workers.name, end.outcome, workers.last, workers.written, ledger.sent, ledger.path, unseen)
+        return Joined(
+            workers.name,
+            end.outcome,
+            workers.last,
+            workers.written,
+            ledger.sent,
+            ledger.path,
+            unseen,
+        )
     finally:
         running.ledger.close()
 
@@ -89,14 +100,25 @@ class _Running:
         try:
             if state is not None:
                 state.open()
-            data_sets = DataSets(settings.data, site_salt(settings.identity / "salt", settings.ledger_path))
+            data_sets = DataSets(
+                settings.data, site_salt(settings.identity / "salt", settings.ledger_path)
+            )
             aligned = AlignedIds(settings.identity / "aligned")
             store = ModelStore(identity.name, settings.models)
             workers = RunWorkers(
-                identity.name, policy, None, store, data_sets, aligned, self.ledger, self._from_any_thread
+                identity.name,
+                policy,
+                None,
+                store,
+                data_sets,
+                aligned,
+                self.ledger,
+                self._from_any_thread,
             )
             workers.compared = lambda: self.daemon.members is None or not self.daemon.members.unseen
-            agent = machine.Agent(once=once, ask_first=not settings.yes if once else settings.approval == "ask")
+            agent = machine.Agent(
+                once=once, ask_first=not settings.yes if once else settings.approval == "ask"
+            )
             self.daemon = AgentDaemon(agent, workers, self.ledger, state, observer, asked=asked)
             self._identity = ReloadingIdentity(identity, self._from_any_thread, self._sign_as)
             self.daemon.install = self._identity.install
@@ -163,7 +185,12 @@ DAY = 86_400.0
 class ReloadingIdentity:
     """Read again when its files change, unchanged if the new ones have a fault. ``in_use`` receives what signs from now on."""
 
-    def __init__(self, identity: Identity, notify: Callable[[Notice], None], in_use: Callable[[Identity], None]):
+    def __init__(
+        self,
+        identity: Identity,
+        notify: Callable[[Notice], None],
+        in_use: Callable[[Identity], None],
+    ):
         self.identity, self._notify, self._in_use = identity, notify, in_use
         self._fault = ""  # of the files now
 
@@ -171,7 +198,9 @@ class ReloadingIdentity:
         """The credentials from the current files."""
         self.refresh()
         self._in_use(self.identity)
-        return client_credentials(self.identity.key_pem, self.identity.certificate_pem, self.identity.ca_pem)
+        return client_credentials(
+            self.identity.key_pem, self.identity.certificate_pem, self.identity.ca_pem
+        )
 
     def refresh(self) -> None:
         before, known, self._fault = self.identity, self._fault, ""

@@ -21,7 +21,10 @@ from site_agent.identity.run_keys import OTHERS
 from site_agent.service.state_dir import Decision
 
 COMPARE = "Compare them with the operators of all sites by telephone. If they differ, refuse"
-QUIET, LONGEST_QUIET = 5.0, 600.0  # seconds between two lines about a coordinator that cannot be reached
+QUIET, LONGEST_QUIET = (
+    5.0,
+    600.0,
+)  # seconds between two lines about a coordinator that cannot be reached
 
 
 class OperatorConsole:
@@ -52,7 +55,9 @@ class OperatorConsole:
             return
         if self._progress is None:
             spinner, label = SpinnerColumn(), TextColumn("{task.description}", markup=False)
-            self._progress = Progress(spinner, label, TimeElapsedColumn(), console=self._console, transient=True)
+            self._progress = Progress(
+                spinner, label, TimeElapsedColumn(), console=self._console, transient=True
+            )
             self._progress.add_task(text, total=None)
             self._progress.start()
         else:
@@ -72,7 +77,9 @@ class ServiceLog:
         self._why, self._next, self._pause = "", -math.inf, QUIET
 
     def __call__(self, notice: Notice) -> None:
-        if not notice.private and not (notice.name == "not_connected" and self._repeats(notice.text)):
+        if not notice.private and not (
+            notice.name == "not_connected" and self._repeats(notice.text)
+        ):
             log_notice(self._log, notice)
 
     def _repeats(self, text: str) -> bool:
@@ -112,7 +119,9 @@ class Terminal:
             )
         self._consents, self._before = consents, before
 
-    async def decide(self, plan: Plan, about: Mapping[str, str], words: str, news: str) -> Decision | CoregError:
+    async def decide(
+        self, plan: Plan, about: Mapping[str, str], words: str, news: str
+    ) -> Decision | CoregError:
         """The operator's decision. Without a terminal, an error: it ends the agent."""
         if words and not isatty():
             give = f'give them: --words "{words}", or words = "{words}" in agent.toml.'
@@ -130,7 +139,9 @@ class Terminal:
             for line in question_lines(about):
                 typer.echo(line, err=True)
         if words:
-            typer.echo(f"\nThe eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}.", err=True)
+            typer.echo(
+                f"\nThe eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}.", err=True
+            )
             if not await self._yes("Do the other operators read the same eight words?"):
                 return Decision(False, "its operator did not confirm the eight words.")
         if self._consents and not await self._yes("Take part?"):

@@ -55,13 +55,23 @@ from site_agent.machine.agent import (
 from site_agent.service.console import COMPARE, Terminal
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
-from site_agent.session.stream import CLOSE_GRACE, Connection, Dial, LostSession, Session, SessionRefused, keep_dialling
+from site_agent.session.stream import (
+    CLOSE_GRACE,
+    Connection,
+    Dial,
+    LostSession,
+    Session,
+    SessionRefused,
+    keep_dialling,
+)
 
 SETTLED = 1.0  # seconds without a message after which the site counts as connected: a rejection arrives earlier
 SILENCE = 30.0  # seconds without a message before a notice about it
 FOR_RUNS = "for runs"  # what an idle agent waits for
 OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits for others
-COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before an agent of one run ends
+COUNTERSIGNING = (
+    10.0  # timeout in seconds for the countersignature, before an agent of one run ends
+)
 DECISION_SECONDS = 1.0  # between two polls for a decision
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
@@ -85,7 +95,9 @@ class AgentDaemon:
         self.members, self._asked = members, asked
         self.connected_since: str | None = None
         self.certificate_until: str | None = None
-        self.install: Callable[[bytes], None] = lambda _certificate: None  # of an agent with an identity
+        self.install: Callable[[bytes], None] = lambda _certificate: (
+            None
+        )  # of an agent with an identity
         self.waiting = "dialling"
         self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
         self.unresolved: dict[str, str] = {}  # for the operator: runs without this site
@@ -94,16 +106,24 @@ class AgentDaemon:
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._questions: dict[str, asyncio.Task[None]] = {}
-        self._stopping, self._countersigned, self._status_changed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._stopping, self._countersigned, self._status_changed = (
+            asyncio.Event(),
+            asyncio.Event(),
+            asyncio.Event(),
+        )
         self._ended: asyncio.Future[Exit | EndSession] | None = None
         self._failed: asyncio.Future[None] | None = None  # the error of a task
-        self._comparing: asyncio.Task[None] | None = None  # of the ledger with the last countersigned head
+        self._comparing: asyncio.Task[None] | None = (
+            None  # of the ledger with the last countersigned head
+        )
         self._writing: list[asyncio.Future[None]] = []
 
     async def live(self, dial: Dial) -> Exit:
         """Stay connected until the operator ends the agent, or its one run is over."""
         self._failed = asyncio.get_running_loop().create_future()
-        beside = [asyncio.create_task(work()) for work in (self._write_status, self._look_for_decisions)]
+        beside = [
+            asyncio.create_task(work()) for work in (self._write_status, self._look_for_decisions)
+        ]
         try:
             dialling = asyncio.create_task(keep_dialling(self._converse, dial, self._not_connected))
             stopping = asyncio.create_task(self._stopping.wait())
@@ -112,7 +132,9 @@ class AgentDaemon:
                 if task.done():
                     task.result()  # raises, for example if the disk is full
             if not dialling.done() and self.connected_since is not None:
-                await asyncio.wait({dialling}, timeout=2 * CLOSE_GRACE)  # the session closes cleanly
+                await asyncio.wait(
+                    {dialling}, timeout=2 * CLOSE_GRACE
+                )  # the session closes cleanly
             dialling.cancel()  # it would retry for ever
             stopping.cancel()
             try:
@@ -130,7 +152,9 @@ class AgentDaemon:
             self.waiting = "stopped"
             for run in list(self._questions):
                 self._end_question(run)
-            await asyncio.gather(*self._writing, return_exceptions=True)  # otherwise it could overwrite the last status
+            await asyncio.gather(
+                *self._writing, return_exceptions=True
+            )  # otherwise it could overwrite the last status
             if self._state is not None:
                 await asyncio.to_thread(self._state.write_status, self.status())
 
@@ -141,7 +165,9 @@ class AgentDaemon:
             run.plan.run: {
                 "study": run.plan.study,
                 "data": run.plan.data,
-                "doing": f"waiting {self.waiting}" if silent and not run.busy and run.stage in OWN else run.stage.value,
+                "doing": f"waiting {self.waiting}"
+                if silent and not run.busy and run.stage in OWN
+                else run.stage.value,
             }
             for run in self.agent.runs.values()
         }
@@ -165,7 +191,9 @@ class AgentDaemon:
 
     def notify(self, notice: Notice) -> None:
         if notice.name in ("run_over", "refused") and self._state is not None:
-            self._spawn(asyncio.to_thread(self._state.append_history, self.workers.history_of(notice)))
+            self._spawn(
+                asyncio.to_thread(self._state.append_history, self.workers.history_of(notice))
+            )
         if notice.name == "dismissed":
             self.unresolved[notice.run] = notice.text
         elif notice.name in ("plan", "run_over"):
@@ -183,8 +211,12 @@ class AgentDaemon:
         session = self._session = Session(connection, self._ledger)
         self._ended = asyncio.get_running_loop().create_future()
         try:
-            known = tuple(self.agent.runs)  # some can have ended, or were cancelled, while this site was away
-            await session.say(Hello(self.workers.name, PROTOCOL_VERSION, release(), known[:MOST_OPEN]))
+            known = tuple(
+                self.agent.runs
+            )  # some can have ended, or were cancelled, while this site was away
+            await session.say(
+                Hello(self.workers.name, PROTOCOL_VERSION, release(), known[:MOST_OPEN])
+            )
             self._apply(SessionOpened())
             end = await self._listen(session, heard)
             if isinstance(end, EndSession):
@@ -200,7 +232,9 @@ class AgentDaemon:
             self.waiting = "dialling"
             self._status_changed.set()
         try:
-            await session.leave("the run is over" if end.outcome is not None else "its operator ended it")
+            await session.leave(
+                "the run is over" if end.outcome is not None else "its operator ended it"
+            )
         finally:
             session.close()
         return end
@@ -216,7 +250,9 @@ class AgentDaemon:
             while True:
                 reading = session.reading()
                 watched: set[asyncio.Future[Any]] = {reading, stopping, self._ended, self._failed}
-                done, _ = await asyncio.wait(watched, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(
+                    watched, timeout=pause, return_when=asyncio.FIRST_COMPLETED
+                )
                 if self._failed in done:
                     self._failed.result()
                 if self._ended in done:
@@ -228,7 +264,10 @@ class AgentDaemon:
                     if frame is None:
                         raise LostSession("the coordinator closed the stream")
                     self._take(session, frame, heard)
-                    since, pause = loop.time(), SILENCE if self.connected_since is not None else SETTLED
+                    since, pause = (
+                        loop.time(),
+                        SILENCE if self.connected_since is not None else SETTLED,
+                    )
                 elif self.connected_since is None:
                     self._is_connected()  # a coordinator that sends nothing has accepted this site
                     pause = SILENCE
@@ -240,7 +279,9 @@ class AgentDaemon:
                             continue
                         self.waiting = "for the coordinator or other sites"
                         self.notify(
-                            notices.still_waiting(tuple(sorted(runs)), round(loop.time() - since), approval=asked)
+                            notices.still_waiting(
+                                tuple(sorted(runs)), round(loop.time() - since), approval=asked
+                            )
                         )
                     pause = None
         finally:
@@ -250,7 +291,9 @@ class AgentDaemon:
         try:
             message = session.assembler.feed_coordinator(frame)
         except ProtocolError as error:
-            self._end(Exit(Refused(f"the coordinator broke the protocol: {error} No answer was sent.")))
+            self._end(
+                Exit(Refused(f"the coordinator broke the protocol: {error} No answer was sent."))
+            )
             return
         # A coordinator that no longer reads can still have sent the reason, or the model.
         if message is not None and (session.listening or isinstance(message, LAST_MESSAGES)):
@@ -258,7 +301,11 @@ class AgentDaemon:
             if self.connected_since is None and not isinstance(message, Rejected):
                 self._is_connected()
             self.waiting = FOR_RUNS
-            self._apply(MessageReceived(message, isinstance(message, Proposal) and self._has_strangers(message)))
+            self._apply(
+                MessageReceived(
+                    message, isinstance(message, Proposal) and self._has_strangers(message)
+                )
+            )
 
     def _has_strangers(self, proposal: Proposal) -> bool:
         if self.members is None or not proposal.plan.masked:
@@ -274,7 +321,9 @@ class AgentDaemon:
         self._countersigned.clear()
         try:
             async with asyncio.timeout(COUNTERSIGNING):
-                while not self._countersigned.is_set() and (frame := await session.read()) is not None:
+                while (
+                    not self._countersigned.is_set() and (frame := await session.read()) is not None
+                ):
                     message = session.assembler.feed_coordinator(frame)
                     if isinstance(message, Countersigned) and message.run == run:
                         await self._countersign(message)
@@ -305,7 +354,9 @@ class AgentDaemon:
                     self._spawn(self._countersign(receipt))
                 case Countersign(receipt):
                     if self._comparing is None:  # once: this process alone writes the ledger
-                        self._comparing = self._spawn(asyncio.to_thread(self._ledger.compare, receipt.head))
+                        self._comparing = self._spawn(
+                            asyncio.to_thread(self._ledger.compare, receipt.head)
+                        )
                 case Install(certificate):
                     self._spawn(asyncio.to_thread(self.install, certificate.encode()))
                 case Forget(run, keep_consent):
@@ -325,7 +376,9 @@ class AgentDaemon:
 
     def _end_question(self, run: str) -> None:
         """A question to the operator ends with its run."""
-        if (question := self._questions.pop(run, None)) is not None and question is not asyncio.current_task():
+        if (
+            question := self._questions.pop(run, None)
+        ) is not None and question is not asyncio.current_task():
             question.cancel()
 
     def _end(self, end: Exit | EndSession) -> None:
@@ -386,11 +439,17 @@ class AgentDaemon:
             return
         assert self._state is not None, "an agent that serves"
         known = await asyncio.to_thread(self._state.decision, plan.run)
-        if known is not None and self._shown(plan, known) not in ({}, question.about):  # a decision on what has changed
+        if known is not None and self._shown(plan, known) not in (
+            {},
+            question.about,
+        ):  # a decision on what has changed
             await self._in_turn(self._state.clear, plan.run)
             known = None
         if known is None or known.digest != plan.digest:
-            about = {**question.about, **({EIGHT_WORDS: f"{words} ({news}). {COMPARE}"} if words else {})}
+            about = {
+                **question.about,
+                **({EIGHT_WORDS: f"{words} ({news}). {COMPARE}"} if words else {}),
+            }
             request = plan.run, plan.to_dict(), about, question.seconds, words, plan.digest
             if not await self._in_turn(self._state.request_approval, *request):
                 await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
@@ -405,17 +464,32 @@ class AgentDaemon:
     def _keys_of(self, run: str) -> dict[str, str]:
         """The members' keys in the latest proposal of a run."""
         active = self.agent.runs.get(run)
-        return {} if active is None or self.members is None else self.members.keys_of(active.proposal)
+        return (
+            {} if active is None or self.members is None else self.members.keys_of(active.proposal)
+        )
 
     async def _decided(self, plan: Plan, decision: Decision) -> None:
         """An approval confirms the eight words that were shown with the question, and no others."""
         keys = self._keys_of(plan.run)
-        if decision.approved and self.members is not None and plan.masked and self.members.news(keys):
+        if (
+            decision.approved
+            and self.members is not None
+            and plan.masked
+            and self.members.news(keys)
+        ):
             if not same_words(decision.words, self.members.words(keys)):
                 decision = Decision(False, CHANGED, digest=decision.digest)
             else:
                 await asyncio.to_thread(self.members.confirm, keys)
-        self._apply(Decided(plan.run, decision.approved, decision.reason, decision.digest, self._shown(plan, decision)))
+        self._apply(
+            Decided(
+                plan.run,
+                decision.approved,
+                decision.reason,
+                decision.digest,
+                self._shown(plan, decision),
+            )
+        )
 
     def _shown(self, plan: Plan, decision: Decision) -> dict[str, str]:
         """What the operator saw; nothing of an approval that counted, which is in the ledger: the run itself changes it."""
@@ -444,5 +518,9 @@ class AgentDaemon:
             await self._status_changed.wait()
             self._status_changed.clear()
             if self._state is not None:
-                self._writing = [asyncio.ensure_future(asyncio.to_thread(self._state.write_status, self.status()))]
+                self._writing = [
+                    asyncio.ensure_future(
+                        asyncio.to_thread(self._state.write_status, self.status())
+                    )
+                ]
                 await asyncio.shield(self._writing[0])

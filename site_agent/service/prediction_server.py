@@ -33,7 +33,11 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
 
     def predicted(rows: list[dict[str, Any]]) -> dict[str, Any]:
         columns = model.preprocessing.sources
-        given = {name: _column([row.get(name) for row in rows]) for name in columns if any(name in row for row in rows)}
+        given = {
+            name: _column([row.get(name) for row in rows])
+            for name in columns
+            if any(name in row for row in rows)
+        }
         with one_at_a_time:
             table = read_table(pl.DataFrame(given), na_values=model.preprocessing.na_values)
             answer: dict[str, Any] = {"run": model.run, "target": model.target}
@@ -44,7 +48,9 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
             if (deviations := model.deviations(table)) is not None:
                 answer["deviations"] = deviations.tolist()
             if is_linear(model):
-                answer["contributions"] = {name: of.tolist() for name, of in contributions(model, table).items()}
+                answer["contributions"] = {
+                    name: of.tolist() for name, of in contributions(model, table).items()
+                }
             return answer | {"notes": [*table.doubts(columns), *model.preprocessing.moved(table)]}
 
     async def predict(request: Request) -> JSONResponse:
@@ -81,11 +87,17 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
 def _column(cells: list[Any]) -> pl.Series:
     """Numbers if all cells are, else texts as in a file."""
     if all(
-        cell is None or (isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) < 2**63) for cell in cells
+        cell is None or (isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) < 2**63)
+        for cell in cells
     ):
         return pl.Series(cells, dtype=pl.Int64)
-    if all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells):
-        return pl.Series([None if cell is None else float(cell) for cell in cells], dtype=pl.Float64)
+    if all(
+        cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
+        for cell in cells
+    ):
+        return pl.Series(
+            [None if cell is None else float(cell) for cell in cells], dtype=pl.Float64
+        )
     texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
     return pl.Series(texts, dtype=pl.String)
 
@@ -105,9 +117,16 @@ def _refused(status: int, why: Any) -> JSONResponse:
 
 def described(model: ModelFile) -> dict[str, Any]:
     """The interface in OpenAPI 3.1."""
-    cell, numbers = {"type": ["number", "string", "null"]}, {"type": "array", "items": {"type": "number"}}
+    cell, numbers = (
+        {"type": ["number", "string", "null"]},
+        {"type": "array", "items": {"type": "number"}},
+    )
     row = {"type": "object", "properties": dict.fromkeys(model.preprocessing.sources, cell)}
-    asked = {"type": "object", "required": ["rows"], "properties": {"rows": {"type": "array", "items": row}}}
+    asked = {
+        "type": "object",
+        "required": ["rows"],
+        "properties": {"rows": {"type": "array", "items": row}},
+    }
     names = {
         "predictions": numbers,
         "low": numbers,
@@ -116,18 +135,30 @@ def described(model: ModelFile) -> dict[str, Any]:
         "contributions": {"type": "object", "additionalProperties": numbers},
         "notes": {"type": "array", "items": {"type": "string"}},
     }
-    answer = {"type": "object", "properties": {"run": {"type": "string"}, "target": {"type": "string"}, **names}}
+    answer = {
+        "type": "object",
+        "properties": {"run": {"type": "string"}, "target": {"type": "string"}, **names},
+    }
     responses = {
-        "200": {"description": f"predictions of {model.target}", "content": {"application/json": {"schema": answer}}},
-        "422": {"description": "a cell or a column that cannot be read: row, column and what to do"},
+        "200": {
+            "description": f"predictions of {model.target}",
+            "content": {"application/json": {"schema": answer}},
+        },
+        "422": {
+            "description": "a cell or a column that cannot be read: row, column and what to do"
+        },
     }
     body = {"required": True, "content": {"application/json": {"schema": asked}}}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"coreg model of {model.site}", "version": release() or "0"},
         "paths": {
-            "/predict": {"post": {"summary": "Predict records", "requestBody": body, "responses": responses}},
-            "/health": {"get": {"summary": "The model", "responses": {"200": {"description": "ok"}}}},
+            "/predict": {
+                "post": {"summary": "Predict records", "requestBody": body, "responses": responses}
+            },
+            "/health": {
+                "get": {"summary": "The model", "responses": {"200": {"description": "ok"}}}
+            },
         },
     }
 

@@ -16,7 +16,14 @@ from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import host_port, release
 from site_agent.config.settings import AgentSettings
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, Objection, not_listed, objections, read_policy, trainings
+from site_agent.consent.objections import (
+    Consent,
+    Objection,
+    not_listed,
+    objections,
+    read_policy,
+    trainings,
+)
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
     UNSHARED,
@@ -89,14 +96,20 @@ def check(
             inputs = named(inputs)
         except BadTable as open_columns:
             untrained.add(name)
-            read_table(inputs.table, None, inputs.na_values, inputs.notation)  # raises what no study can mend
+            read_table(
+                inputs.table, None, inputs.na_values, inputs.notation
+            )  # raises what no study can mend
             try:
                 scores = named(inputs, trains=False)
             except BadTable:
-                told = open_columns.advised(lambda todo: f"A study can name it; else {todo[:1].lower()}{todo[1:]}")
+                told = open_columns.advised(
+                    lambda todo: f"A study can name it; else {todo[:1].lower()}{todo[1:]}"
+                )
                 raise _Skipped(" ".join(fault.text for fault in told.faults)) from None
             many = len(read_ids(scores, "exact"))
-            raise _Warned(f"{many} ids, for scoring. Columns are not checked: for a training give --target") from None
+            raise _Warned(
+                f"{many} ids, for scoring. Columns are not checked: for a training give --target"
+            ) from None
         try:
             prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
         except BadTable as error:
@@ -131,7 +144,10 @@ def check(
     def policy() -> str:
         """The keys that differ from the defaults, without the secret."""
         values = read_policy(settings.policy).model_dump(exclude_defaults=True)
-        told = [f"{key} = {'(not shown)' if key == 'ids_secret' else toml(value)}" for key, value in values.items()]
+        told = [
+            f"{key} = {'(not shown)' if key == 'ids_secret' else toml(value)}"
+            for key, value in values.items()
+        ]
         return f"keys that differ from the defaults: {', '.join(told) or 'none'}"
 
     def identity() -> str:
@@ -142,7 +158,11 @@ def check(
         return valid
 
     def modes() -> str:
-        paths = [path for path in (*files, settings.identity, settings.policy) if path is not None and path.exists()]
+        paths = [
+            path
+            for path in (*files, settings.identity, settings.policy)
+            if path is not None and path.exists()
+        ]
         for path in paths:
             if path.stat().st_mode & 0o002:
                 what = f"all users can change {path}, and with it what this site agrees to"
@@ -160,7 +180,9 @@ def check(
         host_port(settings.coordinator, "--coordinator (or agent.toml)")
         if not known:  # the identity's fault is reported already
             raise _Skipped(f"{settings.coordinator}: no identity")
-        return asyncio.run(check_connection(settings.coordinator, check_identity(settings.identity)))
+        return asyncio.run(
+            check_connection(settings.coordinator, check_identity(settings.identity))
+        )
 
     def plan(path: Path) -> None:
         """One line for each reason against the plan."""
@@ -177,19 +199,27 @@ def check(
         def leaving(shared: int, both: int, before: str = "") -> None:
             terms = planned.objective
             can = terms.computable(planned, both)
-            note(f"plan: {before}leaves this machine: {terms.leaves(shared)}; members can compute: {can}", True, fields)
+            note(
+                f"plan: {before}leaves this machine: {terms.leaves(shared)}; members can compute: {can}",
+                True,
+                fields,
+            )
 
         if planned.objective.needs != "rows" or (data_set in untrained and not planned.target):
             against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
             if planned.objective.needs == "batch" and data_set in settings.data:
                 leaving(len(read_ids(named(settings.data[data_set], trains=False), "exact")), 0)
             if planned.objective.needs == "rows":
-                against.append(Objection("its data set has no target here, so this site cannot train"))
+                against.append(
+                    Objection("its data set has no target here, so this site cannot train")
+                )
         elif planned.align is None and data_set not in (*found, *untrained):
             raise BadData("not checked: its table has no shared rows, or could not be read.")
         else:
             allows, terms, before = "this site would take part in it", planned.objective, ""
-            tables = RunTables(name, data_sets, AlignedIds(settings.identity / "aligned"), lambda _: None)
+            tables = RunTables(
+                name, data_sets, AlignedIds(settings.identity / "aligned"), lambda _: None
+            )
             data = found[data_set].data if data_set in found else None
             try:
                 try:
@@ -205,7 +235,10 @@ def check(
                 raise BadData("; ".join(tables.troubles.values())) from None
             leaving(shared, both, before)
             if data is None:
-                against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
+                against = [
+                    *objections(planned, allowed, None, memory, ""),
+                    *not_listed(planned, name),
+                ]
             else:
                 memory.know_as(data.ids_digest, data.instances)
                 given = memory.recall(planned, data.ids_digest).answered
@@ -213,14 +246,27 @@ def check(
                 if told := trainings(planned, allowed, None if before else data, memory):
                     so_far += "".join(f"; {heading}: {text}" for heading, text in told.items())
                     spent = memory.trainings(data) >= allowed.openings
-                against = Site(name, data, Consent(allowed, memory, time.monotonic)).objections(planned)
+                against = Site(name, data, Consent(allowed, memory, time.monotonic)).objections(
+                    planned
+                )
         for each in against:
-            here, allow = f" ({each.here})" * bool(each.here), f". To allow it: {each.allow}" * bool(each.allow)
-            note(f"plan: {each.reason.removesuffix('.')}{here}{allow}", False, fields | {"allow": each.allow})
+            here, allow = (
+                f" ({each.here})" * bool(each.here),
+                f". To allow it: {each.allow}" * bool(each.allow),
+            )
+            note(
+                f"plan: {each.reason.removesuffix('.')}{here}{allow}",
+                False,
+                fields | {"allow": each.allow},
+            )
         if against:
             code = code or Refused.exit_code
         else:
-            note(f"plan: {'the policy allows it' if spent else allows}{so_far}", True, fields | {"warning": spent})
+            note(
+                f"plan: {'the policy allows it' if spent else allows}{so_far}",
+                True,
+                fields | {"warning": spent},
+            )
 
     def ledger() -> str:
         nonlocal salt
@@ -233,7 +279,11 @@ def check(
                 f"{path} has no line, which is normal before the first run. If this site took part before ({secret} exists), "
                 "restore the ledger from a backup before the agent starts (docs/how-to/operate-a-site.md)"
             )
-        return f"{path}, {lines} lines, the chain is whole" if lines else f"{path} begins with the first run"
+        return (
+            f"{path}, {lines} lines, the chain is whole"
+            if lines
+            else f"{path} begins with the first run"
+        )
 
     def disk() -> str:
         free = ModelStore("", settings.models).check()
@@ -242,7 +292,9 @@ def check(
     step("versions", versions)
     step("ledger", ledger)
     for name, inputs in settings.data.items():
-        if step(f"table {name}".rstrip(), partial(table, name, inputs)):  # else its faults are enough
+        if step(
+            f"table {name}".rstrip(), partial(table, name, inputs)
+        ):  # else its faults are enough
             step(f"ids {name}".rstrip(), partial(ids, inputs))
     step("policy", policy)
     step("modes", modes)

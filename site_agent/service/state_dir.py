@@ -62,12 +62,19 @@ class StateDir:
         """Ask the operator: the plan by heading, unconfirmed ``words``, and ``seconds`` until it expires (0: never)."""
         expires = None if seconds <= 0 else (utc_now() + dt.timedelta(seconds=seconds)).isoformat()
         shown, asked = {"digest": digest, "words": words}, self._file("asked", run)
-        if (before := _read(asked)) is not None and any(before[key] != value for key, value in shown.items()):
+        if (before := _read(asked)) is not None and any(
+            before[key] != value for key, value in shown.items()
+        ):
             return False  # what the operator approves by this name must not change
-        shown |= before or {"asked": timestamp(), "expires": expires}  # the coordinator's deadline stays
+        shown |= before or {
+            "asked": timestamp(),
+            "expires": expires,
+        }  # the coordinator's deadline stays
         self._write(asked, shown)
         entry = {**shown, "about": dict(about or {}), "plan": plan}
-        for old in sorted(asked.parent.glob("*.json"), key=lambda path: -path.stat().st_mtime)[MOST_ASKED:]:
+        for old in sorted(asked.parent.glob("*.json"), key=lambda path: -path.stat().st_mtime)[
+            MOST_ASKED:
+        ]:
             self.disk.remove(old)
         self._write(self._file("pending", run), entry)
         return True
@@ -95,7 +102,9 @@ class StateDir:
     def append_history(self, entry: dict[str, Any]) -> None:
         path = self.folder / "history.jsonl"
         try:
-            torn = path.exists() and not _ends_with_newline(path)  # the agent was killed during the last write
+            torn = path.exists() and not _ends_with_newline(
+                path
+            )  # the agent was killed during the last write
             file = self.disk.append_to(path)
             file.write(b"\n" * torn + json.dumps({"at": timestamp(), **entry}).encode() + b"\n")
             file.close()
@@ -109,7 +118,9 @@ class StateDir:
 
     def pending(self) -> list[dict[str, Any]]:
         found = [_read(path) for path in (self.folder / "pending").glob("*.json")]
-        return sorted((entry for entry in found if entry is not None), key=lambda entry: str(entry["asked"]))
+        return sorted(
+            (entry for entry in found if entry is not None), key=lambda entry: str(entry["asked"])
+        )
 
     def record_decision(self, prefix: str, decision: Decision) -> tuple[str, str]:
         """Approve or refuse a pending run. Returns the run's name, and the eight words that this confirms or refuses."""
@@ -130,7 +141,9 @@ class StateDir:
         try:
             with (self.folder / "history.jsonl").open(encoding="utf-8", errors="replace") as lines:
                 for line in lines:
-                    with contextlib.suppress(ValueError):  # an incomplete line of an agent that was killed
+                    with contextlib.suppress(
+                        ValueError
+                    ):  # an incomplete line of an agent that was killed
                         yield json.loads(line)
         except FileNotFoundError:
             return

@@ -73,7 +73,9 @@ class NotAligned(Exception):
 class RunTables:
     """See the module's docstring."""
 
-    def __init__(self, name: str, data_sets: DataSets, aligned: AlignedIds, notify: Callable[[Notice], None]):
+    def __init__(
+        self, name: str, data_sets: DataSets, aligned: AlignedIds, notify: Callable[[Notice], None]
+    ):
         self.data_sets, self._aligned = data_sets, aligned
         self.troubles: dict[str, str] = {}  # data sets that cannot be used, and why
         self.only = ""  # "training" or "scoring" of an agent of one run
@@ -84,7 +86,9 @@ class RunTables:
         return self._named(plan, self.data_sets.choose(plan.data))
 
     def _named(self, plan: Plan, name: str) -> Inputs:
-        return self.data_sets.named(name, plan.target, plan.id, trains=plan.objective.needs == "rows")
+        return self.data_sets.named(
+            name, plan.target, plan.id, trains=plan.objective.needs == "rows"
+        )
 
     def read(
         self, plan: Plan, policy: Policy, results: ModelStore
@@ -104,12 +108,16 @@ class RunTables:
     def trained(self, plan: Plan, policy: Policy) -> tuple[Prepared, PrivateData]:
         """The rows of a training; `NotAligned` if it needs an alignment of its ids first."""
         name, terms = self.data_sets.choose(plan.data), plan.objective
-        if isinstance(terms, Additive) and (fault := task_fault(terms, self.data_sets.inputs(name).positive)):
+        if isinstance(terms, Additive) and (
+            fault := task_fault(terms, self.data_sets.inputs(name).positive)
+        ):
             raise UsageError(fault)  # before ids are compared
         prepared = self._prepared(name, plan)
         if policy.ids_secret is None:
             return prepared, prepared.data
-        return prepared, replace(prepared.data, ids_digest=keyed(prepared.data.ids_digest, policy.ids_secret))
+        return prepared, replace(
+            prepared.data, ids_digest=keyed(prepared.data.ids_digest, policy.ids_secret)
+        )
 
     def aligned(self, plan: Plan, name: str, inputs: Inputs) -> SharedIds | None:
         """The ids that this data set shares with the sites of the plan; None if they are equal by agreement."""
@@ -129,7 +137,9 @@ class RunTables:
             return 0
         with self._reading(self.data_sets.choose(plan.data)):
             table = read_table(inputs.table, Faults(), inputs.na_values, inputs.notation)
-            return int((~table.missing(inputs.target)).sum()) if inputs.target in table.columns else 0
+            return (
+                int((~table.missing(inputs.target)).sum()) if inputs.target in table.columns else 0
+            )
 
     def keep(self, plan: Plan, above: Plan, ids: tuple[str, ...], found: tuple[str, ...]) -> Path:
         """Keep the result of an alignment of these ids, for runs with the sites of ``above``: some can have been missing."""
@@ -177,7 +187,9 @@ class RunTables:
         if plan.run != self._shown:
             self._shown = plan.run
             self._notify(
-                notices.finding(f"{len(ids)} ids of this site are compared; `coreg-agent check` shows some of them")
+                notices.finding(
+                    f"{len(ids)} ids of this site are compared; `coreg-agent check` shows some of them"
+                )
             )
             if warning := guessable(ids):
                 self._notify(notices.finding(warning))
@@ -186,17 +198,24 @@ class RunTables:
         about = f"coreg alignment {plan.federation} {plan.data} {terms.ids}"
         salt = self.data_sets.salt
         return IdList(
-            ids, hashlib.sha256(about.encode()).hexdigest(), salt, own_name(f"alignment {ids_digest(ids)}", salt)
+            ids,
+            hashlib.sha256(about.encode()).hexdigest(),
+            salt,
+            own_name(f"alignment {ids_digest(ids)}", salt),
         )
 
-    def _batch(self, plan: Plan, terms: Scoring, policy: Policy, results: ModelStore) -> tuple[None, Batch, Scored]:
+    def _batch(
+        self, plan: Plan, terms: Scoring, policy: Policy, results: ModelStore
+    ) -> tuple[None, Batch, Scored]:
         model = results.model_of(terms.of_run)
         if model.site != self._name:
             raise UsageError(f"the model of run {terms.of_run} belongs to another site.")
         name = self.data_sets.choose(plan.data)
         with self._reading(name):
             inputs = self._named(plan, name)
-            batch, scored = batch_of(model, inputs, self.data_sets.salt, self.aligned(plan, name, inputs))
+            batch, scored = batch_of(
+                model, inputs, self.data_sets.salt, self.aligned(plan, name, inputs)
+            )
         for note in scored.notes:
             self._notify(notices.finding(note))
         if policy.ids_secret is not None:
@@ -211,14 +230,18 @@ class RunTables:
             yield
         except CoregError as error:
             reason = f"{error}{owner_hint(error)}"
-            self.troubles[name] = f"{reason} (found {timestamp()}; it is read again at the next run)"
+            self.troubles[name] = (
+                f"{reason} (found {timestamp()}; it is read again at the next run)"
+            )
             self._notify(notices.data_unusable(name))
             self._notify(notices.finding(reason))
             raise Unusable(_unusable(name)) from None
 
     def fault_behind(self, reason: str) -> str | None:
         """The fault of the data set that a refusal names, with what the coordinator must not receive."""
-        return next((text for name, text in self.troubles.items() if reason == _unusable(name)), None)
+        return next(
+            (text for name, text in self.troubles.items() if reason == _unusable(name)), None
+        )
 
 
 WAITS = " The run waits: correct it, and start the agent again."
@@ -263,7 +286,9 @@ class RunWorkers:
         self.name, self.policy, self.keys, self.results = name, policy, keys, results
         self.ledger = ledger
         self.tables = RunTables(name, data_sets, aligned, notify)
-        self.compared: Callable[[], bool] = lambda: True  # whether the operators compared the eight words
+        self.compared: Callable[[], bool] = lambda: (
+            True
+        )  # whether the operators compared the eight words
         self.last: SiteResult | None = None
         self.written: tuple[Path, ...] = ()  # the files of the last result
         self._notify = notify
@@ -325,7 +350,11 @@ class RunWorkers:
 
     def _columns(self, plan: Plan) -> str:
         inputs = self.tables.inputs(plan)
-        predicts = f"predicts {inputs.target!r}; " if plan.objective.needs == "rows" and inputs.target else ""
+        predicts = (
+            f"predicts {inputs.target!r}; "
+            if plan.objective.needs == "rows" and inputs.target
+            else ""
+        )
         return f"{predicts}individuals by {inputs.id!r}"
 
     def work(self, message: RunMessage, *, listening: bool) -> tuple[list[bytes], Worked]:
@@ -336,7 +365,9 @@ class RunWorkers:
             try:
                 refused = self._begin(message.plan)
             except NotAligned:
-                return self._recorded([Unaligned(message.run)], listening), Worked(message, accepted=True)
+                return self._recorded([Unaligned(message.run)], listening), Worked(
+                    message, accepted=True
+                )
             if refused is not None:
                 return self._recorded([refused], listening), self._proposed(message, refused)
         if message.run not in self._workers:
@@ -347,9 +378,12 @@ class RunWorkers:
         """The answer in a run whose ids were not aligned: only its end can follow."""
         if not isinstance(message, Finished):
             return [], Worked(
-                message, breach=f"sent a step of run {message.run}, before the ids of this site were aligned."
+                message,
+                breach=f"sent a step of run {message.run}, before the ids of this site were aligned.",
             )
-        return self._recorded([Fetched(message.run)], listening, outcome=message.outcome), Worked(message)
+        return self._recorded([Fetched(message.run)], listening, outcome=message.outcome), Worked(
+            message
+        )
 
     def _begin(self, plan: Plan) -> PlanRefused | None:
         """Create the site of a run; if that fails, return the message with the reason."""
@@ -361,8 +395,18 @@ class RunWorkers:
             return PlanRefused(plan.run, **self._against(error))
         target = "" if prepared is None else self.tables.inputs(plan).target or ""
         token = os.urandom(16).hex()
-        site = Site(self.name, data, consent, self.keys, pin_threads=pin_threads, release=release(), token=token)
-        worker = _Worker(site, prepared, scored, target, list=data if isinstance(data, IdList) else None)
+        site = Site(
+            self.name,
+            data,
+            consent,
+            self.keys,
+            pin_threads=pin_threads,
+            release=release(),
+            token=token,
+        )
+        worker = _Worker(
+            site, prepared, scored, target, list=data if isinstance(data, IdList) else None
+        )
         with self._lock:
             self._workers[plan.run] = worker
         return None
@@ -378,7 +422,12 @@ class RunWorkers:
         worker = self._workers.get(over.run)
         models = [] if worker is None else [str(path) for path in worker.written]
         fault = self.tables.fault_behind(str(over.fields.get("reason", "")))
-        return {"run": over.run, **over.fields, "models": models, **({"fault": fault} if fault else {})}
+        return {
+            "run": over.run,
+            **over.fields,
+            "models": models,
+            **({"fault": fault} if fault else {}),
+        }
 
     def _proposed(self, message: Proposal, answer: FromSite) -> Worked:
         if isinstance(answer, PlanRefused):
@@ -400,7 +449,9 @@ class RunWorkers:
             worker.stored, worker.written = site.result, self._deliver(worker, site.result)
         told = site.disclosure
         if isinstance(message, Step):
-            told = told or worker.unsaid  # an unsent answer is recorded when the coordinator repeats its step
+            told = (
+                told or worker.unsaid
+            )  # an unsent answer is recorded when the coordinator repeats its step
             worker.unsaid = None if listening else told
         outcome = message.outcome if isinstance(message, Finished) else None
         frames = self._recorded(answers, listening, told, outcome)
@@ -434,7 +485,9 @@ class RunWorkers:
 
     def _deliver(self, worker: _Worker, result: SiteResult) -> tuple[Path, ...]:
         self.last, self.written = result, ()
-        if (plan := result.plan) is not None and result.sites:  # otherwise the run ended before its computation did
+        if (
+            plan := result.plan
+        ) is not None and result.sites:  # otherwise the run ended before its computation did
             self.written = self._written(worker, plan, result)
         return self.written
 
@@ -453,9 +506,13 @@ class RunWorkers:
             if result.aligned is None or worker.list is None:
                 return ()
             above = aligns_for(plan.run)
-            path = self.tables.keep(plan, self._align.get(above, plan), worker.list.ids, result.aligned.ids)
+            path = self.tables.keep(
+                plan, self._align.get(above, plan), worker.list.ids, result.aligned.ids
+            )
             self.forget(above)  # it reads its rows again
             return (path,)
         assert worker.prepared is not None
         store, compared = self.results, self.compared()
-        return store.put_models(plan, result, worker.prepared, worker.target, note, compared=compared)
+        return store.put_models(
+            plan, result, worker.prepared, worker.target, note, compared=compared
+        )

@@ -27,15 +27,36 @@ from site_agent.ledger import Ledger
 # The first match counts. gRPC has one status, UNAVAILABLE, for all of these.
 HINTS = (
     ("proxy returned", "the proxy refuses. It must allow CONNECT to the coordinator's port"),
-    ("Connection refused", "nothing listens there. Check the port, or ask the coordinator's operator whether it runs"),
+    (
+        "Connection refused",
+        "nothing listens there. Check the port, or ask the coordinator's operator whether it runs",
+    ),
     ("not found", "the name does not resolve. Check its spelling, and this machine's DNS"),
-    ("timed out", "no answer in time. A firewall drops the packets, or the machine is down or overloaded"),
-    ("expired", "the server's certificate has expired. Check this clock; its operator runs `init --renew-server`"),
-    ("not yet valid", "the server's certificate is not valid yet. Check the clocks of both machines"),
-    ("Hostname", "the server's certificate is for another name. Dial that name, or ask its operator to sign this one"),
-    ("VERIFY_FAILED", "the server's certificate is not of the authority in ca.pem. Check the address, or join again"),
+    (
+        "timed out",
+        "no answer in time. A firewall drops the packets, or the machine is down or overloaded",
+    ),
+    (
+        "expired",
+        "the server's certificate has expired. Check this clock; its operator runs `init --renew-server`",
+    ),
+    (
+        "not yet valid",
+        "the server's certificate is not valid yet. Check the clocks of both machines",
+    ),
+    (
+        "Hostname",
+        "the server's certificate is for another name. Dial that name, or ask its operator to sign this one",
+    ),
+    (
+        "VERIFY_FAILED",
+        "the server's certificate is not of the authority in ca.pem. Check the address, or join again",
+    ),
     ("WRONG_VERSION", "the server does not speak TLS: it is another service"),
-    ("reset", "the server closed the connection. It is no coordinator, or a firewall cut it. Check the port"),
+    (
+        "reset",
+        "the server closed the connection. It is no coordinator, or a firewall cut it. Check the port",
+    ),
     ("HTTP/2", "the server does not speak gRPC. Check the port"),
     (
         "Socket closed",
@@ -103,7 +124,9 @@ class Dial:
 
 
 async def keep_dialling(
-    conversation: Callable[[Connection, Callable[[], None]], Awaitable[T]], dial: Dial, note: Callable[[str], None]
+    conversation: Callable[[Connection, Callable[[], None]], Awaitable[T]],
+    dial: Dial,
+    note: Callable[[str], None],
 ) -> T:
     """Connect, and reconnect, until a conversation is complete. Unreachable after ``dial.timeout`` s without a session."""
     loop = asyncio.get_running_loop()
@@ -121,7 +144,11 @@ async def keep_dialling(
         if waited >= dial.timeout:
             tried = f"{address}: {reason} (tried for {waited:.0f} s)"
             raise Unreachable(f"{tried}. Start the agent again when the coordinator is up.")
-        limit = "no timeout" if math.isinf(dial.timeout) else f"timeout in {dial.timeout - waited:.0f} s"
+        limit = (
+            "no timeout"
+            if math.isinf(dial.timeout)
+            else f"timeout in {dial.timeout - waited:.0f} s"
+        )
         since = f" for {waited:.0f} s" if waited >= 1 else ""
         note(f"not connected to {address}{since}: {reason}; trying again ({limit})")
         await asyncio.sleep(min(dial.jitter(0.5 * pause, 1.5 * pause), dial.timeout - waited))
@@ -241,7 +268,10 @@ class _Stream:
 async def _written(writing: Awaitable[None]) -> None:
     try:
         await writing
-    except (grpc.RpcError, asyncio.InvalidStateError) as error:  # the other end closed before or while we wrote
+    except (
+        grpc.RpcError,
+        asyncio.InvalidStateError,
+    ) as error:  # the other end closed before or while we wrote
         raise ConnectionError(_details(error)) from None
 
 
@@ -259,12 +289,18 @@ class GrpcDialler:
     @asynccontextmanager
     async def connect(self, timeout: float) -> AsyncIterator[Connection]:
         options = [*channel_options(), OWN_CONNECTION]
-        async with grpc.aio.secure_channel(self.address, self.credentials(), options=options) as channel:
+        async with grpc.aio.secure_channel(
+            self.address, self.credentials(), options=options
+        ) as channel:
             try:
                 await asyncio.wait_for(_connected(channel), timeout=timeout)
             except TimeoutError:
                 raise NoAnswer(explained("connection timed out")) from None
-            yield _Stream(channel.stream_stream(JOIN_PATH, request_serializer=None, response_deserializer=None)())
+            yield _Stream(
+                channel.stream_stream(
+                    JOIN_PATH, request_serializer=None, response_deserializer=None
+                )()
+            )
 
 
 async def check_connection(address: str, identity: Identity, timeout: float = 5.0) -> str:

@@ -36,7 +36,11 @@ class Agent:
         signer=None,
         **data,
     ):
-        self.notices, self.ledger, self.on_notice = [], Ledger(folder / "ledger.jsonl", signer), lambda _notice: None
+        self.notices, self.ledger, self.on_notice = (
+            [],
+            Ledger(folder / "ledger.jsonl", signer),
+            lambda _notice: None,
+        )
         self.state = None if once else StateDir(folder / "service")
         if self.state is not None:
             self.state.open()
@@ -46,7 +50,9 @@ class Agent:
         parts = store, self.data_sets, aligned, self.ledger, self.notices.append
         self.workers = RunWorkers("north", policy or Policy(aggregation="plaintext"), keys, *parts)
         agent = machine.Agent(once=once, ask_first=ask_first)
-        self.daemon = AgentDaemon(agent, self.workers, self.ledger, self.state, self._notified, members, asked)
+        self.daemon = AgentDaemon(
+            agent, self.workers, self.ledger, self.state, self._notified, members, asked
+        )
 
     def _notified(self, notice):
         self.notices.append(notice)
@@ -65,7 +71,9 @@ class Agent:
 
         async def both():
             coordinator = Coordinator()
-            living = asyncio.create_task(self.daemon.live(Dial(coordinator, timeout, jitter=lambda _low, _high: 0.01)))
+            living = asyncio.create_task(
+                self.daemon.live(Dial(coordinator, timeout, jitter=lambda _low, _high: 0.01))
+            )
             talking = asyncio.create_task(conversation(coordinator))
             await asyncio.wait({living, talking}, return_when=asyncio.FIRST_COMPLETED)
             if talking.done():

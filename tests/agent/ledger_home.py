@@ -23,13 +23,27 @@ from tests.issued import issued
 def told(sites=("a", "b"), *, part="affine", rows=3, sealed=True, may_change=False):
     """What an answer with words tells: a site's predictions for the shared instances."""
     columns, everyone = (Column(0.1, 0.6),), tuple(range(len(sites)))
-    ask = Question(f"respond {part}", Layout(rows, 1, 0), (0,), everyone, columns=columns, targets=np.zeros((rows, 1)))
+    ask = Question(
+        f"respond {part}",
+        Layout(rows, 1, 0),
+        (0,),
+        everyone,
+        columns=columns,
+        targets=np.zeros((rows, 1)),
+    )
     return Disclosure(ask, tuple(sites), may_change, sealed)
 
 
 def offer(run="r", plan="plan", ids="ids", rows="data"):
     plain = {f.name: "" for f in dataclasses.fields(Offer)}
-    about = {"run": run, "attempt": 0, "plan_digest": plan, "site": "north", "n_unlabelled": 3, "ids_digest": ids}
+    about = {
+        "run": run,
+        "attempt": 0,
+        "plan_digest": plan,
+        "site": "north",
+        "n_unlabelled": 3,
+        "ids_digest": ids,
+    }
     return Offer(**plain | about | {"data_digest": rows})
 
 
@@ -92,7 +106,9 @@ class Home:
 
     def record(self, kept):
         path = self.folder / "checkpoints.json"
-        path.write_text(json.dumps({"checkpoints": [dataclasses.asdict(signed) for signed in kept]}))
+        path.write_text(
+            json.dumps({"checkpoints": [dataclasses.asdict(signed) for signed in kept]})
+        )
         return read_record(path, "north")
 
     @property

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 from machine.tiny import make_plan, sealed
 
-from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Proposal, Rejected, Step
+from coreg_core.messages import (
+    Countersigned,
+    Dismissed,
+    Finished,
+    LedgerHead,
+    Proposal,
+    Rejected,
+    Step,
+)
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import alignment_of
@@ -73,7 +81,9 @@ def after(*events, **agent):
     state, actions = Agent(**agent), []
     for event in (SessionOpened(), *events):
         known = (SessionOpened, SessionEnded, Judged, Decided, Worked, MessageReceived)
-        state, actions = handle(state, event if isinstance(event, known) else MessageReceived(event))
+        state, actions = handle(
+            state, event if isinstance(event, known) else MessageReceived(event)
+        )
     return state, "; ".join(map(brief, actions))
 
 

@@ -62,7 +62,9 @@ def test_a_decision_is_acted_on(tmp_path, monkeypatch):
         agent.state.record_decision("r3", Decision(True, ""))
         await until(lambda: "asked_again" in agent.noticed and agent.state.pending())
         agent.state.record_decision("r3", Decision(True, ""))
-        assert isinstance(await hears(line), m.Offer), "what its operator approved is that of the new table"
+        assert isinstance(await hears(line), m.Offer), (
+            "what its operator approved is that of the new table"
+        )
 
     agent.against(conversation)
     assert agent.noticed.count("waiting_for_approval") == 4
@@ -141,7 +143,10 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
     with pytest.raises(Refused, match="the coordinator refused this session: renamed"):
         agent.against(conversation)
     ended = json.loads((tmp_path / "service" / "status.json").read_text())["ended"]
-    assert (ended["exit_code"], ended["reason"]) == (4, "the coordinator refused this session: renamed")
+    assert (ended["exit_code"], ended["reason"]) == (
+        4,
+        "the coordinator refused this session: renamed",
+    )
     assert (agent.noticed.count("connected"), agent.noticed.count("not_connected")) == (2, 3)
     assert json.loads((tmp_path / "service" / "status.json").read_text())["waiting"] == "stopped"
     assert agent.noticed.count("data_read") == 1, "nothing is read or factored again"
@@ -151,7 +156,9 @@ def test_a_run_that_goes_on_without_this_site_is_in_the_status_until_it_comes_ag
     agent = Agent(tmp_path)
 
     def unresolved():
-        return (agent.state.status() or {}).get("unresolved", [])  # the file is written a moment after the start
+        return (agent.state.status() or {}).get(
+            "unresolved", []
+        )  # the file is written a moment after the start
 
     async def conversation(coordinator):
         line = await coordinator.session()
@@ -199,7 +206,9 @@ def test_an_agent_of_one_run_ends_with_it_and_gives_up_when_no_coordinator_answe
     agent = Agent(tmp_path, once=True)
     assert agent.against(conversation).outcome is Outcome.STALLED
     assert agent.recorded[-2:] == ["Fetched", "Leaving"]
-    with pytest.raises(Unreachable, match=r"coordinator:1: no answer \(tried for 0 s\)\. Start the agent again"):
+    with pytest.raises(
+        Unreachable, match=r"coordinator:1: no answer \(tried for 0 s\)\. Start the agent again"
+    ):
         Agent(tmp_path, once=True).against(silence, timeout=0.2)
 
 
@@ -257,7 +266,9 @@ def test_a_site_that_is_rejected_or_dismissed_while_it_prepares_hears_why(tmp_pa
 
     with pytest.raises(error, match=WHY) as caught:
         agent.against(conversation, timeout=1.0)
-    assert isinstance(said, m.Rejected) or "this site does not take part in run r1: " in str(caught.value)
+    assert isinstance(said, m.Rejected) or "this site does not take part in run r1: " in str(
+        caught.value
+    )
 
 
 def countersigned(home, folder, answer):
@@ -267,10 +278,14 @@ def countersigned(home, folder, answer):
     async def conversation(coordinator):
         line = await coordinator.session()
         line.says(m.Finished("r1", Outcome.CANCELLED, "enough"))
-        line.says(answer(home.notary.countersign("north", identity.certificate_pem, await line.hears())))
+        line.says(
+            answer(home.notary.countersign("north", identity.certificate_pem, await line.hears()))
+        )
         await asyncio.sleep(10_000)
 
-    assert agent.against(conversation).outcome is Outcome.CANCELLED, "the run is over, whatever was countersigned"
+    assert agent.against(conversation).outcome is Outcome.CANCELLED, (
+        "the run is over, whatever was countersigned"
+    )
     return agent
 
 
@@ -288,12 +303,16 @@ def test_a_coordinator_that_does_not_countersign_is_not_waited_for(home, tmp_pat
     """Its record has the head all the same, and its own signature with it."""
     monkeypatch.setattr(daemons, "COUNTERSIGNING", 0.3)
     kept = []
-    agent = countersigned(home, tmp_path, lambda signed: kept.append(signed) or replace(signed.receipt, run="r2"))
+    agent = countersigned(
+        home, tmp_path, lambda signed: kept.append(signed) or replace(signed.receipt, run="r2")
+    )
     assert agent.recorded == ["Hello", "Fetched", "Leaving"]
     assert any("is not countersigned" in notice.text for notice in agent.notices)
     assert both_signed(home, agent) is None
     [signed] = kept
-    record = SignedHead("north", "r1", signed.receipt.head, signed.signature, signed.certificate, signed.receipt)
+    record = SignedHead(
+        "north", "r1", signed.receipt.head, signed.signature, signed.certificate, signed.receipt
+    )
     assert both_signed(home, agent, record) == record
 
 
@@ -359,7 +378,9 @@ def test_what_no_plan_allows_ends_the_session(tmp_path, said, words):
 
 
 def test_an_end_that_the_site_did_not_see_ends_the_session_without_a_model(tmp_path):
-    reason, recorded = refused(tmp_path, m.Step("r1", 0, 0), m.Finished("r1", Outcome.CONVERGED, ""))
+    reason, recorded = refused(
+        tmp_path, m.Step("r1", 0, 0), m.Finished("r1", Outcome.CONVERGED, "")
+    )
     assert "ended run r1 with a result before this site received the last step" in reason
     assert recorded == ["Hello", "Offer", "Answer"], "and no Fetched"
 
@@ -378,16 +399,22 @@ async def greet(connection, heard):
 @contextmanager
 def nobody(_authority):
     with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port meanwhile
+        free.bind(
+            ("127.0.0.1", 0)
+        )  # bound and not listening: nobody else can take the port meanwhile
         yield free.getsockname()[1]
 
 
 @contextmanager
 def another_service(authority):
     with ThreadPoolExecutor(2) as pool:
-        key, certificate = ((authority / f"coordinator.{end}").read_bytes() for end in ("key", "pem"))
+        key, certificate = (
+            (authority / f"coordinator.{end}").read_bytes() for end in ("key", "pem")
+        )
         server = grpc.server(pool)
-        port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+        port = server.add_secure_port(
+            "127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)])
+        )
         server.start()
         try:
             yield port
@@ -403,7 +430,9 @@ def test_the_timeout_holds_whatever_answers(tmp_path, other):
     with other(tmp_path / "authority") as port:
         dial = stream.Dial(stream.GrpcDialler(f"127.0.0.1:{port}", lambda: credentials), 1.0)
         with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port}.*Start the agent again"):
-            asyncio.run(asyncio.wait_for(stream.keep_dialling(greet, dial, notes.append), timeout=400))
+            asyncio.run(
+                asyncio.wait_for(stream.keep_dialling(greet, dial, notes.append), timeout=400)
+            )
     assert 0.9 <= time.monotonic() - since < 300, notes
 
 
@@ -443,7 +472,9 @@ def test_pauses_double_up_to_ten_seconds_and_begin_again_after_a_session():
     script = Script(*(8 * [closed]), stream.LostSession("cut"), closed)
     notes = script.dial()
     assert script.pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 0.2, 0.4])
-    assert notes[0].startswith("not connected to c:1: the port is closed; trying again (no timeout)")
+    assert notes[0].startswith(
+        "not connected to c:1: the port is closed; trying again (no timeout)"
+    )
     assert "cut" in notes[8], "a session that broke has its own reason"
 
 

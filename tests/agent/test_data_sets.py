@@ -14,7 +14,11 @@ from site_agent.data.prepare import DataSets
 from site_agent.data.sources import BadTable, Query, at, files_of
 from site_agent.data.tables import read_table
 
-TABLE = "id,a,b,y\n" + "".join(f"p{i},{i % 3},{i * 0.5},{i + 0.25}\n" for i in range(6)) + "q1,1,2,\nq2,2,0.5,\n"
+TABLE = (
+    "id,a,b,y\n"
+    + "".join(f"p{i},{i % 3},{i * 0.5},{i + 0.25}\n" for i in range(6))
+    + "q1,1,2,\nq2,2,0.5,\n"
+)
 
 
 @pytest.fixture
@@ -26,7 +30,9 @@ def test_a_data_set_is_read_again_when_its_file_changed_and_not_before(tmp_path,
     first, read = data_sets.get("patients")
     same, again = data_sets.get("patients")
     assert (read, again, same is first) == (True, False, True)
-    write(tmp_path, TABLE.replace("p5,2,2.5,5.25", "p5,2,2.5,7.25"), "new.csv").replace(tmp_path / "local.csv")
+    write(tmp_path, TABLE.replace("p5,2,2.5,5.25", "p5,2,2.5,7.25"), "new.csv").replace(
+        tmp_path / "local.csv"
+    )
     other, read = data_sets.get("patients")
     assert (read, other.data.y[5]) == (True, 7.25)
     assert first.data.y[5] == 5.25, "a run that is under way keeps what it began with"
@@ -65,13 +71,20 @@ def test_a_plan_chooses_by_name_or_takes_the_only_data_set(data_sets):
     table = data_sets.inputs("patients")
     with pytest.raises(UsageError, match="names no data set, and this site has several"):
         DataSets({"a": table, "b": table}, b"").choose("")
-    assert DataSets({"": table}, b"").choose("whatever") == "", "a table without a name serves every plan"
+    assert DataSets({"": table}, b"").choose("whatever") == "", (
+        "a table without a name serves every plan"
+    )
 
 
 # --- a file or a query ------------------------------------------------------------------------------------------------
 
 VISITS = "SELECT id, a, c, y FROM visits"
-ROWS = [("p1", 1.5, "x", 1), ("p2", 2, None, 2.25), (3, 1e100, "y, z", None), (4.0, -0.1, "x", None)]
+ROWS = [
+    ("p1", 1.5, "x", 1),
+    ("p2", 2, None, 2.25),
+    (3, 1e100, "y, z", None),
+    (4.0, -0.1, "x", None),
+]
 
 
 def database(folder, rows=ROWS):
@@ -92,8 +105,14 @@ def test_the_same_bits_as_a_csv_file_of_its_rows(tmp_path):
 def test_a_query_writes_nothing(tmp_path):
     path = database(tmp_path)
     before = hashlib.sha256(path.read_bytes()).hexdigest()
-    for sql in ("DELETE FROM visits", "CREATE TABLE more (a)", "UPDATE visits SET a = 0 RETURNING *"):
-        with pytest.raises(BadTable, match=r"clinic\.db: (the query failed|the statement returns no rows)"):
+    for sql in (
+        "DELETE FROM visits",
+        "CREATE TABLE more (a)",
+        "UPDATE visits SET a = 0 RETURNING *",
+    ):
+        with pytest.raises(
+            BadTable, match=r"clinic\.db: (the query failed|the statement returns no rows)"
+        ):
             read_table(Query(path, sql))
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert [p.name for p in tmp_path.iterdir()] == ["clinic.db"]
@@ -102,11 +121,17 @@ def test_a_query_writes_nothing(tmp_path):
 REFUSED = {
     "no such database": (Query(Path("none.db")), "no such file"),
     "no database": (Query(Path("t.csv")), "the query failed"),
-    "a misspelt column": (Query(Path("clinic.db"), "SELECT agee FROM visits"), "no such column: agee"),
+    "a misspelt column": (
+        Query(Path("clinic.db"), "SELECT agee FROM visits"),
+        "no such column: agee",
+    ),
     "two statements": (Query(Path("clinic.db"), "SELECT 1; SELECT 2"), "one statement"),
     "a column twice": (Query(Path("clinic.db"), "SELECT id, id FROM visits"), "'id' twice"),
     "no rows": (Query(Path("clinic.db"), "SELECT * FROM visits WHERE id = 'q'"), "no rows"),
-    "bytes": (Query(Path("clinic.db"), "SELECT id, x'00ff' AS b FROM visits"), "column 'b': holds bytes"),
+    "bytes": (
+        Query(Path("clinic.db"), "SELECT id, x'00ff' AS b FROM visits"),
+        "column 'b': holds bytes",
+    ),
     "two tables": (Query(Path("two.db")), "has 2 tables (more, visits)"),
 }
 

@@ -52,7 +52,9 @@ def folder(tmp_path, monkeypatch):
     preprocessing = prepared(tmp_path / "t.csv", drop=("other",), scale=False).preprocessing
     for name, slope in (("good", 2.0), ("poor", 1.0)):
         function = KernelExpansion(Linear(), np.eye(1), np.array([slope]))
-        model = ModelFile(function, preprocessing, "y", 0.0, 1.0, "north", name, "CONVERGED", 0.0, {})
+        model = ModelFile(
+            function, preprocessing, "y", 0.0, 1.0, "north", name, "CONVERGED", 0.0, {}
+        )
         save_model(tmp_path / f"{name}.model", model)
     return tmp_path
 
@@ -76,7 +78,9 @@ def test_a_command_writes_to_a_terminal_that_lacks_its_signs(folder):
 def test_models_are_compared_with_the_first_on_the_same_rows(folder):
     words = ("evaluate", "--model", "poor.model", "--model", "good.model", "--data", "t.csv")
     found = json.loads(agent(*words, "--json").stdout)
-    unscaled = load_model(folder / "good.model").preprocessing.ranges  # whose deviations are unknown
+    unscaled = load_model(
+        folder / "good.model"
+    ).preprocessing.ranges  # whose deviations are unknown
     assert (found["rows"], found["target"], unscaled) == (N, "y", {})
     table = read_table(folder / "t.csv").rows(np.arange(N))
     for row, name in zip(found["models"], ("poor", "good"), strict=True):
@@ -85,7 +89,10 @@ def test_models_are_compared_with_the_first_on_the_same_rows(folder):
         assert 0.0 < row["se"] < row["rmse"]
     first, beside = (each["paired"] for each in found["models"])
     assert first is None
-    assert (beside["change"] < -0.8, beside["difference"] < -5 * beside["standard_error"]) == (True, True)
+    assert (beside["change"] < -0.8, beside["difference"] < -5 * beside["standard_error"]) == (
+        True,
+        True,
+    )
     assert any("1 rows without 'y' are left out" in note for note in found["notes"])
     assert agent(*words).stdout.splitlines()[-1].count("(more than one s.e.)") == 1
 
@@ -116,11 +123,24 @@ def test_predict_overwrites_no_file_that_it_reads(folder):
 def test_the_command_writes_intervals_beside_the_predictions(federations, monkeypatch):
     (joined, _), tmp_path = federations["gaussian"].write("a")[0], federations["gaussian"].folder
     monkeypatch.chdir(tmp_path)
-    agent("predict", "--data", "a-judged.csv", "--output", "p.csv", "--interval", 90, "--model", joined)
+    agent(
+        "predict",
+        "--data",
+        "a-judged.csv",
+        "--output",
+        "p.csv",
+        "--interval",
+        90,
+        "--model",
+        joined,
+    )
     written, model = read_table(tmp_path / "p.csv"), load_model(joined)
     low, high = model.interval(read_table(tmp_path / "a-judged.csv"), 0.9)
     assert written.columns == ["prediction", "low", "high"]
-    assert [written.numbers(end).tolist() for end in ("low", "high")] == [low.tolist(), high.tolist()]
+    assert [written.numbers(end).tolist() for end in ("low", "high")] == [
+        low.tolist(),
+        high.tolist(),
+    ]
 
 
 def test_without_a_model_the_commands_take_the_newest_run(tmp_path, monkeypatch):
@@ -149,7 +169,9 @@ def judged(n, *, joined, score=None, level=3.0, opposed=False, two=False):
     y, error = np.random.default_rng(0).normal(size=(2, n))
     y = (y > 0.0).astype(float) if two else level * y
     left = 2.0 * y + error if opposed else joined * error
-    return Judged(verdict(y, error, left, None if score is None else score * error, n, np.ones(n)), y)
+    return Judged(
+        verdict(y, error, left, None if score is None else score * error, n, np.ones(n)), y
+    )
 
 
 ERROR = np.random.default_rng(0).normal(size=40)
@@ -162,7 +184,11 @@ def path(local=ERROR, joined=0.5 * ERROR, chosen=1):
 
 def statements(*models):
     """What `report` prints of each run, by its heading."""
-    blocks = agent("report", *(word for model in models for word in ("--model", model))).stdout.strip().split("\n\n")
+    blocks = (
+        agent("report", *(word for model in models for word in ("--model", model)))
+        .stdout.strip()
+        .split("\n\n")
+    )
     return {heading: rest for heading, *rest in (block.splitlines() for block in blocks)}
 
 
@@ -178,12 +204,22 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
     additive, agreement = found.values()
     assert additive[0].startswith("recommendation: keep the joined model.")
     assert "on 60 left-out labels (± one standard error)" in additive[1]
-    assert [line.split("  ")[0] for line in additive[3:6]] == ["mean of labels", "local model", "joined model"]
+    assert [line.split("  ")[0] for line in additive[3:6]] == [
+        "mean of labels",
+        "local model",
+        "joined model",
+    ]
     assert f"{100 * first['joined']['change']:+.1f} %" in additive[5]
     assert agreement[0].startswith("recommendation: stay alone.")
-    assert ("on 40 left-out labels" in agreement[1], agreement[4].startswith("joined, own λ")) == (True, True)
+    assert ("on 40 left-out labels" in agreement[1], agreement[4].startswith("joined, own λ")) == (
+        True,
+        True,
+    )
     found = json.loads(agent("report", "--model", one, "--model", two, "--json").stdout)
-    assert [(run["run"], run["local"]["rows"]) for run in found["runs"]] == [("one", 60), ("two", 40)]
+    assert [(run["run"], run["local"]["rows"]) for run in found["runs"]] == [
+        ("one", 60),
+        ("two", 40),
+    ]
     assert [run["recommendation"][0] for run in found["runs"]] == [additive[0], agreement[0]]
     with pytest.raises(BadData, match="no report is in there"):
         agent("report", "--model", "good.model")
@@ -200,12 +236,20 @@ JOINED, ALONE, SCORE = (f"recommendation: {use} " for use in USES)
         (judged(25, joined=1.2, score=1.3), ALONE, "% larger"),
         (judged(100, joined=0.8, score=0.3), SCORE, "For other instances keep the joined model."),
         (judged(100, joined=1.3, score=0.3), SCORE, "For other instances stay alone"),
-        (judged(100, joined=1.3, score=0.3, level=0.2), SCORE, "For other instances no model is clearly"),
+        (
+            judged(100, joined=1.3, score=0.3, level=0.2),
+            SCORE,
+            "For other instances no model is clearly",
+        ),
         (judged(15, joined=0.5), JOINED, "With 15 labels this can be chance."),
         (judged(2, joined=0.5), JOINED, "too few for a test, or all equal."),
         (judged(100, joined=1.0), "recommendation: no clear difference", "either model serves"),
         (judged(15, joined=0.9, level=0.3), "recommendation: none yet", "mean of the labels"),
-        (judged(100, joined=0.5, opposed=True), "", "predictions with the other sites rise. Check their sign"),
+        (
+            judged(100, joined=0.5, opposed=True),
+            "",
+            "predictions with the other sites rise. Check their sign",
+        ),
     ],
 )
 def test_the_recommendation_follows_the_verdict(found, begins, holds):
@@ -215,7 +259,9 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     assert holds in told
     result = SiteResult(Outcome.CONVERGED, "", None, judged=found)
     sent = {"Offer": Disclosed(1, 0), "Answer": Disclosed(2, 1500)}
-    said = _sentences(Joined("a", Outcome.CONVERGED, result, (Path("m.coreg"), Path("l.coreg")), sent, Path("l")))
+    said = _sentences(
+        Joined("a", Outcome.CONVERGED, result, (Path("m.coreg"), Path("l.coreg")), sent, Path("l"))
+    )
     assert said[0].startswith("what left this machine: 1,500 numbers in 3 messages; l lists each")
     file = "l" if findings.alone(findings.of_training(found)) == "local" else "m"
     score = "; coreg-agent score --data new.csv --id NAME" * (begins == SCORE)
@@ -225,7 +271,9 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
 def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
     found = findings.of_training(judged(60, joined=0.4, score=0.2, two=True), classes=True)
     lines = findings.sentences(found, "y")
-    assert lines[1].startswith("root mean square error of the score for y, which is 0 or 1, on 60 left-out labels")
+    assert lines[1].startswith(
+        "root mean square error of the score for y, which is 0 or 1, on 60 left-out labels"
+    )
     assert lines[-1].startswith("area under the ROC curve")
     assert found["auc"]["local"] < found["auc"]["joined"] < found["auc"]["score"]
     few = findings.of_training(judged(9, joined=0.4, two=True), classes=True)
@@ -235,16 +283,27 @@ def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (path(), "keep the joined model. On left-out labels the joined model's error is 50.0 % smaller."),
-        (path(joined=2.0 * ERROR), "stay alone. On left-out labels the joined model's error is 100.0 % larger."),
-        (path(np.ones(40), np.array([4.0] + [0.9] * 39)), "joined models are better on average, so they are the"),
+        (
+            path(),
+            "keep the joined model. On left-out labels the joined model's error is 50.0 % smaller.",
+        ),
+        (
+            path(joined=2.0 * ERROR),
+            "stay alone. On left-out labels the joined model's error is 100.0 % larger.",
+        ),
+        (
+            path(np.ones(40), np.array([4.0] + [0.9] * 39)),
+            "joined models are better on average, so they are the",
+        ),
         (path(ERROR[:5], 0.5 * ERROR[:5]), "With 5 labels this can be chance"),
         (path(joined=2.0 * ERROR, chosen=0), findings.LOCAL_CHOSEN),
     ],
 )
 def test_a_path_keeps_the_joined_model_unless_it_errs_clearly_more(found, words):
     assert words in findings.recommended(found)[0]
-    assert ("joined, own λ" in "\n".join(findings.lines(found, "y"))) == (words != findings.LOCAL_CHOSEN)
+    assert ("joined, own λ" in "\n".join(findings.lines(found, "y"))) == (
+        words != findings.LOCAL_CHOSEN
+    )
 
 
 # --- yes/no targets ---------------------------------------------------------------------------------------------------
@@ -260,19 +319,38 @@ def test_three_sites_train_probabilities(classified) -> None:
     (own, local), notes = run.write("b")
     assert any(note.startswith("area under the ROC curve on the same labels") for note in notes)
     model, probabilities = load_model(own), run.results["b"].probabilities
-    assert (model.positive, model.probability, model.score_probability) == ("yes", *probabilities[:2])
+    assert (model.positive, model.probability, model.score_probability) == (
+        "yes",
+        *probabilities[:2],
+    )
     assert load_model(local).probability == probabilities[2]
     _, scored = batch_of(model, Inputs(table=tmp_path / "b-judged.csv", id="id"), b"salt")
-    assert (scored.probability, scored.correction) == (probabilities[1], model.function.correct_score)
+    assert (scored.probability, scored.correction) == (
+        probabilities[1],
+        model.function.correct_score,
+    )
     found = evaluate([local, own], tmp_path / "b-judged.csv", Notation())
-    for each, known in ((found, False), (evaluate([local, own], tmp_path / "b.csv", Notation()), True)):
+    for each, known in (
+        (found, False),
+        (evaluate([local, own], tmp_path / "b.csv", Notation()), True),
+    ):
         assert any(f"at least {each.seen} of these rows" in note for note in each.notes) is known
         assert ("than one s.e." in "".join(evaluated_lines(each))) is not known
     row = found.models[str(own)]
     assert 0.6 < row["auc"] <= 1.0
     assert (row["log_loss"] < np.log(2), row["calibration_error"] < 0.2) == (True, True)
     assert any("AUC" in line and "log loss" in line for line in evaluated_lines(found))
-    agent("predict", "--model", own, "--data", tmp_path / "b-judged.csv", "--id", "id", "--output", tmp_path / "p.csv")
+    agent(
+        "predict",
+        "--model",
+        own,
+        "--data",
+        tmp_path / "b-judged.csv",
+        "--id",
+        "id",
+        "--output",
+        tmp_path / "p.csv",
+    )
     written = read_table(tmp_path / "p.csv")
     judged = [text == "yes" for text in read_table(tmp_path / "b-judged.csv").texts("y")]
     assert written.columns == ["id", "probability"]
@@ -283,7 +361,10 @@ def test_three_sites_train_probabilities(classified) -> None:
 
 @pytest.mark.parametrize(
     ("task", "positive", "words"),
-    [("classification", "", "other values than 0 and 1"), ("regression", "yes", "the plan's task is regression")],
+    [
+        ("classification", "", "other values than 0 and 1"),
+        ("regression", "yes", "the plan's task is regression"),
+    ],
 )
 def test_a_target_of_another_task_is_refused(task: str, positive: str, words: str) -> None:
     assert words in (task_fault(Additive(task=task), positive, np.array([0.0, 1.0, 2.0])) or "")  # type: ignore[arg-type]
@@ -296,7 +377,10 @@ def test_a_positive_value_that_never_occurs_or_means_missing_is_told(tmp_path: P
     assert not any("positive value" in note for note in made.notes)
     path.write_text(path.read_text().replace(",yes\n", ",no\n"))
     made = prepared_sites(found, "yes")["a"]
-    assert any("no row of 'y' has the positive value 'yes', so all labels are 0" in note for note in made.notes)
+    assert any(
+        "no row of 'y' has the positive value 'yes', so all labels are 0" in note
+        for note in made.notes
+    )
     with pytest.raises(BadTable, match="the positive value 'NA' means a missing value"):
         prepare(Inputs(table=path, target="y", id="id", positive="NA"), b"a")
     assert Inputs(table=path, id="id", positive=True).positive == "true"  # type: ignore[arg-type]
@@ -304,7 +388,9 @@ def test_a_positive_value_that_never_occurs_or_means_missing_is_told(tmp_path: P
 
 def test_three_values_are_a_sentence_with_lines(tmp_path: Path) -> None:
     path = write(tmp_path, "id,x,y\np,1,yes\nq,2,no\nr,3,maybe\ns,4,\n")
-    with pytest.raises(BadTable, match=r"line 4, column 'y': holds 'maybe', 'no' besides the positive value, 'yes'"):
+    with pytest.raises(
+        BadTable, match=r"line 4, column 'y': holds 'maybe', 'no' besides the positive value, 'yes'"
+    ):
         prepare(Inputs(table=path, target="y", id="id", positive="yes"))
 
 
@@ -312,22 +398,35 @@ def test_scores_have_a_probability_beside_them(tmp_path: Path) -> None:
     scored = Scored(("p1", "p2"), "id", (), Probability(2.0, -1.0))
     parts = {"a": np.array([0.1, 0.4]), "b": np.array([0.3, np.nan])}
     known = {"present": (("a", "b", "c"), ("a", "c")), "missing": np.array([0.0, 0.5])}
-    result = SiteResult(Outcome.CONVERGED, "", PLAN, scores=np.array([0.2, 0.9]), contributions=parts, **known)
+    result = SiteResult(
+        Outcome.CONVERGED, "", PLAN, scores=np.array([0.2, 0.9]), contributions=parts, **known
+    )
     [path] = scored.write(result, tmp_path)
     header, *rows = path.read_text().splitlines()
     assert header == "id,score,probability,sites,missing_deviation,part_a,part_b"
-    assert [row.split(",")[3:] for row in rows] == [["a b c", "0.0", "0.1", "0.3"], ["a c", "0.5", "0.4", ""]]
+    assert [row.split(",")[3:] for row in rows] == [
+        ["a b c", "0.0", "0.1", "0.3"],
+        ["a c", "0.5", "0.4", ""],
+    ]
     assert [float(row.split(",")[2]) for row in rows] == pytest.approx(expit([-0.6, 0.8]).tolist())
 
 
 def test_a_written_score_is_corrected_by_the_sites_own_labels(tmp_path: Path) -> None:
     """The slope first; then, where this site has a record, the blend with its local model."""
     correction = Correction(slope=0.5, level=1.0, centre=4.0, weight=0.75)
-    scored = Scored(("p1", "p2"), "id", (), Probability(2.0, -1.0), correction, np.array([2.0, np.nan]))
-    result = SiteResult(Outcome.CONVERGED, "", PLAN, scores=np.array([6.0, 3.0]), present=(("a", "b"), ("b",)))
+    scored = Scored(
+        ("p1", "p2"), "id", (), Probability(2.0, -1.0), correction, np.array([2.0, np.nan])
+    )
+    result = SiteResult(
+        Outcome.CONVERGED, "", PLAN, scores=np.array([6.0, 3.0]), present=(("a", "b"), ("b",))
+    )
     [path] = scored.write(result, tmp_path)
     found = pl.read_csv(path)
     expected = [0.25 * 2.0 + 0.75 * (1.0 + 0.5 * (6.0 - 4.0)), 1.0 + 0.5 * (3.0 - 4.0)]
     assert found["id"].to_list() == ["p1", "p2"]
-    assert found["score"].to_list() == pytest.approx(expected), "without a record no local prediction"
-    assert found["probability"].to_list() == pytest.approx(expit(2.0 * np.array(expected) - 1.0).tolist())
+    assert found["score"].to_list() == pytest.approx(expected), (
+        "without a record no local prediction"
+    )
+    assert found["probability"].to_list() == pytest.approx(
+        expit(2.0 * np.array(expected) - 1.0).tolist()
+    )

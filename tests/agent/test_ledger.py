@@ -26,7 +26,13 @@ from coreg_core.objectives.setting import Membership
 from coreg_core.plan import Plan
 from coreg_wire.files.disk import is_held
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.identity.signatures import private_key, said_by_coordinator, said_by_site, sign, to_hex
+from coreg_wire.identity.signatures import (
+    private_key,
+    said_by_coordinator,
+    said_by_site,
+    sign,
+    to_hex,
+)
 from site_agent.consent.memory import Memory
 from site_agent.identity.identity import enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger, read_ledger
@@ -65,7 +71,9 @@ def opened(path):
     """What a starting agent learns from its ledger."""
     ledger = Ledger(path)
     try:
-        return ledger.memory.recall(PLAN, "digest of the ids"), ledger.memory.summed_with("digest of the ids")
+        return ledger.memory.recall(PLAN, "digest of the ids"), ledger.memory.summed_with(
+            "digest of the ids"
+        )
     finally:
         ledger.close()
 
@@ -78,16 +86,20 @@ def test_every_kind_of_message_has_a_line_with_what_it_disclosed(tmp_path):
     sent = write(tmp_path / "l").sent
     lines = list(read_ledger(tmp_path / "l"))
     assert [e["kind"] for e in lines] == [type(each).__name__ for each in EVERYTHING]
-    assert (lines[0]["previous"], lines[0]["protocol"], lines[0]["release"]) == (GENESIS, 3, "0.2.0")
+    assert (lines[0]["previous"], lines[0]["protocol"], lines[0]["release"]) == (
+        GENESIS,
+        3,
+        "0.2.0",
+    )
     assert (lines[2]["n_unlabelled"], lines[2]["ids_digest"]) == (3, "digest of the ids")
     assert lines[2]["data_digest"] == "data"
     assert lines[3]["report"] == {"round": 3, "verified": True, "gap": [1e-05]}
     for entry, message in zip(lines, EVERYTHING, strict=True):
         if isinstance(message, m.PlanRefused | m.Fault | m.Leaving):
             assert entry["text"] == message.reason  # a refusal's words left the machine as well
-    assert {kind: s.messages for kind, s in sent.items()} == {type(each).__name__: 1 for each in EVERYTHING} | {
-        "Answer": 2
-    }
+    assert {kind: s.messages for kind, s in sent.items()} == {
+        type(each).__name__: 1 for each in EVERYTHING
+    } | {"Answer": 2}
     assert sum(s.numbers for s in sent.values()) == 6
     assert (tmp_path / "l").stat().st_mode & 0o777 == 0o600
 
@@ -112,18 +124,29 @@ def test_an_answer_has_what_it_tells_and_no_number_that_left(tmp_path, sealed):
 
 
 @given(data=st.data())
-def test_one_byte_changed_anywhere_before_the_last_line_is_found_when_the_agent_starts(tmp_path_factory, data):
+def test_one_byte_changed_anywhere_before_the_last_line_is_found_when_the_agent_starts(
+    tmp_path_factory, data
+):
     path = tmp_path_factory.mktemp("ledger") / "l"
     write(path)
     whole = path.read_bytes()
     at = data.draw(st.integers(0, whole[:-1].rindex(b"\n")))
-    path.write_bytes(whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :])
+    path.write_bytes(
+        whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
+    )
     for read in (Ledger, lambda path: list(read_ledger(path))):
         with pytest.raises(StorageError, match=r"l, line \d+: "):
             read(path)
 
 
-NO_ENTRIES = (b"", b"\xff\xfe", b"[]", b"{}", b"[" * 100_000, json.dumps({"previous": GENESIS}).encode())
+NO_ENTRIES = (
+    b"",
+    b"\xff\xfe",
+    b"[]",
+    b"{}",
+    b"[" * 100_000,
+    json.dumps({"previous": GENESIS}).encode(),
+)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +154,17 @@ NO_ENTRIES = (b"", b"\xff\xfe", b"[]", b"{}", b"[" * 100_000, json.dumps({"previ
     [
         pytest.param(lambda lines: [*lines[:2], *lines[3:]], 3, id="a line removed"),
         pytest.param(lambda lines: lines[1:], 1, id="the first line removed"),
-        pytest.param(lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], 2, id="two lines swapped"),
+        pytest.param(
+            lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], 2, id="two lines swapped"
+        ),
         *((lambda lines, no=no: [no + b"\n", *lines[1:]], 1) for no in NO_ENTRIES),
     ],
 )
 def test_an_agent_refuses_to_start_with_a_changed_ledger_and_names_the_line(tmp_path, change, line):
     write(tmp_path / "l")
-    (tmp_path / "l").write_bytes(b"".join(change((tmp_path / "l").read_bytes().splitlines(keepends=True))))
+    (tmp_path / "l").write_bytes(
+        b"".join(change((tmp_path / "l").read_bytes().splitlines(keepends=True)))
+    )
     for read in (Ledger, lambda path: list(read_ledger(path))):
         with pytest.raises(StorageError, match=f"line {line}: the chain is broken"):
             read(tmp_path / "l")
@@ -184,7 +211,9 @@ def test_two_agents_never_write_one_chain(tmp_path):
     assert len(list(read_ledger(path))) == 2
 
 
-@pytest.mark.parametrize("room", [20, 10_000], ids=["a part of the line", "a line that is not synced"])
+@pytest.mark.parametrize(
+    "room", [20, 10_000], ids=["a part of the line", "a line that is not synced"]
+)
 def test_after_a_failed_write_no_other_line_follows_in_this_process(tmp_path, monkeypatch, room):
     """Another run's answer would stand behind a line of unknown length: the chain would be broken for ever."""
     ledger = Ledger(tmp_path / "l")
@@ -211,7 +240,9 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
     """Not in the system's memory alone: a power cut can come after the message left."""
     path, synced = tmp_path / "l", []
     ledger = Ledger(path)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(path.read_bytes().count(b"\n")))
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(path.read_bytes().count(b"\n"))
+    )
     for count, message in enumerate(EVERYTHING, start=1):
         ledger.record(message, told() if count == 5 else None)
         assert synced == list(range(1, count + 1))
@@ -234,13 +265,17 @@ def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_he
     path = tmp_path / "l"
     write(path, [m.Leaving("1"), m.Leaving("2"), m.Leaving("3")])
     whole = path.read_bytes().splitlines(keepends=True)
-    head = m.LedgerHead(2, hashlib.sha256(whole[1].rstrip(b"\n")).hexdigest(), "2026-01-01T00:00:00.000+00:00")
+    head = m.LedgerHead(
+        2, hashlib.sha256(whole[1].rstrip(b"\n")).hexdigest(), "2026-01-01T00:00:00.000+00:00"
+    )
     ledger = Ledger(path)
     ledger.compare(head)
     ledger.compare(replace(head, lines=0, last=""))
     with pytest.raises(StorageError, match=r"it has 3 lines, and the coordinator countersigned 4"):
         ledger.compare(replace(head, lines=4))
-    with pytest.raises(StorageError, match=r"its line 2 is not the one that the coordinator countersigned"):
+    with pytest.raises(
+        StorageError, match=r"its line 2 is not the one that the coordinator countersigned"
+    ):
         ledger.compare(replace(head, last="0" * 64))
     ledger.close()
     path.write_bytes(whole[0])  # restored, and grown again
@@ -258,7 +293,9 @@ def test_signed_heads_are_found_with_where_and_when(home):
     [first, second] = home.serve("one", "two")
     found = home.audit()
     receipts = [first.receipt, second.receipt]
-    assert [(s.run, s.head, s.receipt) for s in found.heads] == [(each.run, each.head, each) for each in receipts]
+    assert [(s.run, s.head, s.receipt) for s in found.heads] == [
+        (each.run, each.head, each) for each in receipts
+    ]
     # Hello; then of each run an offer, three answers, what was fetched and its countersignature; Leaving.
     assert (first.receipt.head.lines, second.receipt.head.lines, found.lines) == (5, 11, 14)
     assert found.both == found.own == found.heads[1]
@@ -273,14 +310,24 @@ def test_a_cut_end_is_missed_by_the_coordinators_record(home):
     kept = home.serve("one", "two")
     whole = home.lines
     home.rewrite([e for e in whole if e["kind"] != "Answer"])
-    with pytest.raises(StorageError, match=r"line 3: the head of run one, .* covers 5 lines .* but 2 lines"):
+    with pytest.raises(
+        StorageError, match=r"line 3: the head of run one, .* covers 5 lines .* but 2 lines"
+    ):
         home.audit()
     home.rewrite(whole[:8])
     assert home.audit().both.run == "one", "the file alone does not show it"
-    with pytest.raises(StorageError, match=r"at the end of run two, .* but this ledger has 8: its last lines"):
+    with pytest.raises(
+        StorageError, match=r"at the end of run two, .* but this ledger has 8: its last lines"
+    ):
         home.audit(home.record(kept))
     assert home.audit(home.record(kept[:1])).compared == 1
-    home.rewrite([{k: v for k, v in e.items() if k != "signature"} for e in home.lines if e["kind"] == "Fetched"])
+    home.rewrite(
+        [
+            {k: v for k, v in e.items() if k != "signature"}
+            for e in home.lines
+            if e["kind"] == "Fetched"
+        ]
+    )
     with pytest.raises(StorageError, match="it records 1 results and no signature"):
         home.audit()
 
@@ -295,9 +342,16 @@ def resigned(home, entries, site, name="north"):
         if entry["kind"] == "Fetched":
             head = m.LedgerHead(len(made), previous, entry["head"]["at"])
             signature = sign(private, said_by_site(name, entry["run"], head))
-            entry = {**entry, "head": dataclasses.asdict(head), "signature": signature, "certificate": certificate}
+            entry = {
+                **entry,
+                "head": dataclasses.asdict(head),
+                "signature": signature,
+                "certificate": certificate,
+            }
         made.append(entry)
-        previous = hashlib.sha256(json.dumps({**entry, "previous": previous}, sort_keys=True).encode()).hexdigest()
+        previous = hashlib.sha256(
+            json.dumps({**entry, "previous": previous}, sort_keys=True).encode()
+        ).hexdigest()
     home.rewrite(made)
 
 
@@ -305,15 +359,25 @@ def test_heads_of_another_key_are_not_this_sites(home):
     kept = home.serve("one")
     entries = [e for e in home.lines if e["kind"] not in ("Answer", "Countersigned")]
     resigned(home, entries, "stranger")
-    with pytest.raises(StorageError, match=r"not signed by north: .* not of this federation's authority"):
+    with pytest.raises(
+        StorageError, match=r"not signed by north: .* not of this federation's authority"
+    ):
         home.audit()
     resigned(home, entries, "south")
-    with pytest.raises(StorageError, match=r"not signed by north: .* is of 'south', not of 'north'"):
+    with pytest.raises(
+        StorageError, match=r"not signed by north: .* is of 'south', not of 'north'"
+    ):
         home.audit()
     # Its own operator has the key. What was countersigned is what he signed before, and the coordinator has it.
-    longer = [*entries[:-1], *(e for e in entries if e["kind"] == "Offer" for _ in range(5)), *entries[-1:]]
+    longer = [
+        *entries[:-1],
+        *(e for e in entries if e["kind"] == "Offer" for _ in range(5)),
+        *entries[-1:],
+    ]
     resigned(home, longer, "north")
-    with pytest.raises(StorageError, match="line 5 of this ledger is a different one: the ledger was replaced"):
+    with pytest.raises(
+        StorageError, match="line 5 of this ledger is a different one: the ledger was replaced"
+    ):
         home.audit(home.record(kept))
 
 
@@ -324,13 +388,17 @@ def test_only_the_coordinator_countersigns(home, who):
     head = home.audit().own
     certificate = to_hex(load_certificates(identity.certificate_pem, "site.pem")[0])
     receipt = m.Countersigned("one", head.head, "2026-11-21T20:00:00.000+00:00", "", certificate)
-    signature = sign(private_key(identity.key_pem), said_by_coordinator("north", head.signature, receipt))
+    signature = sign(
+        private_key(identity.key_pem), said_by_coordinator("north", head.signature, receipt)
+    )
     entry = {
         "at": "", "kind": "Countersigned", "run": "one", "head": dataclasses.asdict(head.head),
         "countersigned": receipt.at, "signature": signature, "certificate": certificate,
     }  # fmt: skip
     home.rewrite([*home.lines, entry])
-    with pytest.raises(StorageError, match=r"for run one is not the coordinator's: .* not (a|of this)"):
+    with pytest.raises(
+        StorageError, match=r"for run one is not the coordinator's: .* not (a|of this)"
+    ):
         home.audit()
 
 
@@ -340,13 +408,18 @@ def test_a_countersignature_of_something_else_is_not_kept(home):
     signed = home.one(ledger, identity, "one", countersign=False).receipt
     for wrong, why in (
         (replace(signed, run="two"), "without a signed head"),
-        (replace(signed, head=m.LedgerHead(1, signed.head.last, signed.head.at)), "it is for another head"),
+        (
+            replace(signed, head=m.LedgerHead(1, signed.head.last, signed.head.at)),
+            "it is for another head",
+        ),
     ):
         assert why in ledger.countersigned(wrong)
     home.one(ledger, identity, "two", countersign=False)
     later = ledger._signed["two"]
     receipt = home.notary.countersign("north", identity.certificate_pem, later).receipt
-    assert "does not match that certificate's key" in ledger.countersigned(replace(receipt, at="2020"))
+    assert "does not match that certificate's key" in ledger.countersigned(
+        replace(receipt, at="2020")
+    )
     other = home.identity("south").certificate_pem
     refused = home.notary.countersign("north", other, ledger.record(m.Fetched("three"))).receipt
     assert (refused.signature, "not signed by the key" in refused.reason) == ("", True)
@@ -387,7 +460,11 @@ def test_the_command_verifies_in_words_and_in_json_and_refuses_a_changed_ledger(
     ):
         assert words in shown.output
     found = json.loads(agent(*command, "--json").output)
-    assert (found["both"]["run"], found["both"]["head"]["lines"], found["compared"]) == ("two", 11, 2)
+    assert (found["both"]["run"], found["both"]["head"]["lines"], found["compared"]) == (
+        "two",
+        11,
+        2,
+    )
     plain = agent("ledger", home.path).output.splitlines()
     assert plain[-1].startswith("14 entries, times in UTC; the chain is whole up to the last line")
     assert all(len(line) < 200 for line in plain[:-1]), "digests are for --json"
@@ -406,7 +483,9 @@ def test_a_record_without_a_head_of_the_site_is_no_evidence(home):
     path = home.folder / CHECKPOINTS
     for text in ("", "{}", "[]", "not JSON", '{"heads": [3]}', '{"checkpoints": 3}', "[" * 100_000):
         path.write_text(text)
-        with pytest.raises(BadData, match=None if text else "took part to its end: a refused run has none"):
+        with pytest.raises(
+            BadData, match=None if text else "took part to its end: a refused run has none"
+        ):
             read_record(path, "north")
     with pytest.raises(BadData, match="north did not sign"):
         home.audit(home.record([replace(kept, signature="00")]))
@@ -424,7 +503,11 @@ def test_the_coordinator_shows_a_runs_checkpoints_as_a_site_reads_them(home, tmp
         assert store.begun("r-one") == Begun(), "nothing is decided by it"
 
     def show(*words):
-        return CliRunner().invoke(coordinator_app, ["show", "r-o", *words, "--federation", str(path)]).stdout
+        return (
+            CliRunner()
+            .invoke(coordinator_app, ["show", "r-o", *words, "--federation", str(path)])
+            .stdout
+        )
 
     assert "\nledger of north: 5 lines up to " in show()
     (tmp_path / CHECKPOINTS).write_text(show("--json"))

@@ -20,7 +20,9 @@ from site_agent.identity.run_keys import FILE, OTHERS, Members
 from site_agent.service.state_dir import Decision
 
 AUTHORITY, KEYS = "a" * 64, {"north": "1" * 64, "south": "2" * 64}
-PLAN = replace(plan_of("r1"), privacy=Privacy(), membership=Membership(("north", "south", "west"), 3))
+PLAN = replace(
+    plan_of("r1"), privacy=Privacy(), membership=Membership(("north", "south", "west"), 3)
+)
 SOUTH, WEST, OTHER = "2" * 64, "3" * 64, "4" * 64
 
 
@@ -46,14 +48,23 @@ def test_the_words_are_the_same_in_every_release_and_in_any_order():
 def test_every_part_changes_the_words():
     swapped, renamed = dict(zip(KEYS, reversed(KEYS.values()), strict=True)), {"n": KEYS["north"]}
     others = [("b" * 64, KEYS)]
-    others += [(AUTHORITY, keys) for keys in (KEYS | {"south": OTHER}, KEYS | {"west": WEST}, swapped, renamed)]
+    others += [
+        (AUTHORITY, keys)
+        for keys in (KEYS | {"south": OTHER}, KEYS | {"west": WEST}, swapped, renamed)
+    ]
     words = [{*eight_words(*each).split()} for each in [(AUTHORITY, KEYS), *others]]
     assert len(set.union(*words)) == 8 * len(words)
 
 
 def test_hyphens_spaces_and_case_of_words_do_not_matter():
     written = ("lusab babad", " LUSAB-babad ", "lusab", "babad lusab", "lusab babat")
-    assert [same_words(each, "lusab babad") for each in written] == [True, True, False, False, False]
+    assert [same_words(each, "lusab babad") for each in written] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 # --- what confirms them -------------------------------------------------------------------------------------------
@@ -62,7 +73,11 @@ def test_hyphens_spaces_and_case_of_words_do_not_matter():
 def test_the_coordinator_cannot_replace_this_sites_own_key(site):
     members = Members(site)
     keys = members.keys_of(proposed(north=OTHER))
-    assert keys == {"north": key_fingerprint(private_key(site.key_pem).public_key()), "south": SOUTH, "west": WEST}
+    assert keys == {
+        "north": key_fingerprint(private_key(site.key_pem).public_key()),
+        "south": SOUTH,
+        "west": WEST,
+    }
     assert members.keys_of(proposed(west="")).keys() == {"north", "south"}, "west has not enrolled"
     assert members.keys_of(replace(proposed(), keys=())) == {}
 
@@ -75,12 +90,20 @@ def test_new_and_changed_members_are_named_and_not_settled(site):
     members.confirm(members.keys_of(proposed(west="")))
     assert members.settled(members.keys_of(proposed(west="")))
     assert members.settled(members.keys_of(replace(proposed(), keys=()))), "no key is shown"
-    for shown, news in ((proposed(), "west is new"), (proposed(OTHER, ""), "another key than before: south")):
+    for shown, news in (
+        (proposed(), "west is new"),
+        (proposed(OTHER, ""), "another key than before: south"),
+    ):
         assert members.news(members.keys_of(shown)) == news
         assert not members.settled(members.keys_of(shown))
-    assert members.news(members.keys_of(proposed(OTHER))) == "west is new; another key than before: south"
+    assert (
+        members.news(members.keys_of(proposed(OTHER)))
+        == "west is new; another key than before: south"
+    )
     (site.directory / FILE).write_text("[")
-    with pytest.raises(StorageError, match=r"cannot be read .*Delete it: the agent asks for the eight words again"):
+    with pytest.raises(
+        StorageError, match=r"cannot be read .*Delete it: the agent asks for the eight words again"
+    ):
         Members(site)
 
 
@@ -92,7 +115,9 @@ def test_words_that_were_written_down_confirm_these_keys_for_later_processes(sit
     assert Members(site, words.upper().replace(" ", "-")).settled(keys)
     assert Members(site).settled(keys)
     assert (site.directory / FILE).stat().st_mode & 0o777 == 0o600
-    assert not Members(site, words).settled(Members(site).keys_of(proposed(OTHER))), "the words of other keys"
+    assert not Members(site, words).settled(Members(site).keys_of(proposed(OTHER))), (
+        "the words of other keys"
+    )
 
 
 def test_words_taken_unseen_hold_in_this_process_alone(site):
@@ -114,7 +139,9 @@ def agent_of(tmp_path, site, *, written="", **options):
     return Agent(tmp_path, policy=Policy(), keys=members.run_keys(), members=members, **options)
 
 
-def test_a_plan_with_unconfirmed_words_waits_for_the_operator_and_its_approval_confirms_them(tmp_path, site):
+def test_a_plan_with_unconfirmed_words_waits_for_the_operator_and_its_approval_confirms_them(
+    tmp_path, site
+):
     agent = agent_of(tmp_path, site)
 
     async def conversation(coordinator):
@@ -150,7 +177,10 @@ def test_an_approval_confirms_the_words_that_were_shown_and_no_others(tmp_path, 
         agent.state.record_decision("r1", Decision(True, ""))
         refused = await hears(line)
         assert isinstance(refused, PlanRefused)
-        assert refused.reason == "its plan or the keys of its members changed after its operator was asked."
+        assert (
+            refused.reason
+            == "its plan or the keys of its members changed after its operator was asked."
+        )
 
     agent.against(conversation)
     assert Members(site).key_of("south") is None
@@ -174,7 +204,10 @@ def test_the_name_of_a_run_stands_for_one_plan_and_one_set_of_keys(tmp_path, sit
         line.says(changed)
         refused = await hears(line)
         assert isinstance(refused, PlanRefused)
-        assert refused.reason == "its plan or the keys of its members changed after its operator was asked."
+        assert (
+            refused.reason
+            == "its plan or the keys of its members changed after its operator was asked."
+        )
 
     agent.against(conversation)
     assert Members(site).key_of("south") is None

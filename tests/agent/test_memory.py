@@ -35,7 +35,9 @@ def test_the_sixth_model_or_set_of_sites_is_refused_whatever_process_gave_the_ot
     for k in range(5):
         for _ in range(2):  # a repeated one tells nothing new
             opened(path, (7, k), (8, k))
-    with pytest.raises(Refused, match=r"scored by 5 models or sets of sites \(models_per_individual"):
+    with pytest.raises(
+        Refused, match=r"scored by 5 models or sets of sites \(models_per_individual"
+    ):
         opened(path, (7, 5), (9, 5))
     opened(path, (9, 5), (9, 6))
     opened(path, (7, 5), models_per_individual=6)
@@ -50,7 +52,10 @@ def test_a_site_opens_the_same_rows_as_often_as_its_policy_says_over_restarts(tm
     for allowed in (True, True, False):
         ledger = Ledger(tmp_path / "l")
         consent = Consent(Policy(openings=2), ledger.memory, lambda: 0.0)
-        plan, counts = replace(make_plan(), objective=Additive(), privacy=Privacy()), Counts(rows=rows, labelled=100)
+        plan, counts = (
+            replace(make_plan(), objective=Additive(), privacy=Privacy()),
+            Counts(rows=rows, labelled=100),
+        )
         if allowed:
             consent.open_moments(plan, "ids", counts)
         else:
@@ -85,7 +90,10 @@ def test_every_question_says_what_it_discloses():
     assert all(len(kind.discloses) > 20 for kind in KINDS.values())
     bearing = {"respond affine", "scores", "sums", "private", "parts"}
     assert {name for name, kind in KINDS.items() if kind.labels == "in the vectors"} == bearing
-    assert {name for name, kind in KINDS.items() if kind.labels == "in the scalars"} == {"sizes", "summary"}
+    assert {name for name, kind in KINDS.items() if kind.labels == "in the scalars"} == {
+        "sizes",
+        "summary",
+    }
     assert len(KINDS) == sum(len(objective.questions) for objective in OBJECTIVES.values())
 
 
@@ -117,7 +125,10 @@ def session(path, secret, sites=ALL, *, run="r", salt=SALT, plain=PLAIN):
     ledger = Ledger(path)
     ledger.memory.know_as(digest, own_name(plain, salt))
     fewer = replace(PLAN, run="fewer", membership=Membership(("a", "b", "c"), 3))
-    known = ledger.memory.recall(PLAN, digest).answered, against_memory(fewer, ledger.memory, digest)
+    known = (
+        ledger.memory.recall(PLAN, digest).answered,
+        against_memory(fewer, ledger.memory, digest),
+    )
     ledger.record(offer(run, PLAN.digest, digest))
     ledger.record(answer(run), told(sites))
     ledger.close()
@@ -132,7 +143,10 @@ def test_another_secret_or_none_is_no_other_data_set(tmp_path):
         assert answered == number + 1, "questions of the plan, over all secrets"
         assert "The difference of the two sums reveals the answers of d alone" in before
     accepted = [entry for entry in read_ledger(tmp_path / "l") if entry["kind"] == "Offer"]
-    assert (len({e["instances"] for e in accepted}), len({e["ids_digest"] for e in accepted})) == (2, 4)
+    assert (len({e["instances"] for e in accepted}), len({e["ids_digest"] for e in accepted})) == (
+        2,
+        4,
+    )
 
 
 def test_a_run_has_the_rows_that_its_answers_came_from(tmp_path):

@@ -24,10 +24,19 @@ from site_agent.data.notation import guarded, unguarded
 from site_agent.data.sources import NA_VALUES
 from site_agent.data.tables import read_table
 from site_agent.models.batch import write_predictions
-from site_agent.models.file import FORMAT, ModelFile, _checksum, contains_records, load_model, save_model
+from site_agent.models.file import (
+    FORMAT,
+    ModelFile,
+    _checksum,
+    contains_records,
+    load_model,
+    save_model,
+)
 
 TABLE = "id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n"
-WEIGHTS = KernelExpansion(Linear(), np.eye(3), np.array([0.5, -1.0, 2.0]))  # three features: a, c=x, c=z
+WEIGHTS = KernelExpansion(
+    Linear(), np.eye(3), np.array([0.5, -1.0, 2.0])
+)  # three features: a, c=x, c=z
 GAUSSIAN = Gaussian(1.5)
 
 
@@ -35,10 +44,21 @@ def site_model(folder, made_of=GAUSSIAN, **changes):
     """A model of two labelled rows under a kernel, or of weights of the features."""
     preprocessing, found = fitted(folder, TABLE)
     if not isinstance(made_of, KernelExpansion):
-        made_of = KernelExpansion(made_of, preprocessing.transform(found.labelled), np.array([0.3, -1.7]))
-    known = {"shift": 10.0, "divisor": 2.0, "site": "north", "run": "r1", "stop": "CONVERGED", "coupling": 0.1}
+        made_of = KernelExpansion(
+            made_of, preprocessing.transform(found.labelled), np.array([0.3, -1.7])
+        )
+    known = {
+        "shift": 10.0,
+        "divisor": 2.0,
+        "site": "north",
+        "run": "r1",
+        "stop": "CONVERGED",
+        "coupling": 0.1,
+    }
     known |= {"name": "these sums", "sites": ("north", "south")}
-    return ModelFile(made_of, preprocessing, "y", plan={"seed": 0, "kernel": "gaussian"}, **known | changes)
+    return ModelFile(
+        made_of, preprocessing, "y", plan={"seed": 0, "kernel": "gaussian"}, **known | changes
+    )
 
 
 def saved(folder, *made_of, **changes):
@@ -57,22 +77,33 @@ def header(path):
         pytest.param(Gaussian(1.5), True, id="gaussian"),
         pytest.param(Linear(), True, id="linear over rows"),
         pytest.param(WEIGHTS, False, id="linear over features"),
-        pytest.param(KernelExpansion(Gaussian(1.0), np.eye(3), np.ones(3)), True, id="gaussian at unit rows"),
+        pytest.param(
+            KernelExpansion(Gaussian(1.0), np.eye(3), np.ones(3)), True, id="gaussian at unit rows"
+        ),
     ],
 )
-def test_a_round_trip_keeps_every_bit_and_the_file_says_whether_it_holds_records(tmp_path, made_of, records):
+def test_a_round_trip_keeps_every_bit_and_the_file_says_whether_it_holds_records(
+    tmp_path, made_of, records
+):
     model, path = site_model(tmp_path, made_of), tmp_path / "m"
     save_model(path, model)
     again, rows = load_model(path), read_table(tmp_path / "t.csv")
     assert again.predict(rows).tobytes() == model.predict(rows).tobytes()
     own_units = model.function.predict(model.preprocessing.transform(rows)) * 2.0 + 10.0
     assert again.predict(rows).tolist() == own_units.tolist()
-    assert dataclasses.replace(again, function=model.function, preprocessing=model.preprocessing) == model
+    assert (
+        dataclasses.replace(again, function=model.function, preprocessing=model.preprocessing)
+        == model
+    )
     assert path.stat().st_mode & 0o777 == 0o600
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
-    assert again.preprocessing.ranges == {"a": (1.5, 4.0, 3) if records else (0.75, 2.75, 3)}, "1.75 ± 4 · 0.25"
+    assert again.preprocessing.ranges == {"a": (1.5, 4.0, 3) if records else (0.75, 2.75, 3)}, (
+        "1.75 ± 4 · 0.25"
+    )
     told = header(path)
-    assert contains_records(model.function) is json.loads(told["model"])["contains_records"] is records
+    assert (
+        contains_records(model.function) is json.loads(told["model"])["contains_records"] is records
+    )
     assert ("the site's own data" in told.get("warning", "")) is records
 
 
@@ -89,29 +120,42 @@ def test_a_round_trip_keeps_every_bit_and_the_file_says_whether_it_holds_records
         ("noisy", "a", True, True),
     ],
 )
-def test_everything_that_a_site_owns_predicts_the_same_bits_again(federations, name, site, forest, alone):
+def test_everything_that_a_site_owns_predicts_the_same_bits_again(
+    federations, name, site, forest, alone
+):
     federation = federations[name]
     paths, _ = federation.write(site)
-    model, rows = federation.results[site].additive, read_table(federation.folder / f"{site}-judged.csv")
+    model, rows = (
+        federation.results[site].additive,
+        read_table(federation.folder / f"{site}-judged.csv"),
+    )
     joined, X = load_model(paths[0]), federation.prepared[site].preprocessing.transform(rows)
     assert (joined.objective, joined.name, joined.sites) == ("additive", "these sums", SITES)
     assert joined.intercept == model.score_intercept
     assert joined.predict(rows).tobytes() == model.predict(X).tobytes()
     assert joined.phi(rows).tobytes() == model.phi(X).tobytes()
     again, there = joined.function, [SITES.index(site)]
-    assert again.part(joined.phi(rows), there).tobytes() == model.part(model.phi(X), there).tobytes()
+    assert (
+        again.part(joined.phi(rows), there).tobytes() == model.part(model.phi(X), there).tobytes()
+    )
     assert again.weights.missing_variance(there) == model.weights.missing_variance(there)
     assert again.deviations(X).tobytes() == model.deviations(X).tobytes()
     assert again.score(X[:, 0], X).tobytes() == model.score(X[:, 0], X).tobytes()
     records = name != "linear"
     assert [contains_records(joined.function), "warning" in header(paths[0])] == [records] * 2
-    assert (joined.preprocessing.ranges == federation.prepared[site].preprocessing.ranges) == records
+    assert (
+        joined.preprocessing.ranges == federation.prepared[site].preprocessing.ranges
+    ) == records
     assert len(paths) == 1 + alone
     if not alone:
         assert (model.local, joined.function.local) == (None, None)
         return
     local = load_model(paths[1])
-    assert ((local.function.forest is not None), local.objective, local.found) == (forest, "additive", None)
+    assert ((local.function.forest is not None), local.objective, local.found) == (
+        forest,
+        "additive",
+        None,
+    )
     assert local.predict(rows).tobytes() == model.local.predict(X).tobytes()
     assert local.function.left_out.tobytes() == model.local.left_out.tobytes()
     with pytest.raises(BadData, match="has no part"):
@@ -130,7 +174,9 @@ def test_an_interval_covers_so_many_new_labels(federations, share):
         assert np.mean((low <= y) & (y <= high)) == pytest.approx(share, abs=0.08)
         assert_allclose((low + high) / 2.0, model.predict(rows), atol=1e-12)
         for wrong in (0.0, 1.0, 90.0):
-            with pytest.raises(UsageError, match=f"an interval of {100 * wrong:g} %: needs a percentage between 0"):
+            with pytest.raises(
+                UsageError, match=f"an interval of {100 * wrong:g} %: needs a percentage between 0"
+            ):
                 model.interval(rows, wrong)
 
 
@@ -172,7 +218,10 @@ def test_a_change_of_any_byte_is_refused_or_changes_no_prediction(tmp_path, fede
         ("function.weights.coef", "function.features.components"),  # two axes, where one is needed
         ("function.block", "function.weights.coef"),  # no whole numbers
         ("sites", None),
-        ("function.features.basis.mean", "function.features.levels"),  # no element, where there are two columns
+        (
+            "function.features.basis.mean",
+            "function.features.levels",
+        ),  # no element, where there are two columns
         ("function.joined", "function.other"),
         ("function.intercept", [1.0]),
         ("probability", {"slope": 1.0}),
@@ -214,7 +263,9 @@ def test_files_that_are_no_model_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-@pytest.mark.parametrize("ids", [{}, {"ids": ["007", "b", "c"], "id_column": "patient"}], ids=["without ids", "ids"])
+@pytest.mark.parametrize(
+    "ids", [{}, {"ids": ["007", "b", "c"], "id_column": "patient"}], ids=["without ids", "ids"]
+)
 def test_predictions_keep_bits_and_ids_and_are_for_their_owner_alone(tmp_path, suffix, ids):
     path, values = tmp_path / f"p.{suffix}", np.array([1 / 3, -2.0, 5e-324])
     write_predictions(path, values, **ids)
@@ -245,11 +296,18 @@ def test_nothing_that_runs_begins_a_cell_and_every_text_comes_back(text):
     assert [guarded(plain) for plain in PLAIN] == PLAIN
 
 
-@given(st.lists(IDS.map(str.strip).filter(lambda text: text not in ("", *NA_VALUES)), min_size=1, max_size=6))
+@given(
+    st.lists(
+        IDS.map(str.strip).filter(lambda text: text not in ("", *NA_VALUES)), min_size=1, max_size=6
+    )
+)
 def test_predictions_are_joined_by_the_ids_that_were_given(tmp_path_factory, ids):
     folder = tmp_path_factory.mktemp("f")
     write_predictions(folder / "p.csv", np.zeros(len(ids)), ids=ids, id_column="patient")
-    cells = [row[0] for row in csv.reader(io.StringIO((folder / "p.csv").read_bytes().decode(), newline=""))][1:]
+    cells = [
+        row[0]
+        for row in csv.reader(io.StringIO((folder / "p.csv").read_bytes().decode(), newline=""))
+    ][1:]
     assert not any(re.match(r"[=@\t\r]", cell) for cell in cells)
     if "\r" not in "".join(ids):  # carriage returns alone are refused, wherever they stand
         assert read_table(folder / "p.csv").ids("patient") == ids

@@ -64,7 +64,11 @@ def runs(store):
 def test_every_run_has_its_folder_and_the_newest_that_converged_is_used(store):
     with pytest.raises(StorageError, match="there is no model yet"):
         store.recommended()
-    for run, outcome in (("r1", Outcome.MAX_ROUNDS), ("r2", Outcome.CONVERGED), ("r3", Outcome.STAGNATED)):
+    for run, outcome in (
+        ("r1", Outcome.MAX_ROUNDS),
+        ("r2", Outcome.CONVERGED),
+        ("r3", Outcome.STAGNATED),
+    ):
         [model] = store.put(run, outcome)
         assert (load_model(model).run, store.model_of(run).run) == (run, run)
         assert store.recommended() == (store.folder / "waits" / min(run, "r2") / "model.coreg")
@@ -82,7 +86,9 @@ def test_another_attempt_takes_the_place_of_the_earlier_one_whole(store):
     study = store.folder / "waits"
     [first] = store.put("r1")
     (study / "r1" / "model-local.coreg").write_bytes(b"of the earlier attempt")
-    (study / ".r1.earlier").mkdir()  # an agent was killed while it replaced the folder, or wrote one
+    (
+        study / ".r1.earlier"
+    ).mkdir()  # an agent was killed while it replaced the folder, or wrote one
     (study / ".r1.partial").mkdir()
     (study / ".r1.partial" / "model.coreg").write_bytes(b"half")
     assert runs(store) == ["r1"]
@@ -102,18 +108,24 @@ def test_a_command_lists_the_models(store, tmp_path, monkeypatch):
     listed = [json.loads(line) for line in agent("models", "--json").stdout.splitlines()]
     assert [m["run"] for m in listed] == ["r2", "r3"]
     shown = agent("models").stdout.splitlines()
-    assert [line.split()[:3] for line in shown[::2]] == [["waits", m["run"], m["at"]] for m in listed]
+    assert [line.split()[:3] for line in shown[::2]] == [
+        ["waits", m["run"], m["at"]] for m in listed
+    ]
     assert shown[1].strip() == "models/waits/r2/model.coreg"
 
 
-def test_a_disk_that_takes_no_model_is_found_before_the_run_and_a_lost_write_says_how_to_go_on(store, monkeypatch):
+def test_a_disk_that_takes_no_model_is_found_before_the_run_and_a_lost_write_says_how_to_go_on(
+    store, monkeypatch
+):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     assert store.check() > 0
     with monkeypatch.context() as patched:
         patched.setattr("tempfile.TemporaryFile", full)
-        with pytest.raises(StorageError, match=r"models cannot be written there \(No space left on device\)"):
+        with pytest.raises(
+            StorageError, match=r"models cannot be written there \(No space left on device\)"
+        ):
             store.check()
     write(store.folder.parent, "no folder", "models")
     with pytest.raises(StorageError, match=r"models cannot be written there \(Not a directory\)"):
@@ -153,11 +165,16 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
 def agreement(store, coupling=(0.5,), *, alone=False, **changes):
     """The files and notes of a result whose models predict 1 and 2 times the feature, and the local one -1 times."""
     made, factors = plan("r1", objective=Agreement(coupling=coupling)), (-1.0, 1.0, 2.0)
-    local, *joined = (Solution(KernelExpansion(Linear(), np.eye(1), np.array([c])), np.zeros(1), 0.0) for c in factors)
+    local, *joined = (
+        Solution(KernelExpansion(Linear(), np.eye(1), np.array([c])), np.zeros(1), 0.0)
+        for c in factors
+    )
     joined = tuple(joined[: len(coupling)])
     result = SiteResult(Outcome.CONVERGED, "", made, joined, local if alone else None, 0.0, 1.0)
     rows, notes = prepared(write(store.folder.parent, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n")), []
-    return store.put_models(made, dataclasses.replace(result, **changes), rows, "y", notes.append), notes
+    return store.put_models(
+        made, dataclasses.replace(result, **changes), rows, "y", notes.append
+    ), notes
 
 
 def slope(path):
@@ -167,18 +184,29 @@ def slope(path):
 def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_why(store):
     choice = PathChoice(1, (np.array([3.0, 3.0]), np.array([1.0, 1.0])), np.array([2.0, 2.0]))
     paths, notes = agreement(store, (0.0, 0.5), couplings=(0.0, 0.5), choice=choice)
-    assert [path.name for path in paths] == ["model.coreg", "model-coupling-0.coreg", "model-coupling-0.5.coreg"]
+    assert [path.name for path in paths] == [
+        "model.coreg",
+        "model-coupling-0.coreg",
+        "model-coupling-0.5.coreg",
+    ]
     assert load_model(paths[0]).coupling == 0.5
     assert slope(paths[0]) == slope(paths[2])
     assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
-    table = [next(float(word) for word in line.split() if word.replace(".", "").isdigit()) for line in notes[4:6]]
+    table = [
+        next(float(word) for word in line.split() if word.replace(".", "").isdigit())
+        for line in notes[4:6]
+    ]
     assert table == [3.0, 2.0], "what is reported is nested"
     local = dataclasses.replace(choice, chosen=0)
     paths, notes = agreement(store, (0.0, 0.5), couplings=(0.0, 0.5), choice=local)
     assert notes[1].startswith("Your labels chose λ = 0; both files are equal")
     assert slope(paths[0]) == slope(paths[1])
     paths, notes = agreement(store, (0.25, 0.5), alone=True)
-    assert [path.name for path in paths] == ["model-coupling-0.25.coreg", "model-coupling-0.5.coreg", "local.coreg"]
+    assert [path.name for path in paths] == [
+        "model-coupling-0.25.coreg",
+        "model-coupling-0.5.coreg",
+        "local.coreg",
+    ]
     assert (list(map(slope, paths)), notes) == ([1.0, 2.0, -1.0], [])
     close, _ = agreement(store, (0.1, 0.1 + 1e-9))
     assert len({path.name for path in close}) == 2, "equal to six digits"
@@ -189,7 +217,11 @@ def test_an_additive_run_leaves_the_joined_model_and_the_local_one_with_its_find
     paths, notes = run.write("a", findings=("a finding of the run",))
     assert [path.name for path in paths] == ["model.coreg", "local.coreg"]
     joined, local = map(load_model, paths)
-    assert (joined.objective, joined.plan["objective"]["name"], joined.coupling) == ("additive", "additive", None)
+    assert (joined.objective, joined.plan["objective"]["name"], joined.coupling) == (
+        "additive",
+        "additive",
+        None,
+    )
     assert (joined.found["recommended"], joined.found["labels"], local.found) == ("score", 60, None)
     assert notes == ["a finding of the run", *findings.sentences(joined.found, "y")]
     raw = paths[0].read_bytes()
@@ -202,35 +234,49 @@ def test_an_additive_run_leaves_the_joined_model_and_the_local_one_with_its_find
     assert alone.name == "model.coreg", "two labels make no local model"
 
 
-def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_have_a_record(federations):
+def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_have_a_record(
+    federations,
+):
     """A site's constant, and the sum of the parts of the sites that are present."""
     run, tmp_path = federations["gaussian"], federations["gaussian"].folder
     rows = {site: read_table(tmp_path / f"{site}-judged.csv") for site in SITES}
     order = {site: np.argsort(rows[site].ids("id")) for site in SITES}
     features = {s: run.prepared[s].preprocessing.transform(rows[s])[order[s]] for s in SITES}
     models = {site: load_model(run.write(site)[0][0]) for site in SITES}
-    known = {s: batch_of(models[s], inputs(tmp_path / f"{s}-judged.csv", None), b"salt") for s in SITES}
+    known = {
+        s: batch_of(models[s], inputs(tmp_path / f"{s}-judged.csv", None), b"salt") for s in SITES
+    }
     batches, scored = {s: batch for s, (batch, _) in known.items()}, known["a"][1]
     assert_array_equal(scored.local, models["a"].local_predictions(rows["a"])[order["a"]])
-    assert {(each.name, each.sites, each.trained) for each in batches.values()} == {("these sums", SITES, "additive")}
+    assert {(each.name, each.sites, each.trained) for each in batches.values()} == {
+        ("these sums", SITES, "additive")
+    }
     given = [at.prepared(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
     errors, y = {}, rows["a"].numbers("y")[order["a"]]
     at_mean = [at.own.predict(run.fitted.fit, 0.0 * at.own.B[:1])[0] for at in run.fitted.sites]
-    np.testing.assert_allclose([batches[site].intercept for site in SITES], at_mean, err_msg="of the joined model too")
+    np.testing.assert_allclose(
+        [batches[site].intercept for site in SITES], at_mean, err_msg="of the joined model too"
+    )
     for present in ([0, 1, 2], [1, 2], [1]):
         total = sum(batches[SITES[v]].part(~batches[SITES[v]].missing, present) for v in present)
         for v, site in enumerate(SITES):
-            score = run.fitted.score([each if u in present else None for u, each in enumerate(given)], v)
+            score = run.fitted.score(
+                [each if u in present else None for u, each in enumerate(given)], v
+            )
             np.testing.assert_allclose(batches[site].intercept + total, score, rtol=1e-9)
             unknown = np.sqrt(ScoreWeights.of(run.fitted.fit).missing_variance(present))
             assert batches[site].unknown(present) == pytest.approx(unknown)
-        errors[len(present)] = np.sqrt(np.mean((y - batches["a"].intercept - total) ** 2)) / np.std(y)
+        errors[len(present)] = np.sqrt(np.mean((y - batches["a"].intercept - total) ** 2)) / np.std(
+            y
+        )
     assert errors[3] < 0.3 < errors[2] < errors[1]
     blank = pl.when(pl.int_range(pl.len()) != order["a"][0]).then(pl.col("u", "v")).name.keep()
     pl.read_csv(tmp_path / "a-judged.csv").with_columns(blank).write_csv(tmp_path / "a-blank.csv")
     batch, without = batch_of(models["a"], inputs(tmp_path / "a-blank.csv", None), b"salt")
     unknown = np.arange(len(batch.ids)) == 0
-    assert_array_equal([batch.missing, np.isnan(without.local), ~batch.features.any(axis=1)], [unknown] * 3)
+    assert_array_equal(
+        [batch.missing, np.isnan(without.local), ~batch.features.any(axis=1)], [unknown] * 3
+    )
     np.testing.assert_allclose(without.local[1:], scored.local[1:], rtol=1e-12)
 
 
@@ -255,5 +301,7 @@ def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(fed
     parts = coreg.load_model(joined).contributions(frame)
     moved = coreg.load_model(joined).predict(frame) - parts.sum_horizontal().to_numpy()
     np.testing.assert_allclose(moved, moved[0], rtol=1e-9, err_msg="the prediction at the means")
-    assert re.search(r"^u +-?[\d.e-]+ ± [\d.e-]+ +-?[\d.e-]+ to -?[\d.e-]+", "\n".join(notes), re.MULTILINE)
+    assert re.search(
+        r"^u +-?[\d.e-]+ ± [\d.e-]+ +-?[\d.e-]+ to -?[\d.e-]+", "\n".join(notes), re.MULTILINE
+    )
     assert "coefficients" not in load_model(federations["gaussian"].write("a")[0][0]).found

@@ -36,7 +36,10 @@ def test_contributions_of_a_linear_model_add_up_to_the_prediction_exactly(federa
     found = contributions(model, table)
     assert list(found) == ["u", "v"]
     X = model.features(table)
-    centre = model.function.predict(model.function.features.basis.mean[None]) * model.divisor + model.shift
+    centre = (
+        model.function.predict(model.function.features.basis.mean[None]) * model.divisor
+        + model.shift
+    )
     assert_allclose(sum(found.values()) + centre, model.predict(table), rtol=0.0, atol=1e-12)
     # Each is the Shapley value: the mean over both orders in which the columns become known.
     for j, name in enumerate(found):
@@ -48,7 +51,9 @@ def test_contributions_of_a_linear_model_add_up_to_the_prediction_exactly(federa
         assert_allclose(found[name], shapley * model.divisor, rtol=0.0, atol=1e-12)
 
 
-def test_importance_is_of_the_column_that_the_target_depends_on_and_says_how_it_was_found(federations):
+def test_importance_is_of_the_column_that_the_target_depends_on_and_says_how_it_was_found(
+    federations,
+):
     for kernel, by in (("gaussian", "permutation"), ("linear", "shapley")):
         path, model, _ = joined(federations[kernel])
         found = model.found
@@ -63,7 +68,16 @@ def test_predict_writes_contributions_beside_the_predictions(federations, tmp_pa
     path, model, table = joined(federations["linear"])
     out = tmp_path / "p.csv"
     data = str(federations["linear"].folder / "a-judged.csv")
-    asked = ["predict", "--model", str(path), "--data", data, "--output", str(out), "--contributions"]
+    asked = [
+        "predict",
+        "--model",
+        str(path),
+        "--data",
+        data,
+        "--output",
+        str(out),
+        "--contributions",
+    ]
     assert CliRunner().invoke(app, asked).exit_code == 0
     written = pl.read_csv(out)
     assert written.columns == ["prediction", "contribution_u", "contribution_v"]
@@ -85,14 +99,20 @@ def test_a_model_file_without_rows_has_no_left_out_labels_either(federations, tm
 def test_a_report_draws_its_picture_and_keeps_single_labels_out_of_its_json(federations, tmp_path):
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     path, model, _ = joined(federations["gaussian"])
-    ran = CliRunner().invoke(app, ["report", "--model", str(path), "--plot", str(tmp_path / "r.svg"), "--json"])
+    ran = CliRunner().invoke(
+        app, ["report", "--model", str(path), "--plot", str(tmp_path / "r.svg"), "--json"]
+    )
     assert ran.exit_code == 0
     [shown] = json.loads(ran.output)["runs"]
     assert "left_out" not in shown
-    assert len(model.found["left_out"]["labels"]) == len(model.found["left_out"]["residuals"]["joined"])
+    assert len(model.found["left_out"]["labels"]) == len(
+        model.found["left_out"]["residuals"]["joined"]
+    )
     drawn = (tmp_path / "r.svg").read_text()
     assert drawn.count('<g id="axes_') == 3
-    refused = CliRunner().invoke(app, ["report", "--model", str(path), "--plot", str(tmp_path / "r.doc")])
+    refused = CliRunner().invoke(
+        app, ["report", "--model", str(path), "--plot", str(tmp_path / "r.doc")]
+    )
     assert "--plot" in str(refused.exception or refused.output)
 
 
@@ -100,7 +120,9 @@ def test_a_model_is_exported_in_onnx_with_a_warning_if_it_holds_rows(federations
     pytest.importorskip("onnx", reason="the extra onnx is not installed")
     for kernel, warned in (("gaussian", True), ("linear", False)):
         path, _, _ = joined(federations[kernel])
-        ran = CliRunner().invoke(app, ["models", "--export", str(tmp_path / "m.onnx"), "--model", str(path)])
+        ran = CliRunner().invoke(
+            app, ["models", "--export", str(tmp_path / "m.onnx"), "--model", str(path)]
+        )
         assert (ran.exit_code, "holds rows of this site's table" in ran.stderr) == (0, warned)
 
 
@@ -115,9 +137,14 @@ def of_graph(table, preprocessing):
     out = {}
     for column in preprocessing.columns:
         if column.kind == "text":
-            out[column.name] = np.array([[text or ""] for text in table.texts(column.name)], dtype=object)
+            out[column.name] = np.array(
+                [[text or ""] for text in table.texts(column.name)], dtype=object
+            )
         elif column.kind == "date":
-            days = [np.nan if text is None else day_of(text, column.layout) for text in table.texts(column.name)]
+            days = [
+                np.nan if text is None else day_of(text, column.layout)
+                for text in table.texts(column.name)
+            ]
             out[column.name] = np.array(days, dtype=np.float64)[:, None]
         else:
             out[column.name] = column.numbers(table)[:, None]
@@ -132,19 +159,38 @@ def both(path, model, table):
     assert path.stat().st_mode & 0o777 == 0o600
     onnx.checker.check_model(path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(["prediction"], of_graph(table, model.preprocessing))[0], model.predict(table)
+    return session.run(["prediction"], of_graph(table, model.preprocessing))[0], model.predict(
+        table
+    )
 
 
 @pytest.mark.parametrize("probability", [None, Probability(3.0, -1.0)], ids=["number", "yes/no"])
 @pytest.mark.parametrize("kernel", [Gaussian(1.5), Linear()], ids=repr)
-def test_an_agreement_with_numbers_texts_dates_truth_values_and_empty_cells(tmp_path, kernel, probability):
+def test_an_agreement_with_numbers_texts_dates_truth_values_and_empty_cells(
+    tmp_path, kernel, probability
+):
     preprocessing, found = fitted(tmp_path, MIXED)
-    assert {column.kind for column in preprocessing.columns} == {"numeric", "text", "date", "boolean"}
+    assert {column.kind for column in preprocessing.columns} == {
+        "numeric",
+        "text",
+        "date",
+        "boolean",
+    }
     points = preprocessing.transform(found.labelled)
     function = KernelExpansion(kernel, points, np.linspace(-1.0, 1.5, len(points)))
     plan = {"seed": 0, "kernel": "gaussian"}
     model = ModelFile(
-        function, preprocessing, "y", 0.4, 0.3, "north", "r1", "CONVERGED", 0.1, plan, probability=probability
+        function,
+        preprocessing,
+        "y",
+        0.4,
+        0.3,
+        "north",
+        "r1",
+        "CONVERGED",
+        0.1,
+        plan,
+        probability=probability,
     )
     other = tmp_path / "other.csv"
     other.write_text(MIXED + "5,9,unseen,2020-02-29,no,5\n")
@@ -158,7 +204,9 @@ def test_an_agreement_with_numbers_texts_dates_truth_values_and_empty_cells(tmp_
 def test_joined_and_local_models_of_an_additive_training(federations, tmp_path, name, site):
     federation = federations[name]
     far = tmp_path / "far.csv"  # the last rows are beyond the clipping of standardised columns
-    far.write_text((federation.folder / f"{site}-judged.csv").read_text() + "q1,50,-50,1\nq2,-7,7,1\n")
+    far.write_text(
+        (federation.folder / f"{site}-judged.csv").read_text() + "q1,50,-50,1\nq2,-7,7,1\n"
+    )
     rows = read_table(far)
     paths = federation.write(site)[0]
     assert site == "c" or len(paths) == 2, "the joined and the local model"
@@ -188,7 +236,10 @@ def test_predictions_are_those_of_the_file(served):
     found, read = answer.json(), read_table(table)
     np.testing.assert_allclose(found["predictions"], model.predict(read), rtol=1e-13)
     np.testing.assert_allclose([found["low"], found["high"]], model.interval(read, 0.9), rtol=1e-13)
-    texts = client.post("/predict", json={"rows": [{name: str(value) for name, value in row.items()} for row in rows]})
+    texts = client.post(
+        "/predict",
+        json={"rows": [{name: str(value) for name, value in row.items()} for row in rows]},
+    )
     np.testing.assert_allclose(texts.json()["predictions"], found["predictions"], rtol=1e-13)
 
 
@@ -207,14 +258,18 @@ def test_predictions_are_those_of_the_file(served):
 def test_a_mistake_is_named_with_its_row_and_column(served, body, status, about):
     _, client, _ = served
     answer = client.post("/predict", content=body)
-    assert (answer.status_code, about in str(answer.json()["error"])) == (status, True), answer.json()
+    assert (answer.status_code, about in str(answer.json()["error"])) == (status, True), (
+        answer.json()
+    )
 
 
 def test_health_and_the_interface_describe_the_model(served):
     model, client, _ = served
     assert client.get("/health").json()["columns"] == list(model.preprocessing.sources)
     described = client.get("/openapi.json").json()
-    row = described["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    row = described["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"][
+        "schema"
+    ]["properties"]
     assert set(row["rows"]["items"]["properties"]) == set(model.preprocessing.sources)
 
 
@@ -223,7 +278,9 @@ def test_options_of_a_table_are_refused_with_listen():
         agent("predict", "--listen", "127.0.0.1:1", "--contributions")
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:80", "example.org:80", "127.0.0.1", "127.0.0.1:99999", ":8080"])
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:80", "example.org:80", "127.0.0.1", "127.0.0.1:99999", ":8080"]
+)
 def test_it_listens_on_loopback_only(served, address):
     with pytest.raises(UsageError, match=r"^--listen"):
         server.serve(served[0], address, None)
@@ -242,7 +299,10 @@ def drifting(tmp_path_factory):
     preprocessing, _ = fitted(path, "\n".join(["id,a,c,y", *rows]))
     points = preprocessing.transform(read_table(path / "t.csv"))[:2]
     function = KernelExpansion(Gaussian(1.0), points, np.array([1.0, 2.0]))
-    save_model(path / "m", ModelFile(function, preprocessing, "y", 0.0, 1.0, "n", "r", "CONVERGED", 0.1, {}))
+    save_model(
+        path / "m",
+        ModelFile(function, preprocessing, "y", 0.0, 1.0, "n", "r", "CONVERGED", 0.1, {}),
+    )
     return path
 
 
@@ -258,13 +318,19 @@ def test_the_share_beyond_training(drifting, values):
 
 def test_a_linear_model_knows_four_deviations_of_its_columns_and_no_cell(federations):
     made = federations["linear"]
-    trained = pl.concat([pl.read_csv(made.folder / f"a{name}.csv").select("id", "u") for name in ("", "-shared")])
+    trained = pl.concat(
+        [pl.read_csv(made.folder / f"a{name}.csv").select("id", "u") for name in ("", "-shared")]
+    )
     u, new = trained.unique("id")["u"].to_numpy(), pl.read_csv(made.folder / "a-judged.csv")
     for path in made.write("a")[0]:
         model = coreg.load_model(path)
         model.predict(new)  # a warning is an error here
-        assert_allclose(load_model(path).preprocessing.ranges["u"][:2], u.mean() + u.std() * np.array([-4, 4]))
-        with pytest.warns(UserWarning, match=r"column 'u': \d+ of 200 cells .* outside the range of training"):
+        assert_allclose(
+            load_model(path).preprocessing.ranges["u"][:2], u.mean() + u.std() * np.array([-4, 4])
+        )
+        with pytest.warns(
+            UserWarning, match=r"column 'u': \d+ of 200 cells .* outside the range of training"
+        ):
             model.predict(new.with_columns(new["u"] * 12))
 
 
@@ -272,7 +338,9 @@ def test_the_public_model_warns_as_the_command_does(drifting):
     model = coreg.load_model(drifting / "m")
     inside = pl.DataFrame({"a": [1.0, 2.0], "c": ["x", "z"]})
     expected = model.predict(inside)  # a warning is an error here
-    with pytest.warns(UserWarning, match="column 'a': 2 of 2 cells .* outside the range of training") as heard:
+    with pytest.warns(
+        UserWarning, match="column 'a': 2 of 2 cells .* outside the range of training"
+    ) as heard:
         assert model.predict(inside.with_columns(pl.col("a") * 1000)).shape == expected.shape
     assert [warning.filename for warning in heard] == [__file__], "it points at the call"
     with pytest.warns(UserWarning, match="a text that training never had: 1"):

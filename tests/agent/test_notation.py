@@ -26,16 +26,25 @@ def as_csv(rows, separator, mark="."):
 
 # Numbers as a spreadsheet writes them; one at least whose decimals show what they are.
 NUMBER = st.one_of(
-    st.integers(-9999, 9999).map(str), st.floats(-1e6, 1e6, allow_subnormal=False).map(lambda v: f"{v:.4f}")
+    st.integers(-9999, 9999).map(str),
+    st.floats(-1e6, 1e6, allow_subnormal=False).map(lambda v: f"{v:.4f}"),
 )
 WORDS = {";": "semicolons", "\t": "tabs"}
 
 
-@given(st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=8), st.sampled_from(";\t"), st.sampled_from([".", ","]))
+@given(
+    st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=8),
+    st.sampled_from(";\t"),
+    st.sampled_from([".", ","]),
+)
 def test_a_table_of_another_country_is_the_same_table(tmp_path_factory, rows, separator, mark):
     folder = tmp_path_factory.mktemp("dialect")
     rows = [("12.5", "0.25"), *rows]
-    plain = [["id", "a", "y"], *([f"p{i}", a, y] for i, (a, y) in enumerate(rows)), ["q", "1.5", ""]]
+    plain = [
+        ["id", "a", "y"],
+        *([f"p{i}", a, y] for i, (a, y) in enumerate(rows)),
+        ["q", "1.5", ""],
+    ]
     one = prepared(write(folder, as_csv(plain, ","))).data
     path = write(folder, as_csv(plain, separator, mark), "other.csv")
     other = prepared(path)
@@ -45,10 +54,15 @@ def test_a_table_of_another_country_is_the_same_table(tmp_path_factory, rows, se
     found = [note for note in other.notes if "decimal commas" in note]
     assert bool(found) == (mark == ",")
     if found:
-        assert f"{path}: numbers with decimal commas, such as '12,5' in 'a' and '0,25' in 'y'" == found[0]
+        assert (
+            f"{path}: numbers with decimal commas, such as '12,5' in 'a' and '0,25' in 'y'"
+            == found[0]
+        )
     told = prepared(path, separator=separator, decimal=mark)
     assert told.data.X.tobytes() == one.X.tobytes()
-    assert not any("commas" in note or "separated" in note for note in told.notes), "no note on what was given"
+    assert not any("commas" in note or "separated" in note for note in told.notes), (
+        "no note on what was given"
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +83,9 @@ def test_a_file_that_no_separator_or_two_fit_is_refused_unless_it_is_given(tmp_p
     with pytest.raises(BadData, match="the header has 3"):
         table(tmp_path, "id,a;b,y\n1;2;3\n1,2\n")
     both = write(tmp_path, "weight, kg;id\n1,5;p1\n2,5;p2\n")
-    with pytest.raises(BadTable, match=r"with commas or semicolons between columns.* --separator ,"):
+    with pytest.raises(
+        BadTable, match=r"with commas or semicolons between columns.* --separator ,"
+    ):
         read_table(both)
     assert read_table(both, notation=Notation(";")).numbers("weight, kg").tolist() == [1.5, 2.5]
     assert read_table(both, notation=Notation(",")).columns == ["weight", "kg;id"]
@@ -79,12 +95,28 @@ def test_a_file_that_no_separator_or_two_fit_is_refused_unless_it_is_given(tmp_p
 
 
 REFUSED = {  # the text, the words, and the first line of the fault
-    "a slip, or a decimal comma": ('id,a\n1,"1,5"\n2,2\n', "commas separate this table's columns too", 2),
-    "decimal commas beside commas": ("id,a\n" + '1,"1,5"\n' * 5, "can be a decimal comma, a thousand or a", None),
+    "a slip, or a decimal comma": (
+        'id,a\n1,"1,5"\n2,2\n',
+        "commas separate this table's columns too",
+        2,
+    ),
+    "decimal commas beside commas": (
+        "id,a\n" + '1,"1,5"\n' * 5,
+        "can be a decimal comma, a thousand or a",
+        None,
+    ),
     "a thousand, or one": ("id;a\n1;1,234\n2;5,678\n", "separate decimals or thousands", None),
-    "both in one table": ("id;a;b\n1;1,5;2\n2;2,5;2.5\n", "decimal commas ('1,5' in 'a') and decimal points", None),
+    "both in one table": (
+        "id;a;b\n1;1,5;2\n2;2,5;2.5\n",
+        "decimal commas ('1,5' in 'a') and decimal points",
+        None,
+    ),
     "points alone": ("id;a\n1;80.157\n2;643\n", "--decimal ,; or a point", None),
-    "points beside commas": ("id;a;b\n1;1.234;0,5\n", "this table's decimals have commas ('0,5' in 'b')", 2),
+    "points beside commas": (
+        "id;a;b\n1;1.234;0,5\n",
+        "this table's decimals have commas ('0,5' in 'b')",
+        2,
+    ),
     "a unit": ("id,a\n1,70 kg\n2,3\n", "the unit into the column's name", 2),
     "a date": ("id,a\n1,3.4.2024\n2,3\n", "--dates a=%d.%m.%Y", 2),
 }
@@ -103,16 +135,28 @@ def test_a_number_that_can_be_read_in_two_ways_is_refused_in_words(tmp_path, why
 
 def test_an_open_decimal_mark_is_one_fault_of_the_whole_table(tmp_path):
     with pytest.raises(BadTable, match="separate decimals or thousands") as error:
-        prepared(write(tmp_path, "id;a;b;y\n1;1.234;2.345;3.456\n2;1.234;2.345;4.567\n3;1.234;2.345;\n"))
+        prepared(
+            write(tmp_path, "id;a;b;y\n1;1.234;2.345;3.456\n2;1.234;2.345;4.567\n3;1.234;2.345;\n")
+        )
     assert [fault.kind for fault in error.value.faults] == ["decimal mark"]
 
 
 def test_thousands_beside_decimals_in_one_cell_show_both(tmp_path):
-    assert table(tmp_path, "id;a\n1;1.234,5\n2;2.000\n3;7\n").numbers("a").tolist() == [1234.5, 2000.0, 7.0]
-    assert table(tmp_path, "id;a\n1;1,234.5\n2;2,000\n3;7\n").numbers("a").tolist() == [1234.5, 2000.0, 7.0]
+    assert table(tmp_path, "id;a\n1;1.234,5\n2;2.000\n3;7\n").numbers("a").tolist() == [
+        1234.5,
+        2000.0,
+        7.0,
+    ]
+    assert table(tmp_path, "id;a\n1;1,234.5\n2;2,000\n3;7\n").numbers("a").tolist() == [
+        1234.5,
+        2000.0,
+        7.0,
+    ]
     found = table(tmp_path, "id;a\n1;1.234.567\n2;80.157\n3;7\n")
     assert found.numbers("a").tolist() == [1234567.0, 80157.0, 7.0]
-    assert found.notes[1].endswith("numbers with points between thousands, such as '1.234.567' in 'a'")
+    assert found.notes[1].endswith(
+        "numbers with points between thousands, such as '1.234.567' in 'a'"
+    )
 
 
 def faults_of(folder, separator, mark, slips):
@@ -138,7 +182,9 @@ def faults_of(folder, separator, mark, slips):
     ],
 )
 @pytest.mark.parametrize("column", ["a", "y"])
-def test_a_stray_mark_is_one_fault_in_its_own_cell(tmp_path, separator, mark, cell, kind, words, column):
+def test_a_stray_mark_is_one_fault_in_its_own_cell(
+    tmp_path, separator, mark, cell, kind, words, column
+):
     error = faults_of(tmp_path, separator, mark, [(18, column, cell)])
     [fault] = error.faults
     assert (fault.lines, fault.column, fault.kind) == ((18,), column, kind)
@@ -155,7 +201,9 @@ LAYOUTS = {
     "%d/%m/%Y": lambda d: f"{d.day}/{d.month:02}/{d.year}",
     "%m/%d/%Y": lambda d: f"{d.month}/{d.day}/{d.year}",
 }
-GIVEN = LAYOUTS | {each: methodcaller("strftime", each) for each in ("%d.%m.%y", "%d %b %Y", "%Y%m%d")}
+GIVEN = LAYOUTS | {
+    each: methodcaller("strftime", each) for each in ("%d.%m.%y", "%d %b %Y", "%Y%m%d")
+}
 
 
 def dated(folder, cells, **dates):
@@ -166,11 +214,16 @@ def dated(folder, cells, **dates):
 
 
 def days(preprocessing, found):
-    both = np.concatenate([preprocessing.transform(found.labelled), preprocessing.transform(found.unlabelled)])
+    both = np.concatenate(
+        [preprocessing.transform(found.labelled), preprocessing.transform(found.unlabelled)]
+    )
     return both[:, 0].tolist()
 
 
-@given(st.lists(st.dates(date(1970, 1, 1), date(2060, 1, 1)), min_size=2, max_size=6), st.sampled_from([*GIVEN]))
+@given(
+    st.lists(st.dates(date(1970, 1, 1), date(2060, 1, 1)), min_size=2, max_size=6),
+    st.sampled_from([*GIVEN]),
+)
 def test_a_date_is_its_day_in_the_format_that_is_given(tmp_path_factory, chosen, layout):
     preprocessing, found = dated(tmp_path_factory.mktemp("d"), map(GIVEN[layout], chosen), d=layout)
     assert preprocessing.columns[0].layout == layout
@@ -189,15 +242,36 @@ def test_the_format_is_found_and_noted(tmp_path, layout, time):
     note = f"{tmp_path / 't.csv'}: read as dates of the format {layout}, as their numbers show: "
     note += f"{cells[0]!r} and {cells[1]!r} in 'd'"
     assert preprocessing.notes == ((note,) if "/" in layout else ()), "other dates are clear"
-    assert fitted(tmp_path, "id,d,y\np,2024-01-01,1\nq,2024-01-02,\n", categorical=["d"])[0].columns[0].kind == "text"
+    assert (
+        fitted(tmp_path, "id,d,y\np,2024-01-01,1\nq,2024-01-02,\n", categorical=["d"])[0]
+        .columns[0]
+        .kind
+        == "text"
+    )
 
 
 REFUSED_DATES = {
-    "either way": (["3/4/2024", "5/6/2024", "1/2/2023"], "has the day or the month first.*--dates d=%d/%m/%Y", [2]),
-    "both ways": (["13/4/2024", "5/16/2024", "1/2/2023"], "'13/4/2024' and '5/16/2024' have the day and", [2, 3]),
-    "no such day": (["2024-02-30", "2024-02-28", "2023-02-29"], "'2024-02-30' is not a date", [2, 4]),
+    "either way": (
+        ["3/4/2024", "5/6/2024", "1/2/2023"],
+        "has the day or the month first.*--dates d=%d/%m/%Y",
+        [2],
+    ),
+    "both ways": (
+        ["13/4/2024", "5/16/2024", "1/2/2023"],
+        "'13/4/2024' and '5/16/2024' have the day and",
+        [2, 3],
+    ),
+    "no such day": (
+        ["2024-02-30", "2024-02-28", "2023-02-29"],
+        "'2024-02-30' is not a date",
+        [2, 4],
+    ),
     "two figures": (["1.2.24", "2.3.24", "3.4.24"], "unknown notation.*%d.%m.%y", [2]),
-    "a time zone": (["2024-01-01T00:00:00+02:00", "2024-01-02", "2024-01-03"], "without time zone", [2]),
+    "a time zone": (
+        ["2024-01-01T00:00:00+02:00", "2024-01-02", "2024-01-03"],
+        "without time zone",
+        [2],
+    ),
     "a text": (["soon", "2024-01-01", "2024-01-01"], "'soon' is not a date", [2]),
 }
 
@@ -223,7 +297,11 @@ def test_a_format_without_a_day_is_refused(tmp_path, layout):
 
 
 def test_the_operators_decimal_mark_shows_what_it_makes_of_the_other_one(tmp_path):
-    table = read_table(write(tmp_path, "id;a\n1;42.355\n2;1.5\n"), notation=Notation(decimal=","), found=Faults())
+    table = read_table(
+        write(tmp_path, "id;a\n1;42.355\n2;1.5\n"), notation=Notation(decimal=","), found=Faults()
+    )
     assert any("'42.355' in 'a' is read as 42355" in note for note in table.notes)
     alone = write(tmp_path, "id;a\n1;80.157\n2;643\n")
-    assert [read_table(alone, notation=Notation(decimal=mark)).numbers("a")[0] for mark in ",."] == [80157.0, 80.157]
+    assert [
+        read_table(alone, notation=Notation(decimal=mark)).numbers("a")[0] for mark in ",."
+    ] == [80157.0, 80.157]

@@ -32,13 +32,18 @@ PROGRESS = Progress(3, True, np.array([0.5]), np.array([0.25]), np.array([0.125]
 
 def test_a_plan_is_seen_to_be_worked_on_at_a_terminal():
     out = io.StringIO()
-    console = OperatorConsole(as_json=False, console=Console(file=out, force_terminal=True, width=200))
+    console = OperatorConsole(
+        as_json=False, console=Console(file=out, force_terminal=True, width=200)
+    )
     console(notices.plan_received(make_plan()))
     while "factoring the data" not in out.getvalue():
         time.sleep(0.01)  # a thread draws the frames
     console(notices.progressed("run-1", PROGRESS))
     console.close()
-    assert "round 3: residual 5.0e-01, gap 2.5e-01, predictions within 1.2e-01 (certified)" in out.getvalue()
+    assert (
+        "round 3: residual 5.0e-01, gap 2.5e-01, predictions within 1.2e-01 (certified)"
+        in out.getvalue()
+    )
 
 
 def test_the_error_that_ends_a_service_is_a_line_of_its_log(capsys):
@@ -47,7 +52,12 @@ def test_the_error_that_ends_a_service_is_a_line_of_its_log(capsys):
     told = json.loads(capsys.readouterr().err)
     told.pop("timestamp")
     assert end.value.code == 8
-    assert told == {"level": "error", "event": "failed", "text": "the disk is full.", "exit_code": 8}
+    assert told == {
+        "level": "error",
+        "event": "failed",
+        "text": "the disk is full.",
+        "exit_code": 8,
+    }
 
 
 def test_a_service_logs_events_with_fields_and_nothing_private(capsys, monkeypatch):
@@ -71,7 +81,12 @@ def test_a_coordinator_that_stays_away_is_logged_ever_less_often(capsys, monkeyp
     def lines_at(seconds, why):
         for at in seconds:
             now[0] = at
-            log(Notice("not_connected", f"not connected to c:1 for {at} s: {why}; trying again (no timeout)"))
+            log(
+                Notice(
+                    "not_connected",
+                    f"not connected to c:1 for {at} s: {why}; trying again (no timeout)",
+                )
+            )
         return len(capsys.readouterr().err.splitlines())
 
     assert lines_at(range(40), "no answer") == 4, "at 0, 5, 15 and 35 seconds"
@@ -85,7 +100,9 @@ NOT_CONFIRMED = Decision(False, "its operator did not confirm the eight words.")
 
 
 def decided(words, news="b is new", *, consents=True):
-    return asyncio.run(Terminal(consents=consents).decide(make_plan(), {"leaves": "sums"}, words, news))
+    return asyncio.run(
+        Terminal(consents=consents).decide(make_plan(), {"leaves": "sums"}, words, news)
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +117,9 @@ def decided(words, news="b is new", *, consents=True):
         ("\x04", False, WORDS, NOT_CONFIRMED),  # Ctrl-D
     ],
 )
-def test_the_operator_confirms_the_words_and_then_the_plan(monkeypatch, capsys, typed, consents, words, decision):
+def test_the_operator_confirms_the_words_and_then_the_plan(
+    monkeypatch, capsys, typed, consents, words, decision
+):
     mine, theirs = os.openpty()
     with os.fdopen(theirs) as terminal, os.fdopen(mine, "wb", buffering=0) as keyboard:
         monkeypatch.setattr("sys.stdin", terminal)
@@ -116,9 +135,11 @@ def test_the_operator_confirms_the_words_and_then_the_plan(monkeypatch, capsys, 
         assert decided(words, consents=consents) == decision
     told = capsys.readouterr().err
     assert ("The plan of run run-1" in told, "leaves:" in told) == (consents, consents)
-    assert (WORDS in told, "members (b is new)" in told, "Compare them with the operators of all sites" in told) == (
-        bool(words),
-    ) * 3
+    assert (
+        WORDS in told,
+        "members (b is new)" in told,
+        "Compare them with the operators of all sites" in told,
+    ) == (bool(words),) * 3
 
 
 @pytest.mark.parametrize("stdin", [None, io.StringIO("y\ny\n")])
@@ -129,7 +150,9 @@ def test_where_nobody_can_be_asked_the_error_has_the_words(monkeypatch, stdin):
     assert "are not confirmed here (b is new)" in str(error)
     assert f'--words "{WORDS}", or words = "{WORDS}" in agent.toml' in str(error)
     assert decided("", consents=False) == Decision(True, "", "")
-    with pytest.raises(UsageError, match=r"is not a terminal.* Give --yes to take part, and --words"):
+    with pytest.raises(
+        UsageError, match=r"is not a terminal.* Give --yes to take part, and --words"
+    ):
         Terminal(consents=True)
 
 
@@ -141,7 +164,11 @@ def state(tmp_path):
     """Opened, with an agent.toml that leads the commands to it."""
     made = StateDir(tmp_path / "service")
     made.open()
-    write(tmp_path, f'coordinator = "c:1"\nidentity = "{tmp_path}"\n[data.p]\ntable = "t"\nid = "i"\n', "agent.toml")
+    write(
+        tmp_path,
+        f'coordinator = "c:1"\nidentity = "{tmp_path}"\n[data.p]\ntable = "t"\nid = "i"\n',
+        "agent.toml",
+    )
     return made
 
 
@@ -153,9 +180,15 @@ def command(state, *words):
     ("terms", "words"),
     [
         ({}, "the sums; by algebra, nothing of a single site, unless another run"),
-        ({"min_sites": 2}, "this site's predictions for the shared instances (sums over two sites)"),
+        (
+            {"min_sites": 2},
+            "this site's predictions for the shared instances (sums over two sites)",
+        ),
         ({"membership_changes": True}, "(sums over several sets of sites)"),
-        ({"coupling": (0.1, 0.2), "schedule": "block-coordinate-descent"}, "(a path of couplings, Algorithm 1)"),
+        (
+            {"coupling": (0.1, 0.2), "schedule": "block-coordinate-descent"},
+            "(a path of couplings, Algorithm 1)",
+        ),
         ({"form": "linear"}, "whether a guessed column is a combination of all sites' columns"),
     ],
 )
@@ -166,11 +199,18 @@ def test_a_request_states_what_members_of_an_agreement_can_compute(terms, words)
 
 def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     for run in ("abc1", "abd2"):
-        state.request_approval(run, plan(run).to_dict(), describe_request(plan(run), "", 20), 86_400.0)
+        state.request_approval(
+            run, plan(run).to_dict(), describe_request(plan(run), "", 20), 86_400.0
+        )
     assert [entry["plan"]["run"] for entry in state.pending()] == ["abc1", "abd2"]
     shown = command(state, "pending").stdout
     expires = f"approve before: {(datetime.now(UTC) + timedelta(days=1)):%Y-%m-%dT%H}"
-    for words in ("run abc1 of waits, received 20", "readable by the coordinator", expires, "coreg-agent approve abc1"):
+    for words in (
+        "run abc1 of waits, received 20",
+        "readable by the coordinator",
+        expires,
+        "coreg-agent approve abc1",
+    ):
         assert words in shown
     for prefix in ("ab", "x"):
         with pytest.raises(UsageError, match="pending runs begin with"):
@@ -181,12 +221,16 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     again.close_request("abc1")
     [before] = again.pending()
     again.request_approval("abd2", before["plan"], seconds=99.0)
-    assert again.pending()[0]["expires"] == before["expires"], "an agent that starts again moves no deadline"
+    assert again.pending()[0]["expires"] == before["expires"], (
+        "an agent that starts again moves no deadline"
+    )
     assert [entry["plan"]["run"] for entry in again.pending()] == ["abd2"]
     assert again.decision("abc1") is not None
     again.clear("abc1")
     assert again.decision("abc1") is None
-    assert command(state, "approve", "abd").stdout.startswith("run abd2: approved. If what it showed has changed")
+    assert command(state, "approve", "abd").stdout.startswith(
+        "run abd2: approved. If what it showed has changed"
+    )
     assert again.decision("abd2").approved
     again.close_request("abd2")
     with pytest.raises(UsageError, match="no pending runs begin with 'abd'"):
@@ -202,15 +246,28 @@ def test_names_that_are_no_files_are_refused(state):
 
 def test_the_history_goes_on_after_a_torn_line_and_runs_are_listed_with_their_reasons(state):
     ended = {"study": "waits", "at": "t"}
-    state.append_history({"run": "a1", "stop": "REFUSED", "models": [], "reason": "east refused", **ended})
+    state.append_history(
+        {"run": "a1", "stop": "REFUSED", "models": [], "reason": "east refused", **ended}
+    )
     with (state.folder / "history.jsonl").open("a") as file:
         file.write('{"run": "torn')
     state.append_history({"run": "b2", "stop": "CONVERGED", "models": ["m"], "reason": "", **ended})
     assert [entry["run"] for entry in state.history()] == ["a1", "b2"]
-    assert [line.split()[0] for line in command(state, "runs").stdout.splitlines()] == ["b2", "a1", "east"]
-    told = {"reason": "its operator has the reason", "fault": "local.csv, line 3: 'half'"}  # of this site's own table
+    assert [line.split()[0] for line in command(state, "runs").stdout.splitlines()] == [
+        "b2",
+        "a1",
+        "east",
+    ]
+    told = {
+        "reason": "its operator has the reason",
+        "fault": "local.csv, line 3: 'half'",
+    }  # of this site's own table
     state.append_history({"run": "c3", "stop": "REFUSED", "models": [], **told, **ended})
-    assert command(state, "runs").stdout.splitlines()[1].startswith("    local.csv, line 3: 'half'. The run is over.")
+    assert (
+        command(state, "runs")
+        .stdout.splitlines()[1]
+        .startswith("    local.csv, line 3: 'half'. The run is over.")
+    )
     assert {stat.S_IMODE(p.stat().st_mode) for p in state.folder.rglob("*.json*")} == {0o600}
 
 
@@ -220,26 +277,70 @@ IDLE = {
 }  # fmt: skip
 ENDED = {"at": "t", "exit_code": 4, "reason": "no"}
 RUN = {"study": "waits", "data": "p", "doing": "answering"}
-REFUSED = {"run": "a1", "stop": "REFUSED", "models": [], "reason": "wrong pin", "study": "", "at": "t"}
+REFUSED = {
+    "run": "a1",
+    "stop": "REFUSED",
+    "models": [],
+    "reason": "wrong pin",
+    "study": "",
+    "at": "t",
+}
 
 
 @pytest.mark.parametrize(
     ("up", "changes", "ended", "words"),
     [
         (False, {}, [], "north: not running\n"),
-        (False, {"runs": {"r1": RUN}}, [], "run r1 of waits: answering, when the agent stopped. Start it again"),
+        (
+            False,
+            {"runs": {"r1": RUN}},
+            [],
+            "run r1 of waits: answering, when the agent stopped. Start it again",
+        ),
         (False, {"ended": ENDED}, [], "not running; ended t with exit code 4: no\n"),
         (True, {}, [], "connected since 2026-01-01; waiting for runs (process 7)\n"),
-        (True, {"runs": {"r1": RUN}, "troubles": {"p": "a fault"}}, [], "data set p cannot be used: a fault"),
-        (True, {"runs": {"r1": {**RUN, "doing": "waiting for approval"}}}, [], "see `coreg-agent pending`"),
+        (
+            True,
+            {"runs": {"r1": RUN}, "troubles": {"p": "a fault"}},
+            [],
+            "data set p cannot be used: a fault",
+        ),
+        (
+            True,
+            {"runs": {"r1": {**RUN, "doing": "waiting for approval"}}},
+            [],
+            "see `coreg-agent pending`",
+        ),
         (True, {"unresolved": ["the disk is full"]}, [], "  the disk is full\n"),
-        (True, {"certificate_until": "2020-01-01T00:00:00+00:00"}, [], "the certificate EXPIRED on 2020-01-01"),
-        (True, {}, [REFUSED], "last run a1, t: refused: wrong pin. The run is over. After a correction ask"),
-        (True, {}, [{**REFUSED, "fault": "write pin = 1"}], "last run a1, t: refused: write pin = 1. The run is over."),
-        (True, {}, [REFUSED, {**REFUSED, "stop": "CONVERGED", "reason": ""}], "last run a1, t: converged\n"),
+        (
+            True,
+            {"certificate_until": "2020-01-01T00:00:00+00:00"},
+            [],
+            "the certificate EXPIRED on 2020-01-01",
+        ),
+        (
+            True,
+            {},
+            [REFUSED],
+            "last run a1, t: refused: wrong pin. The run is over. After a correction ask",
+        ),
+        (
+            True,
+            {},
+            [{**REFUSED, "fault": "write pin = 1"}],
+            "last run a1, t: refused: write pin = 1. The run is over.",
+        ),
+        (
+            True,
+            {},
+            [REFUSED, {**REFUSED, "stop": "CONVERGED", "reason": ""}],
+            "last run a1, t: converged\n",
+        ),
     ],
 )
-def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state, up, changes, ended, words):
+def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(
+    state, up, changes, ended, words
+):
     assert "no agent has served" in command(state, "status").stdout
     state.write_status(IDLE | changes)
     for entry in ended:
@@ -254,8 +355,12 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state, up, 
 
 
 @pytest.mark.parametrize("words", [("approve", "r1"), ("refuse", "r1", "--reason", "no")])
-def test_a_decision_of_another_user_is_refused_because_the_agent_could_not_read_it(state, monkeypatch, words):
+def test_a_decision_of_another_user_is_refused_because_the_agent_could_not_read_it(
+    state, monkeypatch, words
+):
     """The commonest slip beside systemd, a command without sudo -u, ended the agent."""
     monkeypatch.setattr("os.geteuid", lambda: 65534)
-    with pytest.raises(StorageError, match=r"could not read what it writes\. .* as that user: sudo -u"):
+    with pytest.raises(
+        StorageError, match=r"could not read what it writes\. .* as that user: sudo -u"
+    ):
         command(state, *words)

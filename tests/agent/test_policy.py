@@ -36,19 +36,44 @@ BORDERS = {
     ),
 }
 ELSEWHERE = {
-    *("objectives", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows", "least_columns"),  # below
+    *(
+        "objectives",
+        "rows_per_feature",
+        "noise",
+        "label_noise",
+        "least_labels",
+        "least_rows",
+        "least_columns",
+    ),  # below
     *("aggregation", "membership_changes"),  # below
-    *("scoring", "scores_of_two", "contributions", "ids_secret"),  # tests/machine/test_scoring.py, test_memory.py
+    *(
+        "scoring",
+        "scores_of_two",
+        "contributions",
+        "ids_secret",
+    ),  # tests/machine/test_scoring.py, test_memory.py
     *("openings", "models_per_individual"),  # test_memory.py
     *("alignment", "max_alignment_ids"),  # test_shared_ids.py
 }
 LINEAR = {"form": "linear"}
 # What no operator chooses: the plan that just fits, the plan that does not, the refusal.
 LIMITS = {
-    "coupling": ({"coupling": (0.0, 100.0)}, {"coupling": (0.0, 100.1)}, "coupling = [0.0, 100.1] is above 100"),
+    "coupling": (
+        {"coupling": (0.0, 100.0)},
+        {"coupling": (0.0, 100.1)},
+        "coupling = [0.0, 100.1] is above 100",
+    ),
     "threads": ({"threads": 64}, {"threads": 65}, "threads = 65 is above 64"),
-    "narrow": ({"bandwidth": 1.0}, {"bandwidth": 0.999}, "bandwidth = 0.999 is below 0.5 times the median distance"),
-    "wide": ({"bandwidth": 20.0}, {"bandwidth": 20.1}, "bandwidth = 20.1 is above 10 times the median distance"),
+    "narrow": (
+        {"bandwidth": 1.0},
+        {"bandwidth": 0.999},
+        "bandwidth = 0.999 is below 0.5 times the median distance",
+    ),
+    "wide": (
+        {"bandwidth": 20.0},
+        {"bandwidth": 20.1},
+        "bandwidth = 20.1 is above 10 times the median distance",
+    ),
     "small ridge": (
         LINEAR | {"ridge": 0.02},
         LINEAR | {"ridge": 0.0199},
@@ -75,7 +100,13 @@ DATA = PrivateData(ROWS, np.array([1.0, 2.0, 4.0]), ROWS[:2], "ids")
 @pytest.mark.parametrize("key", BORDERS)
 def test_the_border_is_allowed_and_one_step_beyond_is_refused_by_name(key):
     value, fits, beyond = BORDERS[key]
-    terms = {"min_sites": 3, "coupling": (1.0,), "max_rounds": 10, "threads": 1, "label_units": "standardised"}
+    terms = {
+        "min_sites": 3,
+        "coupling": (1.0,),
+        "max_rounds": 10,
+        "threads": 1,
+        "label_units": "standardised",
+    }
     policy = plain(**{key: value})
     assert against(policy, make_plan(**(terms | fits)), DATA) is None
     objection = against(policy, make_plan(**(terms | beyond)), DATA)
@@ -125,7 +156,9 @@ def additive(terms=None, **plan):
     return replace(sealed(make_plan(**plan)), objective=Additive(**terms or {}))
 
 
-WIDE = PrivateData(np.arange(12.0).reshape(4, 3), np.arange(4.0), np.arange(12.0).reshape(4, 3), "ids")
+WIDE = PrivateData(
+    np.arange(12.0).reshape(4, 3), np.arange(4.0), np.arange(12.0).reshape(4, 3), "ids"
+)
 
 
 def of_additive(**keys):
@@ -141,7 +174,13 @@ def test_an_objective_has_to_be_named():
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("rows_per_feature", 12), ("noise", 0.02), ("label_noise", 0.75), ("least_labels", 30), ("least_rows", 200)],
+    [
+        ("rows_per_feature", 12),
+        ("noise", 0.02),
+        ("label_noise", 0.75),
+        ("least_labels", 30),
+        ("least_rows", 200),
+    ],
 )
 def test_a_plan_has_at_least_the_policys_noise_and_numbers(key, value):
     policy, default = of_additive(**{key: value}), getattr(Additive(), key)
@@ -218,7 +257,9 @@ def test_it_is_the_share_of_the_sum_s_variance_that_one_label_has(span, weight):
     zero = np.zeros((len(data.Z), 1))
     H = np.column_stack([v.respond(zero, np.array([weight]))[:, 0] for v in unit])
     sizes = (H**2).sum(axis=1)
-    shares = [[H[z, i] ** 2 / (sizes[z] + 3 * np.median(sizes)) for i in range(12)] for z in range(60)]
+    shares = [
+        [H[z, i] ** 2 / (sizes[z] + 3 * np.median(sizes)) for i in range(12)] for z in range(60)
+    ]
     assert share_of_one_label(view, data, [weight], 4) == pytest.approx(np.max(shares), rel=1e-8)
     assert share_of_one_label(view, data, [0.0, weight], 4) >= np.max(shares) * (1 - 1e-9)
     assert share_of_one_label(view, data, [weight], 8) < share_of_one_label(view, data, [weight], 4)
@@ -230,6 +271,8 @@ def test_of_many_instances_those_like_a_labelled_row_are_looked_at(span, monkeyp
     whole = share_of_one_label(view, data, [8.0], 4)
     monkeypatch.setattr(leverage, "MOST_ENTRIES", 0)
     monkeypatch.setattr(leverage, "OTHERS", 40)
-    assert share_of_one_label(view, data, [8.0], 4) == pytest.approx(whole, rel=0.2)  # the median is of fewer
+    assert share_of_one_label(view, data, [8.0], 4) == pytest.approx(
+        whole, rel=0.2
+    )  # the median is of fewer
     monkeypatch.setattr(leverage, "OTHERS", 5)
     assert leverage._some(data).tolist() == [0, 7, 14, 29, 44, 59]

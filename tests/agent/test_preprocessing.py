@@ -24,9 +24,13 @@ def lines(rows, header="id,a,c,y"):
 NUMBER = st.floats(-1e6, 1e6).map(repr)
 LEVEL = st.sampled_from(["x", "z", "é", "two words"])
 ROW = st.tuples(st.one_of(NUMBER, st.just("")), st.one_of(LEVEL, st.just("NA")))
-ROWS = st.tuples(st.tuples(NUMBER, LEVEL), st.lists(ROW, max_size=8), st.lists(ROW, min_size=1, max_size=8)).map(
+ROWS = st.tuples(
+    st.tuples(NUMBER, LEVEL), st.lists(ROW, max_size=8), st.lists(ROW, min_size=1, max_size=8)
+).map(
     lambda parts: [
-        *(f"l{i},{a},{c},{i}" for i, (a, c) in enumerate([parts[0], *parts[1]])),  # the first has a value in both
+        *(
+            f"l{i},{a},{c},{i}" for i, (a, c) in enumerate([parts[0], *parts[1]])
+        ),  # the first has a value in both
         *(f"u{i},{a},{c}," for i, (a, c) in enumerate(parts[2])),
     ]
 )
@@ -45,7 +49,11 @@ def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
     theirs = ColumnTransformer(
         [
             ("a", make_pipeline(SimpleImputer(), StandardScaler()), [0]),
-            ("c", OneHotEncoder(categories=[seen], handle_unknown="ignore", sparse_output=False), [1]),
+            (
+                "c",
+                OneHotEncoder(categories=[seen], handle_unknown="ignore", sparse_output=False),
+                [1],
+            ),
         ]
     ).fit(L)  # the mean and the scale: of labelled rows alone
     missing = StandardScaler().fit(np.isnan(L[:, :1].astype(float)))
@@ -54,7 +62,9 @@ def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
     if 0 < spread < 1e-6:
         return  # scikit-learn calls such a column constant or not by its own rounding
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # "found unknown categories": that is what is tested
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # "found unknown categories": that is what is tested
         for part, plain in ((found.labelled, L), (found.unlabelled, U)):
             # Values up to 1e6 against a scale that may be far smaller: the mean's rounding is magnified by it.
             atol = 1e-15 * 1e6 / ours.columns[0].scale + 1e-13
@@ -62,7 +72,9 @@ def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
             assert_allclose(X[:, own], theirs.transform(plain), rtol=1e-12, atol=atol)
             if "a is missing" in ours.feature_names:
                 expected = missing.transform(np.isnan(plain[:, :1].astype(float)))[:, 0]
-                assert_allclose(X[:, ours.feature_names.index("a is missing")], expected, rtol=1e-12, atol=1e-13)
+                assert_allclose(
+                    X[:, ours.feature_names.index("a is missing")], expected, rtol=1e-12, atol=1e-13
+                )
 
 
 def test_mean_and_scale_are_of_labelled_rows_and_levels_of_all(tmp_path):
@@ -111,7 +123,9 @@ def test_a_text_column_has_at_most_200_levels(tmp_path):
     with pytest.raises(BadData, match=r"(?s)^(?!.*different texts).*Did you mean 'ID' for 'id'"):
         fitted(tmp_path, many.replace("id,c", "c,ID"))
     many = many.replace("level 200", "level 199")
-    with pytest.raises(BadData, match=r"200 different texts in 201 rows.* If they are categories: --categorical c"):
+    with pytest.raises(
+        BadData, match=r"200 different texts in 201 rows.* If they are categories: --categorical c"
+    ):
         fitted(tmp_path, many)
     wide = fitted(tmp_path, many, categorical=["c"])[0]
     assert (wide.columns[0].kind, wide.summary) == ("text", "c (200 levels)")
@@ -119,12 +133,30 @@ def test_a_text_column_has_at_most_200_levels(tmp_path):
 
 
 REFUSED = {
-    "a typo in a labelled row": (["1,1,x,1", "2,l,x,2", "3,2,x,"], r"line 3, column 'a': 'l' is not a finite"),
-    "a typo in a shared row": (["1,1,x,1", "2,3,x,2", "3,2..,x,"], r"line 4, column 'a': '2\.\.' is not a finite"),
-    "true among numbers": (["1,true,x,1", "2,1,x,2", "3,1,x,"], r"line 2, column 'a': 'true' is not a finite"),
-    "a square that overflows": (["1,1,x,1", "2,-1e200,x,2", "3,1,x,"], r"line 3, column 'a': '-1e200' is outside"),
-    "no number among the labelled": (["1,,x,1", "2,NA,x,2", "3,1,x,"], r"'a': no labelled row .* --drop a"),
-    "no text among the labelled": (["1,1,,1", "2,2,NA,2", "3,1,x,"], r"'c': no labelled row .* --drop c"),
+    "a typo in a labelled row": (
+        ["1,1,x,1", "2,l,x,2", "3,2,x,"],
+        r"line 3, column 'a': 'l' is not a finite",
+    ),
+    "a typo in a shared row": (
+        ["1,1,x,1", "2,3,x,2", "3,2..,x,"],
+        r"line 4, column 'a': '2\.\.' is not a finite",
+    ),
+    "true among numbers": (
+        ["1,true,x,1", "2,1,x,2", "3,1,x,"],
+        r"line 2, column 'a': 'true' is not a finite",
+    ),
+    "a square that overflows": (
+        ["1,1,x,1", "2,-1e200,x,2", "3,1,x,"],
+        r"line 3, column 'a': '-1e200' is outside",
+    ),
+    "no number among the labelled": (
+        ["1,,x,1", "2,NA,x,2", "3,1,x,"],
+        r"'a': no labelled row .* --drop a",
+    ),
+    "no text among the labelled": (
+        ["1,1,,1", "2,2,NA,2", "3,1,x,"],
+        r"'c': no labelled row .* --drop c",
+    ),
 }
 
 

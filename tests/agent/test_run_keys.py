@@ -22,7 +22,10 @@ class Members:
     """The sites of an attempt, up to any stage of its keys."""
 
     def __init__(self, attempt=0):
-        self.secrets = {s: simulated_keys(s).draw(replace(offer_of(s, PLAN, attempt), identity="")) for s in SITES}
+        self.secrets = {
+            s: simulated_keys(s).draw(replace(offer_of(s, PLAN, attempt), identity=""))
+            for s in SITES
+        }
         self.roster = tuple(secret.offer for secret in self.secrets.values())
 
     def wrapped(self):
@@ -60,17 +63,25 @@ CONTEXTS = st.binary(min_size=32, max_size=32)
     answering=st.sampled_from([SITES, ("a", "b"), ("c",)]),
     n=st.integers(0, 40),
 )
-def test_members_open_the_sum_and_the_coordinator_sees_neither_it_nor_an_answer(seals, context, seed, answering, n):
+def test_members_open_the_sum_and_the_coordinator_sees_neither_it_nor_an_answer(
+    seals, context, seed, answering, n
+):
     seals = unused(seals)
     # Of honest sites, whose words are far from overflow: the tag counts them as numbers.
     plain = {site: random_words([seed, i], n) >> np.uint64(4) for i, site in enumerate(answering)}
     sent = {site: seals[site].mask(context, words, answering) for site, words in plain.items()}
     total = added(sent.values())
     for seal in seals.values():
-        np.testing.assert_array_equal(seal.open(context, total, n, answering), added(plain.values()))
-    for words, told in zip([*sent.values(), total], [*plain.values(), added(plain.values())], strict=True):
+        np.testing.assert_array_equal(
+            seal.open(context, total, n, answering), added(plain.values())
+        )
+    for words, told in zip(
+        [*sent.values(), total], [*plain.values(), added(plain.values())], strict=True
+    ):
         assert len(words) == n + TAG_WORDS
-        assert not np.any(words[:n] == told), "every word is under a keystream, those of the sum too"
+        assert not np.any(words[:n] == told), (
+            "every word is under a keystream, those of the sum too"
+        )
 
 
 @given(word=st.integers(0, 12), bit=st.integers(0, 63))
@@ -84,9 +95,12 @@ def test_a_sum_that_was_changed_in_one_bit_is_found_by_every_member(seals, word,
 
 
 @pytest.mark.parametrize(
-    ("context", "answering", "n"), [(b"another step", SITES, 9), (STEP, ("a", "b"), 9), (STEP, SITES, 8)]
+    ("context", "answering", "n"),
+    [(b"another step", SITES, 9), (STEP, ("a", "b"), 9), (STEP, SITES, 8)],
 )
-def test_a_site_that_means_another_step_other_sites_or_another_length_spoils_the_sum(seals, context, answering, n):
+def test_a_site_that_means_another_step_other_sites_or_another_length_spoils_the_sum(
+    seals, context, answering, n
+):
     seals = unused(seals)
     sent = [seals[site].mask(STEP, random_words(1), SITES) for site in "ab"]
     other = seals["c"].mask(context, random_words(1), answering)
@@ -146,8 +160,14 @@ def test_a_contribution_that_did_not_arrive_whole_is_refused():
 def test_nothing_of_a_key_is_in_what_could_be_logged():
     members = Members()
     seals = members.seals()
-    shown = "".join(map(repr, [simulated_keys("a"), members.secrets["a"], *seals.values(), members]))
-    for secret in [members.secrets["a"]._contribution, *seals["a"].secrets.values(), seals["a"].key]:
+    shown = "".join(
+        map(repr, [simulated_keys("a"), members.secrets["a"], *seals.values(), members])
+    )
+    for secret in [
+        members.secrets["a"]._contribution,
+        *seals["a"].secrets.values(),
+        seals["a"].key,
+    ]:
         assert secret.hex() not in shown
         assert repr(secret)[2:-1] not in shown
     assert "Ed25519" not in shown

@@ -50,12 +50,20 @@ def test_one_table_is_given_flat_and_several_in_sections(tmp_path):
     flat = read_settings(write(tmp_path, FLAT, "a.toml"), {}).data
     query, shared = Query(tmp_path / "clinic.db", "SELECT 1"), tmp_path / "s.csv"
     assert flat == {ONLY: Inputs(table=query, target="y", id="id", unlabelled=shared)}
-    settings = read_settings(write(tmp_path, SECTIONS, "b.toml"), {}, ("data", "target", "id", "coordinator"))
+    settings = read_settings(
+        write(tmp_path, SECTIONS, "b.toml"), {}, ("data", "target", "id", "coordinator")
+    )
     patients, staff = settings.data["patients"], settings.data["staff"]
-    assert (patients.table, patients.dates, patients.scale) == (tmp_path / "t.csv", {"d": "%d/%m/%Y"}, False)
+    assert (patients.table, patients.dates, patients.scale) == (
+        tmp_path / "t.csv",
+        {"d": "%d/%m/%Y"},
+        False,
+    )
     assert (patients.na_values, staff.na_values) == (("-999",), NA_VALUES)
     assert (str(staff.table), staff.target, staff.scale) == ("/else/where.csv", None, True)
-    with pytest.raises(UsageError, match=r"--data, --target: .*b\.toml has sections \[data\.NAME\]"):
+    with pytest.raises(
+        UsageError, match=r"--data, --target: .*b\.toml has sections \[data\.NAME\]"
+    ):
         read_settings(tmp_path / "b.toml", {"data": "x.csv", "target": "y"})
 
 
@@ -79,7 +87,11 @@ def test_an_option_goes_before_the_environment_and_that_before_the_file(tmp_path
 
     def table(*options):
         found = agent("check", "--config", "a.toml", *options).stdout
-        return next(word for word in ("from-file", "from-env", "option") if f"{word}.csv: no such file" in found)
+        return next(
+            word
+            for word in ("from-file", "from-env", "option")
+            if f"{word}.csv: no such file" in found
+        )
 
     assert table() == "from-file"
     monkeypatch.setenv("COREG_DATA", "from-env.csv")
@@ -89,10 +101,14 @@ def test_an_option_goes_before_the_environment_and_that_before_the_file(tmp_path
 
 def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt_key(tmp_path):
     with pytest.raises(UsageError) as error:
-        read_settings(None, {"target": "y", "id": "", "data": None}, ("data", "target", "coordinator"))
+        read_settings(
+            None, {"target": "y", "id": "", "data": None}, ("data", "target", "coordinator")
+        )
     assert "missing: --data, --coordinator." in str(error.value)
     assert "COREG_DATA, COREG_COORDINATOR" in str(error.value)
-    with pytest.raises(UsageError, match=r"missing: --target, --id, --coordinator\. .* COREG_TARGET, COREG_ID"):
+    with pytest.raises(
+        UsageError, match=r"missing: --target, --id, --coordinator\. .* COREG_TARGET, COREG_ID"
+    ):
         read_settings(None, {"data": "t.csv"}, ("data", "target", "id", "coordinator"))
     with pytest.raises(UsageError, match="dta: unknown key; did you mean data"):
         read_settings(write(tmp_path, 'dta = "x.csv"', "a.toml"), {}, ("data",))
@@ -107,10 +123,16 @@ def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt
         ("connect_timeout = 0", ["connect_timeout"]),
         ("yes = true", ["yes: only for a command line, as --yes"]),
         # A key in another place is never without effect.
-        ('drop = ["a"]\n[data.p]\ntable = "t"\nid = "i"', ["drop: keys of a table have no effect above its section"]),
+        (
+            'drop = ["a"]\n[data.p]\ntable = "t"\nid = "i"',
+            ["drop: keys of a table have no effect above its section"],
+        ),
         ('[data]\ntable = "t.csv"\nid = "id"', ["data.table"]),
         ('[data.p]\ndata = "t.csv"\nid = "id"', ["data.p.data"]),
-        ('[data.p]\ntable = "t"\nid = "i"\napproval = "ask"', ["data.p.approval: ", "top level of the file"]),
+        (
+            '[data.p]\ntable = "t"\nid = "i"\napproval = "ask"',
+            ["data.p.approval: ", "top level of the file"],
+        ),
     ],
 )
 def test_every_fault_of_the_file_is_named(tmp_path, text, named):
@@ -125,7 +147,10 @@ def test_the_secret_is_on_the_disk_before_the_ledger_needs_it(tmp_path, monkeypa
     monkeypatch.setattr("os.fsync", synced.append)
     secret = site_salt(tmp_path / "salt", tmp_path / "ledger.jsonl")
     assert len(synced) == 2, "the file, and its name in the folder"
-    assert ((tmp_path / "salt").read_bytes(), (tmp_path / "salt").stat().st_mode & 0o777) == (secret, 0o600)
+    assert ((tmp_path / "salt").read_bytes(), (tmp_path / "salt").stat().st_mode & 0o777) == (
+        secret,
+        0o600,
+    )
 
 
 def test_every_setting_of_a_table_has_an_option():
@@ -145,7 +170,10 @@ def folder(tmp_path, monkeypatch):
     enrolled(tmp_path / "identity")
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    rows = [f"{i},{a:.6f},{b:.6f},{a + b if i < 9 else ''}" for i, (a, b) in enumerate(rng.normal(size=(20, 2)))]
+    rows = [
+        f"{i},{a:.6f},{b:.6f},{a + b if i < 9 else ''}"
+        for i, (a, b) in enumerate(rng.normal(size=(20, 2)))
+    ]
     write(tmp_path, "\n".join(["id,u,v,y", *rows, ""]), "north.csv")
     write(tmp_path, 'aggregation = "plaintext"\n', "policy.toml")
     return tmp_path
@@ -164,28 +192,48 @@ def test_each_check_has_its_own_verdict(folder):
         0, ["versions", "ledger", "table", "ids", "policy", "modes", "identity", "connection", "models"]
     )  # fmt: skip
     assert "texts with at most" in verdicts[3]["text"], "the ids of this table are small numbers"
-    code, verdicts = check(*OPTIONS, "--data", "typo.csv", "--coordinator", "127.0.0.1:9", "--identity", "none")
+    code, verdicts = check(
+        *OPTIONS, "--data", "typo.csv", "--coordinator", "127.0.0.1:9", "--identity", "none"
+    )
     assert code == 6
     wrong = [v["text"] for v in verdicts if v["ok"] is False]
-    assert [text.split(":")[0] for text in wrong] == ["table", "identity"], "the coordinator is not to blame"
+    assert [text.split(":")[0] for text in wrong] == ["table", "identity"], (
+        "the coordinator is not to blame"
+    )
     assert ("line 5" in wrong[0], "coreg-agent join" in wrong[1]) == (True, True)
     [skipped] = [v for v in verdicts if v["ok"] is None]
     assert skipped["text"] == "not checked: connection (127.0.0.1:9: no identity)"
     text = (folder / "north.csv").read_text().replace("id,u,v,y", "key,u,v,outcome")
-    for more, ended in (("9,9\n", (6, ["table"])), ("", (0, []))):  # only the study can name the columns
+    for more, ended in (
+        ("9,9\n", (6, ["table"])),
+        ("", (0, [])),
+    ):  # only the study can name the columns
         write(folder, text + more, "open.csv")
         code, verdicts = check("--data", "open.csv")
         assert (code, [v["check"] for v in verdicts if v["ok"] is False]) == ended
     said = next(v["text"] for v in verdicts if v["ok"] is None)
     asked = r"which is the id column\?.* A study can name it; else name it with --id\..*the column to predict\?"
     write(folder, "id,u,y\n1,2,3\n1,2\n2,x,3\n3,1,\n1,3,4\nP,1,\np,1,\n,4,1\n", "faulty.csv")
-    listed = "\n".join(v["text"] for v in check(*OPTIONS, "--data", "faulty.csv")[1] if v["ok"] is False)
-    for words in ("line 3: 2 cells", "2 and 6: the id '1'", "'x' is not", "7 and 8: the id 'p'", "line 9: no id"):
+    listed = "\n".join(
+        v["text"] for v in check(*OPTIONS, "--data", "faulty.csv")[1] if v["ok"] is False
+    )
+    for words in (
+        "line 3: 2 cells",
+        "2 and 6: the id '1'",
+        "'x' is not",
+        "7 and 8: the id 'p'",
+        "line 9: no id",
+    ):
         assert listed.count(words) == 1, "all at once, also what an alignment refuses"
-    assert "WARN   table: 20 ids, for scoring. Columns" in agent("check", "--data", "open.csv", "--id", "key").stdout
+    assert (
+        "WARN   table: 20 ids, for scoring. Columns"
+        in agent("check", "--data", "open.csv", "--id", "key").stdout
+    )
     assert re.match(rf"not checked: table \(open\.csv: {asked}", said)
     write(folder, text + "0,1,1,5\n", "open.csv")
-    assert check("--data", "open.csv", "--id", "key")[0] == 6, "an id twice, while the target is open"
+    assert check("--data", "open.csv", "--id", "key")[0] == 6, (
+        "an id twice, while the target is open"
+    )
     done = agent("check", *OPTIONS, "--coordinator", "localhost")
     assert done.exit_code == 2
     assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == [
@@ -193,8 +241,14 @@ def test_each_check_has_its_own_verdict(folder):
     ]
 
 
-def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_find_the_shared_ids(folder):
-    write(folder, "id,u,y\n" + "".join(f"patient-{i:05d},{i},{i / 7}\n" for i in range(40)), "whole.csv")
+def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_find_the_shared_ids(
+    folder,
+):
+    write(
+        folder,
+        "id,u,y\n" + "".join(f"patient-{i:05d},{i},{i / 7}\n" for i in range(40)),
+        "whole.csv",
+    )
     done = agent("check", *OPTIONS, "--data", "whole.csv")
     assert done.exit_code == 0, done.stdout
     [warning, *_] = [line for line in done.stdout.splitlines() if line.startswith("WARN")]
@@ -203,18 +257,26 @@ def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_fin
     assert "ok     ids: 40 ids, as an alignment compares them: 'patient-00000'" in done.stdout
 
 
-@pytest.mark.parametrize(("owner", "mend"), [("alice", r"\(sudo -u alice .*\)"), ("root", r"\(sudo chown nobody .*\)")])
+@pytest.mark.parametrize(
+    ("owner", "mend"), [("alice", r"\(sudo -u alice .*\)"), ("root", r"\(sudo chown nobody .*\)")]
+)
 def test_a_file_of_another_user_names_both(folder, monkeypatch, owner, mend):
     """The commonest mistake beside systemd: a command without sudo -u."""
     monkeypatch.setattr("os.geteuid", lambda: 65534)
     monkeypatch.setattr(command_line, "_name", lambda uid: "nobody" if uid == 65534 else owner)
     told = owner_hint(PermissionError(13, "Permission denied", str(folder / "none" / "nothing")))
-    assert re.fullmatch(rf" {folder} belongs to {owner}, and this command runs as nobody: .*{mend}.*\.", told)
+    assert re.fullmatch(
+        rf" {folder} belongs to {owner}, and this command runs as nobody: .*{mend}.*\.", told
+    )
     assert owner_hint(StorageError("full")) == ""
 
 
 def test_a_file_that_others_can_change_is_wrong(folder):
-    config = write(folder, 'data = "north.csv"\ntarget = "y"\nid = "id"\npolicy = "policy.toml"\n', "agent.toml")
+    config = write(
+        folder,
+        'data = "north.csv"\ntarget = "y"\nid = "id"\npolicy = "policy.toml"\n',
+        "agent.toml",
+    )
     config.chmod(0o666)
     code, verdicts = check("--config", "agent.toml")
     [wrong] = [v["text"] for v in verdicts if v["ok"] is False]
@@ -244,7 +306,11 @@ align = false
 def planned(folder, bandwidth=3.0, ridge=1.0):
     """What `coreg-coordinator plan` prints."""
     write(folder, FEDERATION.format(bandwidth=bandwidth, ridge=ridge), "federation.toml")
-    return json.loads(CliRunner().invoke(coordinator_app, ["plan", "federation.toml"], catch_exceptions=False).stdout)
+    return json.loads(
+        CliRunner()
+        .invoke(coordinator_app, ["plan", "federation.toml"], catch_exceptions=False)
+        .stdout
+    )
 
 
 def judged(folder, plan):
@@ -260,7 +326,10 @@ def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     disclosed, allowed = good
     assert allowed == "plan: this site would take part in it; 0 of at most 10020 answers are given"
     assert disclosed.startswith("plan: leaves this machine: this site's predictions for the ")
-    assert "members can compute: this site's predictions for the shared instances (sums over two sites)" in disclosed
+    assert (
+        "members can compute: this site's predictions for the shared instances (sums over two sites)"
+        in disclosed
+    )
     code, _, wrong = judged(folder, planned(folder, 1e-6, 1e-6))
     assert (code, len(wrong)) == (4, 2)
     assert ("is below 0.5 times" in wrong[0], "is below 0.01 times" in wrong[1]) == (True, True)
@@ -277,41 +346,65 @@ def test_of_a_plan_that_aligns_ids_the_most_that_can_leave_is_stated_then_what_l
     ids, table = read_ids(rows, "exact"), read_table(folder / "north.csv")
     labelled = int((~table.missing("y")).sum())
     _, (before, *_), _ = judged(folder, plan)
-    assert f"at most: leaves this machine: this site's predictions for the {len(ids)} shared" in before
+    assert (
+        f"at most: leaves this machine: this site's predictions for the {len(ids)} shared" in before
+    )
     assert f"the labels of {labelled} labelled individuals" in before
     shared = tuple(sorted(ids)[:2])
-    AlignedIds(folder / "identity" / "aligned").put(plan_from_dict(plan), ids, SharedIds("exact", shared, "r1"))
+    AlignedIds(folder / "identity" / "aligned").put(
+        plan_from_dict(plan), ids, SharedIds("exact", shared, "r1")
+    )
     _, (after, *_), _ = judged(folder, plan)
     assert "this site's predictions for the 2 shared" in after
     assert "at most" not in after
     rows = (folder / "north.csv").read_text().splitlines()
-    write(folder, "\n".join(row for row in rows if not row.endswith(",")), "north.csv")  # no row is shared yet
+    write(
+        folder, "\n".join(row for row in rows if not row.endswith(",")), "north.csv"
+    )  # no row is shared yet
     _, (before, *_), wrong = judged(folder, plan)
     assert (f"the labels of {labelled} labelled individuals" in before, wrong) == (True, [])
     write(folder, "\n".join(["key,u,v,outcome", *rows[1:]]), "north.csv")
     write(folder, json.dumps(plan | {"target": "outcome", "id": "key"}), "plan.json")
     code, verdicts = check("--data", "north.csv", "--policy", "policy.toml", "--plan", "plan.json")
-    assert (code, [v for v in verdicts if v["ok"] is False]) == (0, []), "the plan names the columns"
+    assert (code, [v for v in verdicts if v["ok"] is False]) == (0, []), (
+        "the plan names the columns"
+    )
 
 
 def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_training(folder):
     write(folder, "\n".join(["id,u,v", *(f"{i},{i},{i * i % 7}" for i in range(4, 20))]), "all.csv")
     plan = Plan("r", "tests", Membership(("east", "north"), 2), Additive())
     write(folder, json.dumps(plan.to_dict()), "plan.json")
-    data = prepare(inputs("north.csv", unlabelled="all.csv"), site_salt(folder / "identity/salt", folder / "x")).data
+    data = prepare(
+        inputs("north.csv", unlabelled="all.csv"), site_salt(folder / "identity/salt", folder / "x")
+    ).data
     job = AdditiveJob(plan, plan.objective, "north", data, int, None)
     rows = job._row_set(np.array([[i in data.positions, i > 9] for i in range(16)]))
     ledger = Ledger(folder / "identity" / "ledger.jsonl")
     ledger.memory.opened(type(rows)(rows.individuals, rows.rows, 5, 2), "r")
     ledger.close()
-    for limit, said in ((3, "ok     plan: this site would take part"), (2, "WARN   plan: the policy allows it")):
+    for limit, said in (
+        (3, "ok     plan: this site would take part"),
+        (2, "WARN   plan: the policy allows it"),
+    ):
         write(folder, f"openings = {limit}\n", "policy.toml")
-        done = agent("check", *OPTIONS, "--unlabelled", "all.csv", "--policy", "policy.toml", "--plan", "plan.json")
+        done = agent(
+            "check",
+            *OPTIONS,
+            "--unlabelled",
+            "all.csv",
+            "--policy",
+            "policy.toml",
+            "--plan",
+            "plan.json",
+        )
         ends = ", so the run ends" * (limit < 3)
         assert re.search(f"{said}.* labelled rows: 2 so far, of at most {limit}{ends}", done.stdout)
     write(folder, json.dumps(replace(plan, objective=Scoring("r")).to_dict()), "plan.json")
     done = agent("check", "--data", "all.csv", "--id", "id", "--plan", "plan.json")
-    assert "plan: leaves this machine: which of 16 instances this site has a record of" in done.stdout
+    assert (
+        "plan: leaves this machine: which of 16 instances this site has a record of" in done.stdout
+    )
 
 
 @pytest.fixture
@@ -321,7 +414,9 @@ def answered(folder):
     plan = planned(folder, '"paper"', '"paper"')
     plan["membership"] |= {"sites": ["east", "north", "west"], "min_sites": 3}
     plan["privacy"]["aggregation"] = "secure"
-    data = prepare(inputs(folder / "north.csv"), site_salt(folder / "identity" / "salt", folder / "no-ledger")).data
+    data = prepare(
+        inputs(folder / "north.csv"), site_salt(folder / "identity" / "salt", folder / "no-ledger")
+    ).data
     ledger = Ledger(folder / "identity" / "ledger.jsonl")
     ledger.memory.know_as(data.ids_digest, data.instances)
     ledger.record(offer(plan=plan_from_dict(plan).digest, ids=data.ids_digest))
@@ -336,9 +431,15 @@ def test_the_plan_that_was_answered_is_accepted_again(folder, answered, monkeypa
     monkeypatch.setattr(Agreement, "most_answers", lambda self, plan: 1)
     code, _, wrong = judged(folder, answered)
     assert (code, len(wrong)) == (4, 1)
-    assert "1 answers to this plan on these instances are given, over all runs, of at most 1" in wrong[0]
+    assert (
+        "1 answers to this plan on these instances are given, over all runs, of at most 1"
+        in wrong[0]
+    )
     answered["membership"]["sites"] = ["east", "north", "south"]
-    assert "this site was summed with east, north, west on these instances" in judged(folder, answered)[2][0]
+    assert (
+        "this site was summed with east, north, west on these instances"
+        in judged(folder, answered)[2][0]
+    )
 
 
 def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joining(folder, answered):
@@ -352,7 +453,10 @@ def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joinin
     kept, lines = salt.read_bytes(), path.read_bytes().splitlines(keepends=True)
     salt.unlink()
     code, text = of_ledger()
-    assert (code, "identity/salt is missing, and identity/ledger.jsonl has answers" in text) == (8, True)
+    assert (code, "identity/salt is missing, and identity/ledger.jsonl has answers" in text) == (
+        8,
+        True,
+    )
     with pytest.raises(StorageError, match="Restore both from the same backup"):
         site_salt(salt, path)
     assert not salt.exists()
@@ -361,4 +465,6 @@ def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joinin
     code, text = of_ledger()
     assert (code, "the chain is broken" in text) == (8, True)
     path.unlink()
-    assert "identity/ledger.jsonl has no line, which is normal before the first run." in of_ledger()[1]
+    assert (
+        "identity/ledger.jsonl has no line, which is normal before the first run." in of_ledger()[1]
+    )

@@ -45,7 +45,9 @@ def test_points_of_small_order_are_refused() -> None:
 def test_points_are_the_same_in_every_release() -> None:
     """Sites of two releases have to find the same point. Another text, or another alignment, is another point."""
     assert id_points.point_of("ann", "x").hex() == VECTOR
-    assert len({id_points.point_of(text, name) for text in ("ann", "bob") for name in ("x", "y")}) == 4
+    assert (
+        len({id_points.point_of(text, name) for text in ("ann", "bob") for name in ("x", "y")}) == 4
+    )
 
 
 @given(st.text(max_size=20))
@@ -57,7 +59,10 @@ def test_every_point_is_on_the_curve_and_not_on_its_twist(text: str) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=8), min_size=2, max_size=5, unique=True))
 def test_every_list_ends_as_the_same_points(seeds: list[bytes]) -> None:
-    secrets, ids = [id_points.exponents(seed) for seed in seeds], id_points.points_of(["ann", "bob"], "x")
+    secrets, ids = (
+        [id_points.exponents(seed) for seed in seeds],
+        id_points.points_of(["ann", "bob"], "x"),
+    )
     ends = []
     for v, own in enumerate(secrets):
         passed = id_points.multiplied(ids, own.start)
@@ -66,7 +71,9 @@ def test_every_list_ends_as_the_same_points(seeds: list[bytes]) -> None:
         ends.append(id_points.multiplied(passed, own.end).tobytes())
     assert len(set(ends)) == 1
     for own in secrets:
-        start, passing, end = (int.from_bytes(x, "little") for x in (own.start, own.passing, own.end))
+        start, passing, end = (
+            int.from_bytes(x, "little") for x in (own.start, own.passing, own.end)
+        )
         assert (start * end - passing) % id_points.ORDER == 0
         assert end % 8 == 0
         assert 2**254 <= end < 2**255
@@ -93,8 +100,12 @@ def test_a_hop_is_for_one_place_and_one_site() -> None:
     other = a.seal(id_points.points_of(["ann", "eve"], "x"), (0, 0, 1), 0, 1)
     changed = id_points.unpacked(sealed, 64), id_points.unpacked(other, 64)
     same = sum(x == y for x, y in zip(*changed, strict=True))
-    assert same < 10, "another text of the same place shares no keystream: half of the points are equal"
-    assert a.seal(block, (0, 0, 1), 0, 1).tobytes() == sealed.tobytes(), "a repeated question has the same answer"
+    assert same < 10, (
+        "another text of the same place shares no keystream: half of the points are equal"
+    )
+    assert a.seal(block, (0, 0, 1), 0, 1).tobytes() == sealed.tobytes(), (
+        "a repeated question has the same answer"
+    )
     attempts = [
         lambda: b.open(sealed, 2, (0, 1, 1), 0, 1),  # replayed for another block
         lambda: b.open(sealed, 2, (2, 0, 1), 0, 1),  # for another list
@@ -102,7 +113,9 @@ def test_a_hop_is_for_one_place_and_one_site() -> None:
         lambda: b.open(sealed[::-1], 2, (0, 0, 1), 0, 1),  # reordered
         lambda: b.open(sealed, 2, (0, 0, 1), 2, 1),  # said to be of another site
         lambda: c.open(sealed, 2, (0, 0, 1), 0, 2),  # read by another member
-        lambda: id_points.Pairs(secrets[1], publics, b"run 2").open(sealed, 2, (0, 0, 1), 0, 1),  # in another run
+        lambda: id_points.Pairs(secrets[1], publics, b"run 2").open(
+            sealed, 2, (0, 0, 1), 0, 1
+        ),  # in another run
     ]
     for attempt in attempts:
         with pytest.raises(BadData, match="changed on its way"):
@@ -125,8 +138,14 @@ def test_a_hop_is_for_one_place_and_one_site() -> None:
         ("e\u0301", "\u00e9", "\u00e9", "\u00e9"),
     ],
 )
-def test_ids_are_normalised_by_the_plans_rule(text: str, exact: str, folded: str, numbers: str) -> None:
-    assert [normalised(text, rule) for rule in ("exact", "folded", "numbers")] == [exact, folded, numbers]
+def test_ids_are_normalised_by_the_plans_rule(
+    text: str, exact: str, folded: str, numbers: str
+) -> None:
+    assert [normalised(text, rule) for rule in ("exact", "folded", "numbers")] == [
+        exact,
+        folded,
+        numbers,
+    ]
 
 
 def table(folder: Path, text: str, name: str = "t.csv") -> Path:
@@ -145,13 +164,17 @@ def test_ids_of_both_tables_are_listed_once(tmp_path: Path) -> None:
 
 def test_an_id_in_several_columns(tmp_path: Path) -> None:
     """Its parts are no features; a missing part is a missing id, with its line."""
-    own = table(tmp_path, "last,born,x,y\nO'Neil,1980-01-02,1,2\n Núñez ,1990-11-03,3,\nLi,1990-11-03,5,\n")
+    own = table(
+        tmp_path, "last,born,x,y\nO'Neil,1980-01-02,1,2\n Núñez ,1990-11-03,3,\nLi,1990-11-03,5,\n"
+    )
     inputs = Inputs(table=own, target="y", id="last+born")
     assert read_ids(inputs, "numbers") == ("li+1990-11-3", "núñez+1990-11-3", "o'neil+1980-1-2")
     made = prepare(inputs)
     assert made.data.ids == ("Li+1990-11-03", "Núñez+1990-11-03")
     assert made.preprocessing.feature_names == ["x"]
-    with pytest.raises(BadTable, match=r"no column 'bron' \(a part of the id\). Did you mean 'born'"):
+    with pytest.raises(
+        BadTable, match=r"no column 'bron' \(a part of the id\). Did you mean 'born'"
+    ):
         prepare(inputs.model_copy(update={"id": "last+bron"}))
     gap = table(tmp_path, "last,born,x,y\na,,1,2\nb,1,3,\nc,,4,\n", "gap.csv")
     with pytest.raises(BadTable, match="line 4"):
@@ -162,7 +185,9 @@ def test_shared_ids_that_are_gone_are_named(tmp_path: Path) -> None:
     own, shared = table(tmp_path, "id,x,y\nA,1,2\nb,3,\nC,5,\n"), SharedIds("folded", ("b", "zoe"))
     made = prepare(Inputs(table=own, target="y", id="id"), b"", SharedIds("folded", ("a", "c")))
     assert (made.data.ids, len(made.data.y), len(made.data.Z)) == (("a", "c"), 1, 2)
-    with pytest.raises(BadTable, match=r"1 of the 2 ids that the sites share are not in 'id': 'zoe'.*align again"):
+    with pytest.raises(
+        BadTable, match=r"1 of the 2 ids that the sites share are not in 'id': 'zoe'.*align again"
+    ):
         prepare(Inputs(table=own, target="y", id="id"), b"", shared)
     malformed = table(tmp_path, "id,x,y\na,1,2\nb,3,\nzoe,4,,,\n", "malformed.csv")
     with pytest.raises(BadTable) as error:  # the id is there: no other site has to do anything
@@ -174,11 +199,19 @@ PLAN = Plan("r", "f", Membership(tuple("abc"), 3), Alignment(max_ids=1000))
 
 
 def test_the_result_of_an_alignment_is_kept_for_these_ids_sites_and_rule(tmp_path: Path) -> None:
-    kept, ids, shared = AlignedIds(tmp_path / "aligned"), ("a", "b"), SharedIds("folded", ("a",), "r")
+    kept, ids, shared = (
+        AlignedIds(tmp_path / "aligned"),
+        ("a", "b"),
+        SharedIds("folded", ("a",), "r"),
+    )
     assert kept.find(PLAN, ids, "folded") is None
     path = kept.put(PLAN, ids, shared)
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    for later in (PLAN, replace(PLAN, run="another"), replace(PLAN, objective=Alignment(max_ids=2))):
+    for later in (
+        PLAN,
+        replace(PLAN, run="another"),
+        replace(PLAN, objective=Alignment(max_ids=2)),
+    ):
         assert kept.find(later, ids, "folded") == shared
     for plan, own, rule in (
         (replace(PLAN, federation="g"), ids, "folded"),
@@ -189,18 +222,26 @@ def test_the_result_of_an_alignment_is_kept_for_these_ids_sites_and_rule(tmp_pat
         assert kept.find(plan, own, rule) is None  # type: ignore[arg-type]
     for text in ("{", "[]", '{"rule": "folded"}'):
         path.write_text(text)
-        with pytest.raises(StorageError, match=r"cannot be read .*Delete it: the next run aligns the ids again"):
+        with pytest.raises(
+            StorageError, match=r"cannot be read .*Delete it: the next run aligns the ids again"
+        ):
             kept.find(PLAN, ids, "folded")
 
 
 @pytest.mark.parametrize("align", [False, True])
 def test_a_policy_allows_alignments_of_so_many_ids(align: bool) -> None:
     """Also of a training that aligns the ids first."""
-    plan = replace(make_plan(aggregation="secure", min_sites=3), align=Alignment(max_ids=1000)) if align else PLAN
+    plan = (
+        replace(make_plan(aggregation="secure", min_sites=3), align=Alignment(max_ids=1000))
+        if align
+        else PLAN
+    )
     assert against(Policy(), plan) is None
     said = str(against(Policy(alignment=False), plan))
     assert "alignment of ids is not allowed (alignment = false)" in said
-    assert "max_ids = 1000 is above max_alignment_ids = 999" in str(against(Policy(max_alignment_ids=999), plan))
+    assert "max_ids = 1000 is above max_alignment_ids = 999" in str(
+        against(Policy(max_alignment_ids=999), plan)
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,9 @@ def test_ids_stay_text(tmp_path):
     a, b = (site_table(tmp_path, f"id,a,y\n1,1,1\n{x},2,\n").unlabelled_ids for x in ("007", " 7"))
     assert (a, b) == (("007",), ("7",))
     assert ids_digest(a) != ids_digest(b)
-    composed, decomposed = (site_table(tmp_path, f"id,a,y\n1,1,1\n{x},2,\n") for x in ("caf\u00e9", "cafe\u0301"))
+    composed, decomposed = (
+        site_table(tmp_path, f"id,a,y\n1,1,1\n{x},2,\n") for x in ("caf\u00e9", "cafe\u0301")
+    )
     assert composed.unlabelled_ids == decomposed.unlabelled_ids
 
 
@@ -75,12 +77,21 @@ REFUSED = {
     "no shared row": (b"id,a,y\n1,2,3\n", "no shared unlabelled instances"),
     "a target that is no number": (b"id,a,y\n1,2,3\n4,5,six\n", "line 3, column 'y': 'six'"),
     "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' occurs 2 times"),
-    "many ids twice": (b"id,a,y\n1,2,3\n" + 2 * b"p,5,\nq,5,\nr,5,\ns,5,\nt,5,\nu,5,\n", "6 ids occur more than once"),
+    "many ids twice": (
+        b"id,a,y\n1,2,3\n" + 2 * b"p,5,\nq,5,\nr,5,\ns,5,\nt,5,\nu,5,\n",
+        "6 ids occur more than once",
+    ),
     "no id": (b"id,a,y\n1,2,3\n,5,\n", "line 3: no id in 'id'"),
-    "a line after a quoted newline": (b'id,a,y\n1,"x\ny",3\n2,5,six\n', "line 4, column 'y': 'six'"),
+    "a line after a quoted newline": (
+        b'id,a,y\n1,"x\ny",3\n2,5,six\n',
+        "line 4, column 'y': 'six'",
+    ),
     "a quote never closed": (b'id,a,y\n1,2,3\n2,"5,4\n3,6,\n', "line 3: not a CSV row"),
     "a quote inside a cell": (b'id,a,y\n1,5" pipe,3\n3,6,\n', "not a CSV table"),
-    "an id and its other spelling": ("id,a,y\n1,2,3\ncaf\u00e9,5,\ncafe\u0301 ,6,\n".encode(), "lines 3 and 4"),
+    "an id and its other spelling": (
+        "id,a,y\n1,2,3\ncaf\u00e9,5,\ncafe\u0301 ,6,\n".encode(),
+        "lines 3 and 4",
+    ),
     "a column that looks like it": (b"ID,a,y\n1,2,3\n", "Did you mean 'ID' for 'id'?"),
 }
 
@@ -112,16 +123,22 @@ CELLS = st.text(st.sampled_from(list('ab0.,"\n \u00e9\u4e2d')), max_size=6)
 
 
 @given(
-    st.integers(2, 4).flatmap(lambda width: st.lists(st.lists(CELLS, min_size=width, max_size=width), min_size=1)),
+    st.integers(2, 4).flatmap(
+        lambda width: st.lists(st.lists(CELLS, min_size=width, max_size=width), min_size=1)
+    ),
     st.sampled_from(["\n", "\r\n"]),
     st.data(),
 )
-def test_what_a_csv_writer_writes_is_read_with_the_line_of_every_row(tmp_path_factory, rows, newline, data):
+def test_what_a_csv_writer_writes_is_read_with_the_line_of_every_row(
+    tmp_path_factory, rows, newline, data
+):
     text, lines = io.StringIO(newline=""), []
     writer = csv.writer(text, lineterminator=newline)
     writer.writerow([f"c{i}" for i in range(len(rows[0]))])
     for row in rows:
-        text.write(data.draw(st.sampled_from(["", newline, newline * 2])))  # blank lines are no rows
+        text.write(
+            data.draw(st.sampled_from(["", newline, newline * 2]))
+        )  # blank lines are no rows
         lines.append(text.getvalue().count("\n") + 1)
         writer.writerow(row)
     text.write(data.draw(st.sampled_from(["", newline, newline * 3])))
@@ -135,7 +152,10 @@ def test_what_a_csv_writer_writes_is_read_with_the_line_of_every_row(tmp_path_fa
 def test_cells_that_mean_a_missing_value_are_a_list_of_the_operator(tmp_path):
     text = "id,a,c,y\n1,-999,x,1\n2, n/a ,NA,2\n5,6,x,2\n3,4,z,NULL\n4,5,z,\n"
     plain = table(tmp_path, text)
-    assert (plain.texts("a"), plain.texts("c")) == (["-999", None, "6", "4", "5"], ["x", None, "x", "z", "z"])
+    assert (plain.texts("a"), plain.texts("c")) == (
+        ["-999", None, "6", "4", "5"],
+        ["x", None, "x", "z", "z"],
+    )
     own = prepared(tmp_path / "new.csv", na_values=["-999", "n/a", "NULL"])
     assert [column.indicator for column in own.preprocessing.columns] == [True, False]
     assert own.preprocessing.columns[1].levels == ("NA", "x", "z"), "the list replaces the default"
@@ -159,7 +179,9 @@ def test_a_file_of_shared_rows_has_the_features_and_replaces_the_rows_without_a_
     assert found.unlabelled.texts("a") == ["8", "9"]
     assert len(found.notes) == 2  # the rows left out, and the column that is not used
     write(tmp_path, "id,a,C\nq1,8,x\n", "s.csv")
-    with pytest.raises(BadData, match=r"s\.csv: no column 'c'.*Did you mean 'C' for 'c'\?.*'id', 'a', 'C'"):
+    with pytest.raises(
+        BadData, match=r"s\.csv: no column 'c'.*Did you mean 'C' for 'c'\?.*'id', 'a', 'C'"
+    ):
         site_table(tmp_path, GOOD, unlabelled=shared)
     found = site_table(tmp_path, GOOD, unlabelled=shared, drop=["c"])
     assert found.labelled.columns == found.unlabelled.columns == ["a"]
@@ -189,7 +211,9 @@ def test_parquet_columns_become_text_without_loss(tmp_path):
         "t": ["x", None, None],
     }
     # A writer makes floats of an integer column with a hole in it.
-    frame = pl.DataFrame({"id": [1.0, 20.0, None, -3.0], "f": pl.Series([1.0, 2.5, 1e16, -0.0], dtype=pl.Float32)})
+    frame = pl.DataFrame(
+        {"id": [1.0, 20.0, None, -3.0], "f": pl.Series([1.0, 2.5, 1e16, -0.0], dtype=pl.Float32)}
+    )
     frame.write_parquet(tmp_path / "t.parquet")
     found = read_table(tmp_path / "t.parquet")
     assert found.ids("id") == ["1", "20", "", "-3"]
@@ -278,7 +302,9 @@ def test_all_faults_are_listed_at_once_and_once_they_are_mended_the_table_is_use
 def test_check_prints_fields_without_a_cell(messy):
     found = agent("check", "--data", "messy.csv", "--target", "y", "--id", "id", "--json")
     assert found.exit_code == 6
-    *wrong, identity = [line for line in map(json.loads, found.stdout.splitlines()) if line["ok"] is False]
+    *wrong, identity = [
+        line for line in map(json.loads, found.stdout.splitlines()) if line["ok"] is False
+    ]
     assert (len(wrong), identity["check"]) == (6, "identity")
     for line in wrong:
         assert (line["check"], line["file"]) == ("table", "messy.csv")
@@ -294,12 +320,21 @@ RULES = {
     "one column that ends in _id": ("patient_id,x,y", {}, ("", ""), ("y", "patient_id")),
     "id before one that ends in _id": ("ward_id,id,y", {}, ("", ""), ("y", "id")),
     "the study before the usual names": ("id,nhs,y,z", {}, ("z", "nhs"), ("z", "nhs")),
-    "the site before the study": ("id,nhs,y,z,w", {"target": "w", "id": "id"}, ("z", "nhs"), ("w", "id")),
+    "the site before the study": (
+        "id,nhs,y,z,w",
+        {"target": "w", "id": "id"},
+        ("z", "nhs"),
+        ("w", "id"),
+    ),
     "one of the two from the site": ("a_id,b_id,y", {"id": "a_id"}, ("", ""), ("y", "a_id")),
     "no target without labels": ("id,x", {"labels": False}, ("", ""), (None, "id")),
 }
 OPEN = {
-    "two usual targets": ("id,y,label", "which is the column to predict? The columns: 'id', 'y', 'label'", "--target"),
+    "two usual targets": (
+        "id,y,label",
+        "which is the column to predict? The columns: 'id', 'y', 'label'",
+        "--target",
+    ),
     "no usual target": ("id,x,z", "which is the column to predict?", "--target"),
     "two that end in _id": ("a_id,b_id,y", "which is the id column?", "--id"),
     "no id": ("x,y", "which is the id column?", "--id"),
@@ -340,7 +375,10 @@ def test_both_questions_are_asked_at_once_and_a_scoring_needs_no_target(tmp_path
 # --- cells as other products hold them, from their public bug reports -------------------------------------------------
 
 
-PEOPLE = [(f"p{i}", i % 4, "NA" if i % 3 else "SE", -9 if i == 4 else i / 4, i if i < 30 else "") for i in range(40)]
+PEOPLE = [
+    (f"p{i}", i % 4, "NA" if i % 3 else "SE", -9 if i == 4 else i / 4, i if i < 30 else "")
+    for i in range(40)
+]
 WITHOUT = ["-9", "unknown"]  # "NA" is Namibia
 
 
@@ -351,7 +389,10 @@ def model_of(folder, **options):
     found = prepared(write(folder, f"id,grade,land,x,y\n{rows}\n"), **options)
     points = found.preprocessing.transform(found.table.labelled)[:12]
     function = KernelExpansion(Gaussian(2.0), points, np.linspace(-1, 1, 12))
-    save_model(folder / "m", ModelFile(function, found.preprocessing, "y", 0.0, 1.0, "n", "r", "CONVERGED", 0.1, {}))
+    save_model(
+        folder / "m",
+        ModelFile(function, found.preprocessing, "y", 0.0, 1.0, "n", "r", "CONVERGED", 0.1, {}),
+    )
     return folder / "m"
 
 
@@ -366,7 +407,12 @@ CELL = st.tuples(
 def every_form(folder, rows):
     """The same rows as files, a query, and frames of both libraries."""
     grade, land, x = ([row[i] for row in rows] for i in range(3))
-    csv = "\n".join(["grade,land,x", *(",".join("" if c is None else repr(c).strip("'") for c in row) for row in rows)])
+    csv = "\n".join(
+        [
+            "grade,land,x",
+            *(",".join("" if c is None else repr(c).strip("'") for c in row) for row in rows),
+        ]
+    )
     yield "csv", write(folder, csv + "\n", "n.csv")
     numbers = [None if v is None else float(v) for v in x]
     frame = pl.DataFrame({"grade": grade, "land": land, "x": numbers}, strict=False)
@@ -380,7 +426,9 @@ def every_form(folder, rows):
     yield "sqlite", Query(folder / "n.db")
     yield "polars", frame
     yield "polars, whole numbers", frame.cast({"grade": pl.Int16})
-    floats = pd.DataFrame({"grade": pd.Series(grade, dtype=float), "land": pd.Series(land, dtype=object), "x": x})
+    floats = pd.DataFrame(
+        {"grade": pd.Series(grade, dtype=float), "land": pd.Series(land, dtype=object), "x": x}
+    )
     yield "pandas", floats
     yield "pandas, nullable", floats.astype({"grade": "Int64"})
     yield "pandas, objects", pd.DataFrame({"grade": grade, "land": land, "x": x}, dtype=object)
@@ -398,7 +446,10 @@ def test_a_row_is_the_same_features_however_it_is_held(tmp_path_factory, rows):
         assert X.tobytes() == expected.tobytes(), form
 
 
-@given(st.lists(st.integers(0, 99).map(str), min_size=3, max_size=12, unique=True), st.sampled_from(["99", "NA", "7"]))
+@given(
+    st.lists(st.integers(0, 99).map(str), min_size=3, max_size=12, unique=True),
+    st.sampled_from(["99", "NA", "7"]),
+)
 def test_a_code_for_missing_values_is_a_fine_id(tmp_path_factory, ids, code):
     ids = [*dict.fromkeys([*ids, code])]
     rows = [f"{text},{i},{'' if i else 1}\n" for i, text in enumerate(ids)]
@@ -409,14 +460,24 @@ def test_a_code_for_missing_values_is_a_fine_id(tmp_path_factory, ids, code):
 
 # --- texts that are no categories -------------------------------------------------------------------------------------
 
-UNITS = {"unit": "{} kg", "percent": "{}%", "pressure": "{}/80", "formula": '"=""{}"""', "time": "{}:30"}
+UNITS = {
+    "unit": "{} kg",
+    "percent": "{}%",
+    "pressure": "{}/80",
+    "formula": '"=""{}"""',
+    "time": "{}:30",
+}
 
 
 @pytest.mark.parametrize("form", UNITS)
 @pytest.mark.parametrize("rows", [90, 4000])
-def test_a_column_of_texts_that_are_no_categories_is_a_fault_with_both_options(tmp_path, form, rows):
+def test_a_column_of_texts_that_are_no_categories_is_a_fault_with_both_options(
+    tmp_path, form, rows
+):
     cells = [UNITS[form].format(i % (rows // 3)) for i in range(rows)]
-    lines = "".join(f"p{i},{cell},{i % 7},{i if i < rows // 2 else ''}\n" for i, cell in enumerate(cells))
+    lines = "".join(
+        f"p{i},{cell},{i % 7},{i if i < rows // 2 else ''}\n" for i, cell in enumerate(cells)
+    )
     path = write(tmp_path, "id,c,x,y\n" + lines)
     with pytest.raises(BadTable) as error:
         prepared(path)
@@ -442,15 +503,24 @@ def test_true_categories_and_tiny_tables_stay(tmp_path, rows, levels):
 @pytest.mark.parametrize("cell", ["1.10105E+17", "1,10105E+17", "1.1e17", "2E+15"])
 def test_an_id_that_a_spreadsheet_rounded_is_a_doubt(tmp_path, cell):
     found = site_table(tmp_path, f"id;x;y\np1;1;1\n{cell};2;\n")
-    assert any(f"{cell!r} in 'id' is a rounded number" in text and "as text" in text for text in found.doubts)
-    assert site_table(tmp_path, "id,x,y\n1E05,1,1\n1.5,2,\n2E15,2,\n110105000000000001,2,\n").doubts == ()
+    assert any(
+        f"{cell!r} in 'id' is a rounded number" in text and "as text" in text
+        for text in found.doubts
+    )
+    assert (
+        site_table(tmp_path, "id,x,y\n1E05,1,1\n1.5,2,\n2E15,2,\n110105000000000001,2,\n").doubts
+        == ()
+    )
 
 
 @pytest.mark.parametrize("large", [1e15, 1.10105e17, 1e19])
 def test_an_id_that_parquet_holds_as_a_large_float_is_a_doubt(tmp_path, large):
     frame = pl.DataFrame({"id": [1.0, large, None], "x": [1, 2, 3], "y": [1.0, None, 2.0]})
     frame.write_parquet(tmp_path / "t.parquet")
-    assert any("is a rounded number" in text for text in read_table(tmp_path / "t.parquet").doubts(["x"], "id"))
+    assert any(
+        "is a rounded number" in text
+        for text in read_table(tmp_path / "t.parquet").doubts(["x"], "id")
+    )
     small = pl.DataFrame({"id": [1, 10**17], "x": [1e17, 2.0]})
     assert read_table(small).doubts(["x"], "id") == ()
 
@@ -463,16 +533,22 @@ def test_columns_that_a_model_does_not_use_cannot_break_it(tmp_path):
     model = coreg.load_model(path)
     plain = pd.DataFrame({"grade": [1, 2], "land": ["SE", "NA"], "x": [1.5, 2.0]})
     expected = model.predict(plain).tobytes()
-    odd = plain.assign(lists=[[1], [2, 3]], when=pd.period_range("2024-01", periods=2), sets=[{1}, None])
+    odd = plain.assign(
+        lists=[[1], [2, 3]], when=pd.period_range("2024-01", periods=2), sets=[{1}, None]
+    )
     twice = plain[["x"]].rename(columns={"x": "twice"})
     odd = pd.concat([odd, twice, twice], axis=1)
     assert model.predict(odd).tobytes() == expected
-    frame = pl.DataFrame({**plain.to_dict("list"), "l": [[1], [2]], "s": [{"a": 1}, {"a": 2}], "b": [b"x", b"y"]})
+    frame = pl.DataFrame(
+        {**plain.to_dict("list"), "l": [[1], [2]], "s": [{"a": 1}, {"a": 2}], "b": [b"x", b"y"]}
+    )
     assert model.predict(frame).tobytes() == expected
     frame.write_parquet(tmp_path / "n.parquet")
     write(tmp_path, "grade,land,x,twice,twice,\n1,SE,1.5,a,b,c\n2,NA,2.0,a,b,c\n", "n.csv")
     for name in ("n.parquet", "n.csv"):
-        done = agent("predict", "--model", path, "--data", tmp_path / name, "--output", tmp_path / "p.csv")
+        done = agent(
+            "predict", "--model", path, "--data", tmp_path / name, "--output", tmp_path / "p.csv"
+        )
         assert done.exit_code == 0
         assert read_table(tmp_path / "p.csv").numbers("prediction").tobytes() == expected
     for name, values in (("x", [[1], [2]]), ("land", [{1}, {2}])):
@@ -507,12 +583,16 @@ MANY_CELLS += ["x", "NA", "1.234,5", "007", "1e5", "inf", "nan", '"6"']
 
 
 @given(
-    rows=st.lists(st.lists(st.sampled_from(MANY_CELLS), min_size=3, max_size=3), min_size=1, max_size=8),
+    rows=st.lists(
+        st.lists(st.sampled_from(MANY_CELLS), min_size=3, max_size=3), min_size=1, max_size=8
+    ),
     separator=st.sampled_from(",;\t"),
     decimal=st.sampled_from([None, ".", ","]),
     late=st.booleans(),
 )
-@example(rows=[["", "", ""], ["", "", ""], ["", "", "3,5"]], separator=";", decimal=None, late=False)
+@example(
+    rows=[["", "", ""], ["", "", ""], ["", "", "3,5"]], separator=";", decimal=None, late=False
+)
 @example(rows=[["1.5", "2.5", "7"]], separator=",", decimal=",", late=False)
 def test_a_file_is_read_by_lines_as_by_rows(tmp_path_factory, rows, separator, decimal, late):
     """The fast reader types a column by its first cells; the standard library's reader sees texts only."""
@@ -526,7 +606,10 @@ def test_a_file_is_read_by_lines_as_by_rows(tmp_path_factory, rows, separator, d
             read = read_table(path, notation=Notation(separator, decimal))
         except BadTable as error:
             return str(error)
-        columns = [[read.is_numeric(c), *read.texts(c), *map(repr, read.cells(c).numbers.tolist())] for c in "abc"]
+        columns = [
+            [read.is_numeric(c), *read.texts(c), *map(repr, read.cells(c).numbers.tolist())]
+            for c in "abc"
+        ]
         return read.lines.tolist(), read.notes, columns
 
     by_lines = found()
@@ -541,7 +624,9 @@ def test_a_row_with_another_number_of_cells_is_found_wherever_it_is(tmp_path, at
     """polars sees no cell beyond the last column that it is asked for."""
     rows = [f"r{i},{i}.5,{i},{i}.25" for i in range(3000)]
     rows[at] = row
-    with pytest.raises(BadTable, match=f"line {at + 2}: {row.count(',') + 1} cells, the header has 4"):
+    with pytest.raises(
+        BadTable, match=f"line {at + 2}: {row.count(',') + 1} cells, the header has 4"
+    ):
         read_table(write(tmp_path, "\n".join(["id,x,y,z", *rows])))
 
 
@@ -565,4 +650,6 @@ def test_a_frame_is_read_without_threads_that_a_fork_would_lose(tmp_path):
     )
     if "fork" not in multiprocessing.get_all_start_methods():
         pytest.skip("no fork here")
-    subprocess.run([sys.executable, "-c", script, path], cwd=Path(__file__).parent, check=True, timeout=100)
+    subprocess.run(
+        [sys.executable, "-c", script, path], cwd=Path(__file__).parent, check=True, timeout=100
+    )

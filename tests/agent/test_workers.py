@@ -64,7 +64,9 @@ def first_step(offer):
 
 def twice(answer):
     """The sum, where the other site answered alike."""
-    return m.Step(answer.run, answer.attempt, answer.step + 1, words=m.Words(2 * answer.words.values))
+    return m.Step(
+        answer.run, answer.attempt, answer.step + 1, words=m.Words(2 * answer.words.values)
+    )
 
 
 def last_step(agent, offer):
@@ -79,7 +81,9 @@ def stored(folder, run="r1"):
     return folder / "models" / "waits" / run / "model.coreg"
 
 
-def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that_there_is_one(agent, tmp_path):
+def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that_there_is_one(
+    agent, tmp_path
+):
     write(tmp_path, TABLE.replace("0.5,", "half,", 1), "local.csv")
     for reason in (agent.workers.judge(plan("r1")).reason, refusal(agent, plan("r1"))):
         assert reason == "its data set 'patients' cannot be used; its operator can read the reason."
@@ -87,11 +91,17 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
     assert agent.workers.tables.fault_behind("another reason") is None
     agent.workers.tables.only = "training"  # an agent of one run is started again: the run waits
     for each in (agent.workers.judge(plan("r1")), answers(agent, plan("r1"))[0]):
-        assert each.for_now is each.reason.endswith("The run waits: correct it, and start the agent again.") is True
+        assert (
+            each.for_now
+            is each.reason.endswith("The run waits: correct it, and start the agent again.")
+            is True
+        )
     agent.workers.tables.only = ""
     assert "'half'" in agent.workers.tables.troubles["patients"]
     assert "data_unusable" in agent.noticed
-    assert {notice.private for notice in agent.notices if "half" in notice.text} == {True}, "on a terminal, in no log"
+    assert {notice.private for notice in agent.notices if "half" in notice.text} == {True}, (
+        "on a terminal, in no log"
+    )
     write(tmp_path, TABLE, "local.csv")
     assert agent.workers.judge(plan("r1")).reason is None
     assert isinstance(answers(agent, plan("r1"))[0], m.Offer)
@@ -100,7 +110,9 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
 
 def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(tmp_path):
     write(tmp_path, "id,a,b,y\nq1,1,2,3\nq2,2,x,4\nq3,2,1,\n", "bad.csv")
-    write(tmp_path, "id,a,b,y\nq1,1,2,3\nq2,2,1,4\n", "unaligned.csv")  # no row is shared yet: an alignment is next
+    write(
+        tmp_path, "id,a,b,y\nq1,1,2,3\nq2,2,1,4\n", "unaligned.csv"
+    )  # no row is shared yet: an alignment is next
     listed = {name: inputs(tmp_path / f"{name}.csv") for name in ("bad", "gone", "unaligned")}
     write(tmp_path, "id,a,b,waiting\nq1,1,2,3\nq2,2,1,\n", "studied.csv")
     listed["studied"] = inputs(tmp_path / "studied.csv", None)  # the study names the target
@@ -124,7 +136,9 @@ def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(tmp_path):
         ({"objective": Scoring("t9", "agreement")}, "no model of run t9"),
     ],
 )
-def test_a_plan_that_this_site_cannot_serve_is_refused_before_the_operator_is_asked(tmp_path, changes, words):
+def test_a_plan_that_this_site_cannot_serve_is_refused_before_the_operator_is_asked(
+    tmp_path, changes, words
+):
     agent = Agent(tmp_path, other=inputs(tmp_path / "local.csv"))
     asked = replace(plan("r1"), **changes)
     for reason in (agent.workers.judge(asked).reason, refusal(agent, asked)):
@@ -139,12 +153,17 @@ def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(
         sealed = replace(plan("r2"), privacy=Privacy(), membership=Membership(SITES, 3))
         assert agent.workers.judge(sealed).reason is None
         about = agent.workers.judge(sealed).about
-        assert "encrypted: the members of the run read the sums over 3 or more sites" in about["leaves this machine"]
+        assert (
+            "encrypted: the members of the run read the sums over 3 or more sites"
+            in about["leaves this machine"]
+        )
         data = agent.data_sets.get("patients")[0].data
         agent.ledger.memory.know_as(data.ids_digest, data.instances)
         agent.ledger.record(offer(ids=data.ids_digest))
         agent.ledger.record(answer(), told(("east", "north", "south")))
-        assert "this site was summed with east, north, south" in (agent.workers.judge(sealed).reason or "")
+        assert "this site was summed with east, north, south" in (
+            agent.workers.judge(sealed).reason or ""
+        )
         fewer = replace(sealed, membership=Membership(SITES, 2))
         assert agent.workers.judge(fewer).reason is None, "its roster decides"
     finally:
@@ -156,13 +175,23 @@ def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_i
     assert list(read_ledger(agent.ledger.path)) == []
     [offer] = answers(agent, plan("r1"))
     assert answers(agent, first_step(offer), listening=False) == []
-    assert answers(agent, plan("r1")) == [offer], "in a new session of the same process the attempt goes on"
+    assert answers(agent, plan("r1")) == [offer], (
+        "in a new session of the same process the attempt goes on"
+    )
     [answer] = answers(agent, first_step(offer))
     line = list(read_ledger(agent.ledger.path))[-1]
-    assert (line["kind"], line["question"], line["sha256"]) == ("Answer", "sizes", answer.words.digest)
+    assert (line["kind"], line["question"], line["sha256"]) == (
+        "Answer",
+        "sizes",
+        answer.words.digest,
+    )
     assert agent.ledger.memory.recall(plan("r1"), offer.ids_digest).answered == 1
-    assert answers(agent, first_step(offer)) == [answer], "it is sent once more, as after a session that broke"
-    assert agent.ledger.memory.recall(plan("r1"), offer.ids_digest).answered == 1, "and tells nothing new"
+    assert answers(agent, first_step(offer)) == [answer], (
+        "it is sent once more, as after a session that broke"
+    )
+    assert agent.ledger.memory.recall(plan("r1"), offer.ids_digest).answered == 1, (
+        "and tells nothing new"
+    )
 
 
 def test_the_sites_secret_keys_the_digest_of_the_ids(tmp_path):
@@ -247,9 +276,13 @@ def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(tmp_path):
     [path] = Stored("north", tmp_path / "models").put("t1")
     model = load_model(path)
     south, _ = batch_of(model, table, b"another salt")
-    south = replace(south, features=np.array([[1.0], [2.0], [3.0], [4.0]]), missing=np.zeros(4, dtype=bool))
+    south = replace(
+        south, features=np.array([[1.0], [2.0], [3.0], [4.0]]), missing=np.zeros(4, dtype=bool)
+    )
 
-    scoring = replace(plan("s1", objective=Scoring("t1", "agreement")), data="monday", privacy=Privacy())
+    scoring = replace(
+        plan("s1", objective=Scoring("t1", "agreement")), data="monday", privacy=Privacy()
+    )
     pump = Pump(scoring, {"north": AsSite(agent), "south": site_with("south", south)}).join().run()
     assert (pump.outcome, pump.breaches) == (Outcome.CONVERGED, {})
     files = agent.workers.written
@@ -273,19 +306,25 @@ def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(tmp_path):
 def test_a_model_of_another_site_scores_nothing(agent, tmp_path):
     [path] = Stored("north", tmp_path / "models").put("t1")
     save_model(path, replace(load_model(path), site="south"))
-    assert "belongs to another site" in refusal(agent, plan("s1", objective=Scoring("t1", "agreement")))
+    assert "belongs to another site" in refusal(
+        agent, plan("s1", objective=Scoring("t1", "agreement"))
+    )
 
 
 # --- alignments of ids --------------------------------------------------------------------------------------------
 
-ALIGNS = replace(plan("r1"), privacy=Privacy(), membership=Membership(SITES, 3), align=Alignment(max_ids=50))
+ALIGNS = replace(
+    plan("r1"), privacy=Privacy(), membership=Membership(SITES, 3), align=Alignment(max_ids=50)
+)
 
 
 def aligned(agent, above, *others):
     """Carry out the alignment for a run, with south and west; their ids."""
     asked = alignment_of(above, 0)
     ids = {name: IdList(others, "no instance yet", name.encode()) for name in SITES[1:]}
-    digest = agent.workers.tables.read(asked, agent.workers.policy, agent.workers.results)[1].ids_digest
+    digest = agent.workers.tables.read(asked, agent.workers.policy, agent.workers.results)[
+        1
+    ].ids_digest
     sites = {name: site_with(name, replace(own, ids_digest=digest)) for name, own in ids.items()}
     pump = Pump(asked, {"north": AsSite(agent), **sites}).join().run()
     assert (pump.outcome, pump.breaches) == (Outcome.CONVERGED, {})
@@ -314,9 +353,13 @@ def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept(aligner):
 def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
     """Before any id leaves; the study can have chosen the columns."""
     about = aligner.workers.judge(replace(ALIGNS, objective=Additive())).about
-    assert about["columns"].startswith("predicts 'y'; individuals by 'id'; the alignment finds which of ")
+    assert about["columns"].startswith(
+        "predicts 'y'; individuals by 'id'; the alignment finds which of "
+    )
     assert "each site learns which of its own ids all sites have" in about["alignment of ids"]
-    assert "A member can align a list of all of them" in about["alignment of ids"], "these ids can be guessed"
+    assert "A member can align a list of all of them" in about["alignment of ids"], (
+        "these ids can be guessed"
+    )
     assert "from sums of products of the sites' columns" in about["method"]
     assert "ids leave only as points" in about["stays on this machine"]
     assert "alignment of ids" not in aligner.workers.judge(replace(ALIGNS, align=None)).about
@@ -324,11 +367,17 @@ def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
 
 def test_a_yes_no_target_in_a_regression_is_told_before_ids_are_compared(tmp_path):
     yes_no = Agent(
-        tmp_path, policy=Policy(), keys=simulated_keys("north"), more=inputs(tmp_path / "local.csv", positive="1")
+        tmp_path,
+        policy=Policy(),
+        keys=simulated_keys("north"),
+        more=inputs(tmp_path / "local.csv", positive="1"),
     )
     asked = replace(ALIGNS, objective=Additive(), data="more")
     assert "the plan's task is regression" in yes_no.workers.judge(asked).reason
-    assert yes_no.workers.judge(replace(asked, objective=Additive(task="classification"))).reason is None
+    assert (
+        yes_no.workers.judge(replace(asked, objective=Additive(task="classification"))).reason
+        is None
+    )
     yes_no.ledger.close()
 
 
@@ -342,7 +391,10 @@ def test_the_ledger_knows_the_same_ids_by_whatever_name_the_coordinator_aligns_t
 
 
 def test_an_agent_of_one_run_refuses_a_plan_of_another_kind_before_it_reads_the_table(agent):
-    for kind, other in (("scoring", plan("r1")), ("training", plan("s1", objective=Scoring("t1", "agreement")))):
+    for kind, other in (
+        ("scoring", plan("r1")),
+        ("training", plan("s1", objective=Scoring("t1", "agreement"))),
+    ):
         agent.workers.tables.only = kind
         assert f"this agent was started for {kind}" in refusal(agent, other)
 

@@ -33,15 +33,29 @@ def tables(
     """
     rng, out = np.random.default_rng(4), {}
     X = rng.normal(size=(SHARED + sum(labels) + JUDGED, 6))
-    X[:, ::2] = np.round(X[:, ::2], 1)  # a threshold between two values is often a third one, up to rounding
+    X[:, ::2] = np.round(
+        X[:, ::2], 1
+    )  # a threshold between two values is often a third one, up to rounding
     y = 5.0 + np.sin(X[:, 0]) + X[:, 2] + 0.5 * X[:, 4] + 0.1 * rng.normal(size=len(X))
-    known = [f"{float(each)!r}" for each in y] if values is None else [values[int(each > 5.0)] for each in y]
+    known = (
+        [f"{float(each)!r}" for each in y]
+        if values is None
+        else [values[int(each > 5.0)] for each in y]
+    )
     for v, (site, n) in enumerate(zip(SITES, labels, strict=True)):
-        common, private = 50 * v + np.arange(n * 4 // 5), SHARED + sum(labels[:v]) + np.arange(n - n * 4 // 5)
-        rows = {site: [*common, *private], f"{site}-shared": range(SHARED), f"{site}-judged": range(-JUDGED, 0)}
+        common, private = (
+            50 * v + np.arange(n * 4 // 5),
+            SHARED + sum(labels[:v]) + np.arange(n - n * 4 // 5),
+        )
+        rows = {
+            site: [*common, *private],
+            f"{site}-shared": range(SHARED),
+            f"{site}-judged": range(-JUDGED, 0),
+        }
         for name, which in rows.items():
             text = "".join(
-                f"p{i},{X[i, 2 * v]},{X[i, 2 * v + 1]},{'' if 'shared' in name else known[i]}\n" for i in which
+                f"p{i},{X[i, 2 * v]},{X[i, 2 * v + 1]},{'' if 'shared' in name else known[i]}\n"
+                for i in which
             )
             out[name] = folder / f"{name}.csv"
             out[name].write_text(f"id,u,v,y\n{text}")
@@ -51,7 +65,10 @@ def tables(
 def prepared_sites(found: dict[str, Path], positive: str = "") -> dict[str, Prepared]:
     """The tables as each agent reads them."""
     given = {"target": "y", "id": "id", "positive": positive}
-    return {s: prepare(Inputs(table=found[s], unlabelled=found[f"{s}-shared"], **given), s.encode()) for s in SITES}
+    return {
+        s: prepare(Inputs(table=found[s], unlabelled=found[f"{s}-shared"], **given), s.encode())
+        for s in SITES
+    }
 
 
 @dataclass(frozen=True)
@@ -63,24 +80,42 @@ class Trained:
     results: dict[str, SiteResult]
     fitted: Trained
 
-    def write(self, site: str, *, compared: bool = True, **changes: Any) -> tuple[tuple[Path, ...], list[str]]:
+    def write(
+        self, site: str, *, compared: bool = True, **changes: Any
+    ) -> tuple[tuple[Path, ...], list[str]]:
         """The files of its model store, the joined model first, and the notes; with ``changes`` of the result."""
         notes, store = list[str](), ModelStore(site, self.folder / f"{site}-models")
         result = replace(self.results[site], **changes)
-        return store.put_models(PLAN, result, self.prepared[site], "y", notes.append, compared=compared), notes
+        return store.put_models(
+            PLAN, result, self.prepared[site], "y", notes.append, compared=compared
+        ), notes
 
 
 def trained(
-    folder: Path, labels: tuple[int, ...] = (60, 30, 2), values: tuple[str, str] | None = None, **rules: Any
+    folder: Path,
+    labels: tuple[int, ...] = (60, 30, 2),
+    values: tuple[str, str] | None = None,
+    **rules: Any,
 ) -> Trained:
     """Sites with so many labels each, trained with these rules."""
     made = prepared_sites(tables(folder, labels, values), "" if values is None else values[1])
     rows = [_site_rows(made[site].data)[0] for site in SITES]
     fitted, results = train(rows, SHARED, rules=replace(IN_MEMORY, **rules)), {}
     for site, own, at in zip(SITES, rows, fitted.sites, strict=True):
-        model = SiteModel.of(fitted.fit, at.own, at.features, at.local, at.verdict, at.private_noise)
+        model = SiteModel.of(
+            fitted.fit, at.own, at.features, at.local, at.verdict, at.private_noise
+        )
         left = [at.verdict.left_out.get(key, np.zeros(0)) for key in ("joined", "score", "local")]
-        told = tuple(fit_probability(own.y[: len(r)] - r, own.y[: len(r)]) for r in left) if values else ()
-        known = {"judged": Judged(at.verdict, own.y), "probabilities": told, "name": "these sums", "sites": SITES}
+        told = (
+            tuple(fit_probability(own.y[: len(r)] - r, own.y[: len(r)]) for r in left)
+            if values
+            else ()
+        )
+        known = {
+            "judged": Judged(at.verdict, own.y),
+            "probabilities": told,
+            "name": "these sums",
+            "sites": SITES,
+        }
         results[site] = SiteResult(Outcome.CONVERGED, "", PLAN, additive=model, **known)
     return Trained(folder, made, results, fitted)

@@ -23,7 +23,9 @@ def attack(name: str, **given: Any) -> dict[str, Any]:
     """What the script's own function returns; in a process without the suite's checks of shapes, which take minutes here."""
     code = f"import json, {name}; print(json.dumps({name}.attack(**{given}), default=float))"
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=FOLDER, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=FOLDER, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -38,10 +40,14 @@ def test_every_script_of_the_folder_is_run_here() -> None:
 def test_a_coordinator_reads_answers_in_plaintext_and_of_sealed_sums_nothing() -> None:
     found = attack("separation")
     assert found["coordinator, plaintext"] < EXACT
-    assert [found["coordinator, sealed"], found["coordinator, sealed sum"]] == pytest.approx([1.0, 1.0], abs=0.01)
+    assert [found["coordinator, sealed"], found["coordinator, sealed sum"]] == pytest.approx(
+        [1.0, 1.0], abs=0.01
+    )
 
 
-def test_a_member_takes_two_operators_apart_and_of_one_there_are_others_with_the_same_transcript() -> None:
+def test_a_member_takes_two_operators_apart_and_of_one_there_are_others_with_the_same_transcript() -> (
+    None
+):
     found = attack("separation")
     assert found["member, two operators"] < EXACT
     assert found["member, one operator"] > 0.5
@@ -63,7 +69,10 @@ def test_a_column_of_two_values_is_recognised_in_the_span() -> None:
 
 def test_a_sum_without_one_site_is_refused() -> None:
     found = attack("differencing")
-    assert "The difference of the two sums reveals the answers of d alone" in found["no consent"]["refused"]
+    assert (
+        "The difference of the two sums reveals the answers of d alone"
+        in found["no consent"]["refused"]
+    )
     assert found["consented"]["error"] < EXACT
 
 
@@ -78,14 +87,25 @@ def test_a_swapped_key_and_an_added_member_change_the_words_and_the_sealed_run_i
     assert found["honest"]["words"] == 1
     for lie, words, news, reason in (
         ("swapped", 2, "another key than before: b", "another party poses as that site"),
-        ("added", 1, "e is new", "the key of e is not confirmed here"),  # to all sites: no operator knows its name
+        (
+            "added",
+            1,
+            "e is new",
+            "the key of e is not confirmed here",
+        ),  # to all sites: no operator knows its name
     ):
         told = found[lie]
-        assert (told["words"], told["words, a hears the truth"], told["settled"]) == (words, 2, False)
+        assert (told["words"], told["words, a hears the truth"], told["settled"]) == (
+            words,
+            2,
+            False,
+        )
         assert told["news"] == news
         assert reason in told["refused"]
         unseen = told["refused, words taken unseen"]
-        assert unseen == {"swapped": "not settled", "added": ""}[lie], "--accept-words takes new sites, no changed key"
+        assert unseen == {"swapped": "not settled", "added": ""}[lie], (
+            "--accept-words takes new sites, no changed key"
+        )
 
 
 def test_colluding_sites_leave_the_sum_of_the_others() -> None:
@@ -96,7 +116,10 @@ def test_colluding_sites_leave_the_sum_of_the_others() -> None:
 
 def test_a_plan_chosen_against_a_site_is_refused_by_its_number() -> None:
     found = attack("chosen_plan")
-    for answers in ("plaintext", "secure"):  # masks hide nothing where nobody else has anything to say
+    for answers in (
+        "plaintext",
+        "secure",
+    ):  # masks hide nothing where nobody else has anything to say
         assert found[answers]["narrow"]["error"] < 1e-9
         assert found[answers]["strong"]["error"] < 0.1
         refused = found[answers]["narrow, policy"]["refused"]
@@ -107,8 +130,16 @@ def test_a_plan_chosen_against_a_site_is_refused_by_its_number() -> None:
         assert "coupling = [50000.0] is above 100" in found[answers]["strong, policy"]["refused"]
     assert "make up more than 0.95" in found["secure"]["strongest, policy"]["refused"]
     assert found["secure"]["border"]["error"] == pytest.approx(0.42, abs=0.03)
-    assert 1.01 > found["secure"]["honest"]["error"] > 0.97 > 0.9 > found["plaintext"]["honest"]["error"]
-    assert found["plaintext"]["border"]["error"] < 0.01, "a label among the shared rows is told in the clear"
+    assert (
+        1.01
+        > found["secure"]["honest"]["error"]
+        > 0.97
+        > 0.9
+        > found["plaintext"]["honest"]["error"]
+    )
+    assert found["plaintext"]["border"]["error"] < 0.01, (
+        "a label among the shared rows is told in the clear"
+    )
 
 
 def test_a_keyed_digest_confirms_no_guess_of_the_ids() -> None:
@@ -129,9 +160,17 @@ def test_members_read_of_labels_and_features_the_part_in_the_span_of_their_own()
         assert 0.5 * share < told["one"] < 2.0 * share
         assert 1.5 * share < told["all but one"] < 1.0, "twice the features, half the labels"
         assert told["features"] - told["anyway"] == pytest.approx(beyond, abs=0.03)
-    assert [found[f"3 x {n}, 0.01 and 0.5"]["one"] for n in (50, 200)] == pytest.approx([0.11, 0.03], abs=0.025)
-    told = [found[f"{n}, 0.01 and {noise}"]["all but one"] for n in ("3 x 50", "8 x 20") for noise in ("0.5", "1")]
-    assert told == pytest.approx([0.38, 0.13, 0.78, 0.53], abs=0.04), "only label noise limits seven of eight"
+    assert [found[f"3 x {n}, 0.01 and 0.5"]["one"] for n in (50, 200)] == pytest.approx(
+        [0.11, 0.03], abs=0.025
+    )
+    told = [
+        found[f"{n}, 0.01 and {noise}"]["all but one"]
+        for n in ("3 x 50", "8 x 20")
+        for noise in ("0.5", "1")
+    ]
+    assert told == pytest.approx([0.38, 0.13, 0.78, 0.53], abs=0.04), (
+        "only label noise limits seven of eight"
+    )
 
 
 def test_few_individuals_without_labels_are_in_no_sum() -> None:
@@ -152,7 +191,9 @@ def test_labels_that_leave_between_two_trainings_are_read_unless_many_leave() ->
     assert "second moments of 3 sites" in allowed
 
 
-def test_a_label_that_a_member_claims_and_takes_back_discloses_features_so_the_row_is_another() -> None:
+def test_a_label_that_a_member_claims_and_takes_back_discloses_features_so_the_row_is_another() -> (
+    None
+):
     found = attack("claimed_bits")
     assert found["exact"] > 0.999
     assert 0.87 < found["default"] < 0.98
@@ -171,17 +212,26 @@ def test_scores_with_sites_missing_disclose_features_and_each_individual_has_fiv
         assert (len(free["told"]), free["refused"]) == (1 + (26 if how == "honest" else 78), [])
         assert limited["told"] == free["told"][:6], "the same scores, until the sixth"
         assert len(limited["refused"]) >= 6, "and again, when it is asked again"
-        assert all("scored by 5 models or sets of sites (models_per_individual" in why for why in limited["refused"])
+        assert all(
+            "scored by 5 models or sets of sites (models_per_individual" in why
+            for why in limited["refused"]
+        )
         assert free["told"][1] > free["told"][0]
     chosen, honest = (found[f"6 sites, all, {how}, 10000"]["told"] for how in ("chosen", "honest"))
-    assert 0.2 < chosen[0] < 0.6 < 0.76 < chosen[5] < 0.88 < 0.98 < chosen[-1], "five, or enough equations"
+    assert 0.2 < chosen[0] < 0.6 < 0.76 < chosen[5] < 0.88 < 0.98 < chosen[-1], (
+        "five, or enough equations"
+    )
     assert honest[5] + 0.02 < honest[-1] < 0.9
-    assert found["6 sites, one, chosen, 10000"]["told"][-1] < 0.92, "the parts of four honest sites are mixed"
+    assert found["6 sites, one, chosen, 10000"]["told"][-1] < 0.92, (
+        "the parts of four honest sites are mixed"
+    )
 
 
 def test_labels_of_yes_and_no_are_found_from_exact_sums_and_not_under_label_noise() -> None:
     found = attack("integer_labels", tables=2, noises=((0.1, 0.0), (0.1, 0.5)))
-    assert found == {"0.1 and 0": 2, "0.1 and 0.5": 0}, "sums of labels have no noise but that of the labels"
+    assert found == {"0.1 and 0": 2, "0.1 and 0.5": 0}, (
+        "sums of labels have no noise but that of the labels"
+    )
 
 
 def test_a_ledger_whose_answers_were_taken_out_is_found_by_its_signatures() -> None:
@@ -192,7 +242,9 @@ def test_a_ledger_whose_answers_were_taken_out_is_found_by_its_signatures() -> N
         "verified": "signed by both up to line 13",
         "with the record": "signed by both up to line 13",
     }
-    assert {said["answers in the chain"] for said in found.values()} == {0}, "the chain alone shows nothing"
+    assert {said["answers in the chain"] for said in found.values()} == {0}, (
+        "the chain alone shows nothing"
+    )
     assert "the chain was recomputed" in found["answers out"]["verified"]
     assert "not of this federation's authority" in found["heads of a stranger's key"]["verified"]
     for how in ("heads out too", "heads of the operator's own key"):

@@ -28,7 +28,10 @@ AGENT = ("--coordinator", "127.0.0.1:9")
 @pytest.fixture
 def folder(tmp_path):
     enrolled(tmp_path / "identity")
-    rows = [["id", "a", "b", "y"], *([f"p{i}", i, 2 * i % 7, i if i < 8 else ""] for i in range(20))]
+    rows = [
+        ["id", "a", "b", "y"],
+        *([f"p{i}", i, 2 * i % 7, i if i < 8 else ""] for i in range(20)),
+    ]
     typo = [[*row] for row in rows]
     typo[4][1] = "1,5"
     for name, table in (("good", rows), ("typo", typo)):
@@ -47,7 +50,11 @@ def agent(*arguments, data="good.csv", target="y"):
     return ("coreg-agent", "--yes", "--data", data, "--target", target, "--id", "id", *arguments)
 
 
-COORDINATOR, SIM, PREDICT = ("coreg-coordinator",), ("coreg-sim",), ("coreg-agent", "predict", "--data", "good.csv")
+COORDINATOR, SIM, PREDICT = (
+    ("coreg-coordinator",),
+    ("coreg-sim",),
+    ("coreg-agent", "predict", "--data", "good.csv"),
+)
 MISTAKES = {
     "no option": (("coreg-agent", "--data", "good.csv"), 2, "missing: --coordinator"),
     "nobody to ask": (("coreg-agent", "--data", "good.csv", *AGENT), 2, "Give --yes to take part"),
@@ -97,17 +104,27 @@ def test_every_program_prints_its_release(command, program, words):
 
 def test_every_outcome_has_a_documented_exit_code_and_advice():
     assert {exit_code(outcome) for outcome in Outcome} <= set(EXIT_CODES)
-    assert {stop.name for stop in Stop} <= {outcome.name for outcome in Outcome}, "a schedule's end is a run's"
+    assert {stop.name for stop in Stop} <= {outcome.name for outcome in Outcome}, (
+        "a schedule's end is a run's"
+    )
     for outcome in Outcome:
         assert bool(exit_code(outcome)) is bool(advice(outcome)) is not outcome.good
-        assert end_sentence(outcome, "b is gone") == f"{outcome.name.lower()}: b is gone. {advice(outcome)}".rstrip()
-        assert end_sentence(outcome, "").startswith(f"{outcome.name.lower()}: {outcome.value.rstrip('.')}.")
+        assert (
+            end_sentence(outcome, "b is gone")
+            == f"{outcome.name.lower()}: b is gone. {advice(outcome)}".rstrip()
+        )
+        assert end_sentence(outcome, "").startswith(
+            f"{outcome.name.lower()}: {outcome.value.rstrip('.')}."
+        )
 
 
 def test_the_default_policy_allows_the_studies_of_the_demonstration(command, tmp_path):
     """Algorithm 1 among them."""
     assert command("coreg-sim", "tables", tmp_path)[0] == 0
-    assert command("coreg-coordinator", "init", "fed", "--site", "a", "--site", "b", "--site", "c")[0] == 0
+    assert (
+        command("coreg-coordinator", "init", "fed", "--site", "a", "--site", "b", "--site", "c")[0]
+        == 0
+    )
     federation = read_configuration(tmp_path / "fed" / "federation.toml").federation
     for name in ("algorithm-1", "conjugate-gradients", "additive"):
         plan = read_study(tmp_path / f"{name}.toml").plan(federation)
@@ -115,13 +132,18 @@ def test_the_default_policy_allows_the_studies_of_the_demonstration(command, tmp
         assert against(Policy(), plan) is None
 
 
-def test_a_submission_names_sites_without_certificate_and_another_user_changes_nothing(command, tmp_path, monkeypatch):
+def test_a_submission_names_sites_without_certificate_and_another_user_changes_nothing(
+    command, tmp_path, monkeypatch
+):
     """As root beside systemd: the service could not read what was written, and no site could enrol."""
     command("coreg-coordinator", "init", "co", "--site=a", "--site=b", "--site=c")
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
     code, out, err = command("coreg-coordinator", "submit", "study.toml", "--federation", "co")
     assert (code, "is in the queue" in out) == (0, True)
-    assert "warning: waiting for `coreg-agent join` of a, b, c, not enrolled in co/authorised-sites" in err
+    assert (
+        "warning: waiting for `coreg-agent join` of a, b, c, not enrolled in co/authorised-sites"
+        in err
+    )
     code, out, _ = command("coreg-coordinator", "revoke", "co", "b")
     assert (code, "remove b from [federation] sites" in out) == (0, True)
     before = {path: path.read_bytes() for path in (tmp_path / "co").rglob("*") if path.is_file()}
@@ -129,8 +151,12 @@ def test_a_submission_names_sites_without_certificate_and_another_user_changes_n
     queue = ("submit study.toml --federation co", "cancel x --federation co")
     for words in ("invite co a", "revoke co a", "init co --renew-server", *queue):
         code, _, err = command("coreg-coordinator", *words.split())
-        assert (code, "could not read what it writes. Nothing was changed" in err) == (8, True), words
-    assert before == {path: path.read_bytes() for path in (tmp_path / "co").rglob("*") if path.is_file()}
+        assert (code, "could not read what it writes. Nothing was changed" in err) == (8, True), (
+            words
+        )
+    assert before == {
+        path: path.read_bytes() for path in (tmp_path / "co").rglob("*") if path.is_file()
+    }
     monkeypatch.setattr(command_line, "_name", lambda uid: "nobody" if uid == 65534 else "root")
     mend = "run it as root (sudo …), or, if co should be nobody's, change the owner"
     assert mend in owner_hint(PermissionError(13, "Permission denied", str(tmp_path / "co")))
@@ -144,11 +170,15 @@ def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_
         assert command("coreg-coordinator", "runs")[1] == "no runs yet\n"
         summaries.begin(make_plan(run="r1"), timestamp())
         status.set_service({"state": "ready", "runs": ["r1"], "waiting": {"r1": text}}, timestamp())
-    assert text not in command("coreg-coordinator", "runs")[1], "no coordinator serves: nobody waits"
+    assert text not in command("coreg-coordinator", "runs")[1], (
+        "no coordinator serves: nobody waits"
+    )
     with store_of(store):
         for words in (("status",), ("runs",), ("show", "r1")):
             assert text in command("coreg-coordinator", *words)[1], words
-        assert json.loads(command("coreg-coordinator", "status", "--json")[1])["waiting"] == {"r1": text}
+        assert json.loads(command("coreg-coordinator", "status", "--json")[1])["waiting"] == {
+            "r1": text
+        }
         for words in (("runs",), ("show", "r1")):
             assert json.loads(command("coreg-coordinator", *words, "--json")[1])["waiting"] == text
         [run] = overview(store)["latest"]

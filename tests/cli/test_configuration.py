@@ -70,9 +70,15 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
     (tmp_path / "federation.toml").write_text(NEW_FILE)
     plan = read_configuration(tmp_path / "federation.toml").plan()
     assert plan.membership == Membership(("site-a", "site-b", "site-c"), 3)
-    assert (plan.objective, plan.iteration, plan.privacy) == (Additive(), Iteration(), Privacy("secure"))
+    assert (plan.objective, plan.iteration, plan.privacy) == (
+        Additive(),
+        Iteration(),
+        Privacy("secure"),
+    )
     # Commented keys are keys too.
-    (tmp_path / "all.toml").write_text(re.sub(r"(?m)^# (?=\w+ = )", "", NEW_FILE.replace('objective = "additive"', "")))
+    (tmp_path / "all.toml").write_text(
+        re.sub(r"(?m)^# (?=\w+ = )", "", NEW_FILE.replace('objective = "additive"', ""))
+    )
     agreement = read_configuration(tmp_path / "all.toml").plan()
     assert agreement.objective == Agreement(coupling=(0.0, 0.001, 0.01, 0.1))
     assert against(Policy(), agreement) is None
@@ -86,7 +92,9 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
 def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path):
     (tmp_path / "agent.toml").write_text(AGENT.replace("COORDINATOR", "fed.example:7600"))
     (tmp_path / "policy.toml").write_text(POLICY)
-    settings = read_settings(tmp_path / "agent.toml", {"data": "local.csv"}, ("data", "coordinator"))
+    settings = read_settings(
+        tmp_path / "agent.toml", {"data": "local.csv"}, ("data", "coordinator")
+    )
     assert (settings.coordinator, settings.policy) == ("fed.example:7600", tmp_path / "policy.toml")
     own, table, service = re.split("# This site's table|# Only for `coreg-agent serve`", AGENT)
     for name, text in (("one", own + "#" + table), ("service", own + "#" + service)):
@@ -101,12 +109,18 @@ def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path
     assert set(Policy.model_fields) <= {line.partition(" ")[0] for line in commented}
 
 
-@pytest.mark.parametrize("model", ["", "[model]\n", '[model]\nobjective = "agreement"\n', '[model]\nform = "linear"\n'])
+@pytest.mark.parametrize(
+    "model", ["", "[model]\n", '[model]\nobjective = "agreement"\n', '[model]\nform = "linear"\n']
+)
 def test_a_run_without_an_objective_is_refused_where_it_is_asked_for(tmp_path, model):
     """One λ for all sites, the plan's default, harms a fifth of the sites of the study."""
-    (tmp_path / "federation.toml").write_text(f'[federation]\nname = "f"\nsites = ["a", "b", "c"]\n{model}')
+    (tmp_path / "federation.toml").write_text(
+        f'[federation]\nname = "f"\nsites = ["a", "b", "c"]\n{model}'
+    )
     (tmp_path / "study.toml").write_text(f'[study]\nname = "s"\n{model}')
-    federation = read_configuration(tmp_path / "federation.toml")  # a coordinator that serves studies needs no model
+    federation = read_configuration(
+        tmp_path / "federation.toml"
+    )  # a coordinator that serves studies needs no model
     wanted = r'names no objective. Write objective = "additive" \(recommended\)'
     with pytest.raises(UsageError, match=wanted):
         planned(federation, None)
@@ -116,10 +130,14 @@ def test_a_run_without_an_objective_is_refused_where_it_is_asked_for(tmp_path, m
         (tmp_path / "study.toml").write_text(f'[study]\nname = "s"\n[model]\n{chosen}\n')
         assert planned(federation, tmp_path / "study.toml").study == "s"
     terms = '[model]\nobjective = "additive"\n[privacy]\nmembership_changes = true\n[alignment]\nids = "exact"\n'
-    (tmp_path / "federation.toml").write_text(f'[federation]\nname = "f"\nsites = ["a", "b"]\n{terms}')
+    (tmp_path / "federation.toml").write_text(
+        f'[federation]\nname = "f"\nsites = ["a", "b"]\n{terms}'
+    )
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n')
     plan = planned(read_configuration(tmp_path / "federation.toml"), tmp_path / "study.toml")
-    assert (plan.objective, plan.privacy, plan.align) == (Additive(), Privacy(), Alignment()), "no other section"
+    assert (plan.objective, plan.privacy, plan.align) == (Additive(), Privacy(), Alignment()), (
+        "no other section"
+    )
 
 
 def test_misspelt_keys_are_answered_with_what_was_meant(tmp_path):
@@ -131,13 +149,23 @@ def test_misspelt_keys_are_answered_with_what_was_meant(tmp_path):
 
     sites = '[federation]\nname = "f"\nsites = ["a", "b", "c"]\n'
     assert "did you mean timeouts?" in fault(read_configuration, f"{sites}[timeout]\njoin = 1\n")
-    assert "did you mean approval?" in fault(read_configuration, f"{sites}[timeouts]\naproval = 1\n")
+    assert "did you mean approval?" in fault(
+        read_configuration, f"{sites}[timeouts]\naproval = 1\n"
+    )
     assert "did you mean study?" in fault(read_study, '[studdy]\nname = "s"\n')
     for text in ("", 'study = "s"\n'):
-        assert "a section is needed: write [study], and its keys below it" in fault(read_study, text)
+        assert "a section is needed: write [study], and its keys below it" in fault(
+            read_study, text
+        )
     assert "did you mean data?" in fault(read_study, '[study]\nname = "s"\ndatas = "d"\n')
     study = '[study]\nname = "s"\n[model]\n'
-    assert "It should be 'additive' (recommended)" in fault(read_study, f"{study}least_rows = 150\n")
-    assert "did you mean noise?" in fault(read_study, f'{study}objective = "additive"\nnoize = 0.1\n')
+    assert "It should be 'additive' (recommended)" in fault(
+        read_study, f"{study}least_rows = 150\n"
+    )
+    assert "did you mean noise?" in fault(
+        read_study, f'{study}objective = "additive"\nnoize = 0.1\n'
+    )
     assert "did you mean scoring?" in fault(read_policy, "scorring = true\n")
-    assert "did you mean approval?" in fault(lambda path: read_settings(path, {}), 'aproval = "ask"\n')
+    assert "did you mean approval?" in fault(
+        lambda path: read_settings(path, {}), 'aproval = "ask"\n'
+    )

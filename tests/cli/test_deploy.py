@@ -19,7 +19,10 @@ from site_agent.cli.app import app as agent_app
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-PROGRAMS = {"coreg-coordinator": get_command(coordinator_app), "coreg-agent": get_command(agent_app)}
+PROGRAMS = {
+    "coreg-coordinator": get_command(coordinator_app),
+    "coreg-agent": get_command(agent_app),
+}
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*/statefulset.yaml"))
 
@@ -45,8 +48,13 @@ def containers():
         if "healthcheck" in service:
             yield f"compose {name} health", service["healthcheck"]["test"][1:]
     for path in (DEPLOY / "systemd").glob("*.service"):
-        [started] = [line for line in path.read_text().splitlines() if line.startswith("ExecStart=")]
-        yield path.name, shlex.split(started.removeprefix("ExecStart=").replace("/opt/coreg/bin/", ""))
+        [started] = [
+            line for line in path.read_text().splitlines() if line.startswith("ExecStart=")
+        ]
+        yield (
+            path.name,
+            shlex.split(started.removeprefix("ExecStart=").replace("/opt/coreg/bin/", "")),
+        )
 
 
 @pytest.mark.parametrize("resource", [*resources()])
@@ -59,7 +67,9 @@ def test_a_kustomization_lists_its_folder_and_names_the_image_of_this_release(ma
     kustomization = yaml.safe_load((manifest.parent / "kustomization.yaml").read_text())
     assert {manifest.parent / name for name in kustomization["resources"]} == {manifest}
     resources = [*yaml.safe_load_all(manifest.read_text())]
-    assert {resource["metadata"]["namespace"] for resource in resources} == {kustomization["namespace"]}
+    assert {resource["metadata"]["namespace"] for resource in resources} == {
+        kustomization["namespace"]
+    }
     [image] = kustomization["images"]
     assert f"{image['name']}:{image['newTag']}" == f"coreg:{VERSION}"
 
@@ -88,7 +98,8 @@ def test_every_file_names_this_release():
 
 
 @pytest.mark.parametrize(
-    "words", [pytest.param(w, id=n) for n, w in containers() if w[0] in PROGRAMS and w[-1] != "--version"]
+    "words",
+    [pytest.param(w, id=n) for n, w in containers() if w[0] in PROGRAMS and w[-1] != "--version"],
 )
 def test_every_command_is_one_of_ours_with_its_options(words):
     command = PROGRAMS[words[0]].commands[words[1]]
@@ -112,7 +123,9 @@ def test_nothing_runs_as_root_or_writes_beside_its_volumes():
 def test_every_deployment_has_the_port_of_the_sites_and_the_port_where_they_join():
     ports = [7600, 7601]
     compose = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
-    assert compose["coordinator"]["ports"] == ["7600-7601:7600-7601"], "invitations name the port, so it is not mapped"
+    assert compose["coordinator"]["ports"] == ["7600-7601:7600-7601"], (
+        "invitations name the port, so it is not mapped"
+    )
     assert re.search(r"^EXPOSE 7600 7601$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     manifest = (DEPLOY / "kubernetes" / "coordinator" / "statefulset.yaml").read_text()
     spec = {each["kind"]: each["spec"] for each in yaml.safe_load_all(manifest)}
@@ -124,8 +137,12 @@ def test_every_deployment_has_the_port_of_the_sites_and_the_port_where_they_join
 
 def test_the_first_start_of_a_pod_makes_the_authority_and_later_ones_keep_it(tmp_path):
     """The step of the coordinator's manifest, in a shell, with folders in place of the volumes."""
-    resources = yaml.safe_load_all((DEPLOY / "kubernetes" / "coordinator" / "statefulset.yaml").read_text())
-    [pod] = [each["spec"]["template"]["spec"] for each in resources if each["kind"] == "StatefulSet"]
+    resources = yaml.safe_load_all(
+        (DEPLOY / "kubernetes" / "coordinator" / "statefulset.yaml").read_text()
+    )
+    [pod] = [
+        each["spec"]["template"]["spec"] for each in resources if each["kind"] == "StatefulSet"
+    ]
     shell, options, script = pod["initContainers"][0]["command"]
     state, mounted = tmp_path / "state", tmp_path / "federation"
     state.mkdir()
@@ -136,7 +153,9 @@ def test_the_first_start_of_a_pod_makes_the_authority_and_later_ones_keep_it(tmp
     script = script.replace("/federation/", f"{mounted}/").replace("/state", f"{state}")
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for _ in range(2):
-        done = subprocess.run([shell, options, script], capture_output=True, text=True, env=env, check=False)
+        done = subprocess.run(
+            [shell, options, script], capture_output=True, text=True, env=env, check=False
+        )
         assert (done.returncode, done.stdout) == (0, ""), "an invitation is no line of a log"
         found = {path.name: path.read_bytes() for path in (state / "fed" / "invitations").iterdir()}
         assert set(found) == {"a", "b"}
@@ -144,7 +163,9 @@ def test_the_first_start_of_a_pod_makes_the_authority_and_later_ones_keep_it(tmp
         (mounted / "host").write_text("other.example.org")
 
 
-@pytest.mark.parametrize("path", [ROOT / "docker-compose.yml", DEPLOY / "compose.yml"], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", [ROOT / "docker-compose.yml", DEPLOY / "compose.yml"], ids=lambda p: p.name
+)
 def test_one_image_is_built_once_and_every_service_is_locked(path):
     services = yaml.safe_load(path.read_text())["services"]
     assert sum("build" in service for service in services.values()) == 1
@@ -166,7 +187,11 @@ def test_prometheus_scrapes_the_coordinator():
 
 
 def test_the_alert_of_a_run_without_a_model_is_of_no_good_outcome():
-    patterns = set(re.findall(r'coreg_runs_finished_total\{stop!~"([^"]+)"\}', (DEPLOY / "alerts.yml").read_text()))
+    patterns = set(
+        re.findall(
+            r'coreg_runs_finished_total\{stop!~"([^"]+)"\}', (DEPLOY / "alerts.yml").read_text()
+        )
+    )
     [quiet] = patterns
     silent = {outcome for outcome in Outcome if re.fullmatch(quiet, outcome.name)}
     assert silent == {outcome for outcome in Outcome if outcome.good} | {Outcome.CANCELLED}
@@ -174,8 +199,14 @@ def test_the_alert_of_a_run_without_a_model_is_of_no_good_outcome():
 
 def test_the_image_is_built_from_every_package_of_the_wheel():
     hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
-    folders = {package.partition("/")[0] for package in hatch["build"]["targets"]["wheel"]["packages"]}
+    folders = {
+        package.partition("/")[0] for package in hatch["build"]["targets"]["wheel"]["packages"]
+    }
     copied = set(re.findall(r"^COPY (\w+) \1$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE))
-    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    allowed = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     assert folders <= copied
     assert folders <= allowed

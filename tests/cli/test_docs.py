@@ -23,7 +23,12 @@ from coordinator.service.create import file_of
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    README,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 PROGRAMS = {
     "coreg-coordinator": typer.main.get_command(coordinator.cli.app.app),
     "coreg-agent": typer.main.get_command(site_agent.cli.app.app),
@@ -63,7 +68,9 @@ def toml_texts():
     yield pytest.param(file_of("f", ["a", "b", "c"]), id="the file of `coreg-coordinator init`")
     for path in sorted((ROOT / "deploy").glob("*.toml")):
         yield pytest.param(path.read_text(), id=path.name)
-    for page in (page for page in PAGES if page.parent.name in ("how-to", "reference", "tutorials")):
+    for page in (
+        page for page in PAGES if page.parent.name in ("how-to", "reference", "tutorials")
+    ):
         for number, block in enumerate(blocks(page, "toml")):
             yield pytest.param(block, id=f"{page.stem} {number}")
 
@@ -79,7 +86,9 @@ def test_toml_files_and_examples_follow_their_schema(text):
     read = tomllib.loads(text)
     kind = kind_of(text, read)
     faults = schema_faults(kind, read)
-    assert [fault for fault in faults if read] == []  # a block that only names its schema holds no keys
+    assert [
+        fault for fault in faults if read
+    ] == []  # a block that only names its schema holds no keys
     assert any("unknown" in fault for fault in schema_faults(kind, {**read, "unknown": 1}))
 
 
@@ -110,7 +119,11 @@ def test_links_lead_somewhere(page):
 def test_pages_that_the_code_names_exist():
     packages = ("coordinator", "coreg_core", "coreg_federation", "coreg_sim", "proto", "site_agent")
     files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
-    named = {(path.name, name) for path in files for name in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text())}
+    named = {
+        (path.name, name)
+        for path in files
+        for name in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text())
+    }
     assert len(named) > 5
     assert [(file, name) for file, name in sorted(named) if not (ROOT / name).exists()] == []
 
@@ -121,28 +134,42 @@ OTHERS = {
     "additiveregressor__label_mask", "cross_val_predict", "neg_root_mean_squared_error", "ss_glm_train",
     "CERTIFICATE_VERIFY_FAILED", "HTTPS_PROXY", "PIP_INDEX_URL", "allowed_signers",
 }  # fmt: skip
-OURS = re.compile(r"\.(py|toml|proto|ya?ml|html|json|css|txt|svg|service|sh)$|^(Makefile|deploy/|\.ci/|\.github/)")
+OURS = re.compile(
+    r"\.(py|toml|proto|ya?ml|html|json|css|txt|svg|service|sh)$|^(Makefile|deploy/|\.ci/|\.github/)"
+)
 
 
 @cache
 def names_of_the_code():
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     tracked = listed.stdout.splitlines()
-    ours = [ROOT / name for name in tracked if OURS.search(name) and not name.startswith("tests/cli/test_docs")]
+    ours = [
+        ROOT / name
+        for name in tracked
+        if OURS.search(name) and not name.startswith("tests/cli/test_docs")
+    ]
     text = "\n".join(path.read_text(errors="replace") for path in ours if path.exists())
     return set(re.findall(r"[A-Za-z_]\w*", text)), tracked
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda p: p.stem
+)
 def test_no_page_names_what_is_gone(page):
     """`snake_case`, `CamelCase` and `paths/to.py` in the text are names of the code, or of another package (OTHERS)."""
     names, files = names_of_the_code()
-    for span in re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+    for span in re.findall(
+        r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    ):
         for name in re.findall(r"[A-Za-z_]\w*", "" if "/" in span else span):
             if "_" in name.strip("_") or re.match(r"[A-Z][a-z]+[A-Z]", name):
                 exported = re.match(r"coreg_\w+_(total|under_way)$|COREG_[A-Z_]+$|part_SITE$", name)
                 metric = name.removeprefix("coreg_")
-                assert name in names or metric in names or name in OTHERS or exported, f"{page.name}: `{span}`"
+                assert name in names or metric in names or name in OTHERS or exported, (
+                    f"{page.name}: `{span}`"
+                )
         if re.fullmatch(r"[\w./-]+/[\w.-]+\.(py|proto|sh)", span) and "NAME" not in span:
             assert any(file.endswith(span) for file in files), f"{page.name}: `{span}`"
 
@@ -152,7 +179,9 @@ def test_tests_that_are_pointed_to_exist():
     for page in PAGES:
         for path, name in re.findall(pointed, page.read_text()):
             assert (ROOT / path).exists(), f"{page.name}: {path}"
-            assert not name or f"def {name}(" in (ROOT / path).read_text(), f"{page.name}: {path}::{name}"
+            assert not name or f"def {name}(" in (ROOT / path).read_text(), (
+                f"{page.name}: {path}::{name}"
+            )
 
 
 def test_make_has_the_targets_that_pages_name():
@@ -165,7 +194,11 @@ def test_make_has_the_targets_that_pages_name():
 
 def test_every_page_is_in_the_site():
     named = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    made = {"changes.md", "examples/index.md", "research/attacks/index.md"}  # by tools/site_hooks.py
+    made = {
+        "changes.md",
+        "examples/index.md",
+        "research/attacks/index.md",
+    }  # by tools/site_hooks.py
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
     assert sorted(set(named) - made) == sorted(pages)
 
@@ -175,7 +208,11 @@ def fenced_commands():
         for block in blocks(page, "sh"):
             for line in block.splitlines():
                 line = re.split(r"\s>>?\s", line)[0]  # where it goes is the shell's business
-                if (words := shlex.split(line, comments=True)) and words[0] in PROGRAMS and "--version" not in words:
+                if (
+                    (words := shlex.split(line, comments=True))
+                    and words[0] in PROGRAMS
+                    and "--version" not in words
+                ):
                     yield pytest.param(words, id=f"{page.stem}: {' '.join(words[:2])}")
 
 
@@ -192,25 +229,42 @@ def test_every_command_line_parses(words, monkeypatch):
 
 
 def test_commands_options_and_variables_in_the_text_exist():
-    commands = [command for group in PROGRAMS.values() for command in (group, *group.commands.values())]
+    commands = [
+        command for group in PROGRAMS.values() for command in (group, *group.commands.values())
+    ]
     parameters = [each for command in commands for each in command.params]
-    options = {"--help", "--version", "--build", "--write", "--check", "--fetch"}  # and those of tools
+    options = {
+        "--help",
+        "--version",
+        "--build",
+        "--write",
+        "--check",
+        "--fetch",
+    }  # and those of tools
     options.update(option for each in parameters for option in each.opts)
     variables = {each.envvar for each in parameters}
     for page in PAGES:
         for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.read_text()):
             words = span.split()
             if words[0] in PROGRAMS and len(words) > 1 and not words[1].startswith("--"):
-                assert words[1].rstrip(",.") in PROGRAMS[words[0]].commands, f"{page.name}: `{span}`"
+                assert words[1].rstrip(",.") in PROGRAMS[words[0]].commands, (
+                    f"{page.name}: `{span}`"
+                )
             if words[0] in PROGRAMS or words[0].startswith("--"):
                 assert set(re.findall(r"--[a-z][a-z-]*", span)) <= options, f"{page.name}: `{span}`"
-            assert not re.fullmatch("COREG_[A-Z_]+", span) or span in variables, f"{page.name}: `{span}`"
+            assert not re.fullmatch("COREG_[A-Z_]+", span) or span in variables, (
+                f"{page.name}: `{span}`"
+            )
 
 
 def test_the_page_of_drills_lists_every_drill():
     """`make faults` writes it; a new drill needs a new run."""
     module = runpy.run_path(str(ROOT / "tools" / "faults.py"))
-    named = {name for path in (ROOT / "tests" / "e2e").glob("test_*.py") for name in module["drills"](path.read_text())}
+    named = {
+        name
+        for path in (ROOT / "tests" / "e2e").glob("test_*.py")
+        for name in module["drills"](path.read_text())
+    }
     page = (ROOT / "docs" / "research" / "reliability.md").read_text()
     listed = re.findall(r"^\| ([^|]+) \| (\d+) \| (\d+) \| \d+ \|$", page, re.MULTILINE)
     assert {name for name, _, _ in listed} == {module["sentence"](name) for name in named}
@@ -236,7 +290,9 @@ def said_in(path):
         return HOLE
 
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-    documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # for readers of the code alone
+    documented = {
+        id(node.value) for node in nodes if isinstance(node, ast.Expr)
+    }  # for readers of the code alone
     texts = [node for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp)]
     return [flat(node) for node in texts if id(node) not in documented]
 
@@ -244,7 +300,9 @@ def said_in(path):
 @pytest.fixture(scope="module")
 def strings():
     rooms = ("site_agent", "coordinator", "coreg_core", "coreg_sim", "proto/coreg_wire")
-    files = [path for room in rooms for path in (ROOT / room).rglob("*.py") if "_pb2" not in path.name]
+    files = [
+        path for room in rooms for path in (ROOT / room).rglob("*.py") if "_pb2" not in path.name
+    ]
     return [text for path in files for text in said_in(path) if " " in text]
 
 

@@ -61,16 +61,23 @@ def test_joining_pays_on_the_diabetes_study_by_its_own_interval(tmp_path):
     assert len(bars) == 9
     mean, low, high = numbers(change)
     assert low < mean < high < 0.0
-    errors = {line.partition(" error")[0].strip(): numbers(line.partition(" error")[2])[0] for line in bars}
+    errors = {
+        line.partition(" error")[0].strip(): numbers(line.partition(" error")[2])[0]
+        for line in bars
+    }
     for site in ("clinic", "laboratory-1", "laboratory-2"):
-        assert errors[f"{site}, joined"] < errors[f"{site}, mean of labels"], "the columns predict the target"
+        assert errors[f"{site}, joined"] < errors[f"{site}, mean of labels"], (
+            "the columns predict the target"
+        )
 
 
 def test_an_additive_target_needs_the_additive_objective(tmp_path):
     _, parts, same = map(numbers, quick("additive_agreement_pooled", tmp_path))
     _, alone, agreement, additive, mean, score, pooled = parts
     assert abs(agreement / alone - 1.0) < 0.05  # nothing to agree on
-    assert score < 0.9 * pooled < 0.9 * min(additive, mean)  # one kernel on all columns has to learn that parts add up
+    assert (
+        score < 0.9 * pooled < 0.9 * min(additive, mean)
+    )  # one kernel on all columns has to learn that parts add up
     _, alone, agreement, *others, pooled = same
     assert agreement < alone
     assert pooled < min(others)
@@ -79,7 +86,11 @@ def test_an_additive_target_needs_the_additive_objective(tmp_path):
 def test_folds_of_labelled_rows_have_scores_where_the_default_folds_have_none(tmp_path):
     default, *others = quick("grid_search_unlabelled_rows", tmp_path)
     assert "[nan nan nan nan]" in default
-    found = {re.search(r"\((\w+)\)", line)[1]: line for line in others if line.startswith("labelled folds")}
+    found = {
+        re.search(r"\((\w+)\)", line)[1]: line
+        for line in others
+        if line.startswith("labelled folds")
+    }
     assert "polars" in found
     assert ("pandas" in found) or "pandas is not installed: polars only" in others
     for kind, line in found.items():
@@ -112,7 +123,9 @@ def test_the_notebook_trains_three_sites_and_scores_together(tmp_path, monkeypat
     """The code cells in order, as Jupyter runs them."""
     notebook = json.loads((ROOT / "examples" / "federation.ipynb").read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells), "saved without outputs"
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells), (
+        "saved without outputs"
+    )
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("COREG_PORT", str(free_port()))
     names = {"__name__": "notebook"}
@@ -121,14 +134,23 @@ def test_the_notebook_trains_three_sites_and_scores_together(tmp_path, monkeypat
     said = capsys.readouterr().out
     assert "\nCONVERGED\n" in said
     assert "recommendation: " in said
-    errors = re.findall(r"(mean of labels|local model|joined model|scored together) +(\d+\.\d) █+$", said, re.MULTILINE)
+    errors = re.findall(
+        r"(mean of labels|local model|joined model|scored together) +(\d+\.\d) █+$",
+        said,
+        re.MULTILINE,
+    )
     assert len(errors) == 4 * 3
-    scored, local = ([float(e) for name, e in errors if name == kind] for kind in ("scored together", "local model"))
+    scored, local = (
+        [float(e) for name, e in errors if name == kind]
+        for kind in ("scored together", "local model")
+    )
     assert max(scored) < min(local)
 
 
 def test_an_example_has_its_picture():
-    assert {path.stem for path in (ROOT / "docs" / "examples").glob("*.svg")} == {path.stem for path in EXAMPLES}
+    assert {path.stem for path in (ROOT / "docs" / "examples").glob("*.svg")} == {
+        path.stem for path in EXAMPLES
+    }
 
 
 def test_what_runs_an_event_loop_works_in_a_notebook_which_runs_one():
@@ -151,14 +173,18 @@ def test_a_fault_of_the_own_table_is_in_the_error_of_the_site_that_has_it(tmp_pa
     with pytest.raises(BadData, match="which is the id column"):
         Site(str(tmp_path)).train(tmp_path / "t.csv", consent=True)
     interrupt = OperatorInterrupt("interrupted.")
-    monkeypatch.setattr("coreg_federation.site.app.join", lambda *_: (_ for _ in ()).throw(interrupt))
+    monkeypatch.setattr(
+        "coreg_federation.site.app.join", lambda *_: (_ for _ in ()).throw(interrupt)
+    )
     with pytest.raises(KeyboardInterrupt, match="interrupted"):
         Site(tmp_path).train(tmp_path / "t.csv", consent=True)
     with pytest.raises(UsageError, match="no site has joined here"):
         Site(tmp_path / "none")
     with pytest.raises(UsageError, match="words = 'one two': eight words are needed, not 2"):
         Site(tmp_path).train(tmp_path / "t.csv", words="one two", consent=True)
-    with pytest.raises(UsageError, match="data: a pandas or polars frame, or a path, is needed, not a ndarray"):
+    with pytest.raises(
+        UsageError, match="data: a pandas or polars frame, or a path, is needed, not a ndarray"
+    ):
         Site(tmp_path).train(np.zeros((2, 2)), consent=True)
 
 

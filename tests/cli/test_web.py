@@ -43,14 +43,25 @@ def write(store, plan, *, steps=None):
 def shown(tmp_path_factory):
     """A run that converged, one under way that waits for b, one in the queue."""
     path = tmp_path_factory.mktemp("web") / "runs.sqlite"
-    with closing(RunStore(path)) as store, closing(RunStore(path)) as queue, closing(Status(path)) as status:
+    with (
+        closing(RunStore(path)) as store,
+        closing(RunStore(path)) as queue,
+        closing(Status(path)) as status,
+    ):
         write(store, make_plan(run="over"))
         write(store, make_plan(run="live", coupling=(0.1, 2.0)), steps=4)
         study = {"study": {"name": "queued-study"}, "model": {"objective": "additive"}}
-        queue.submit(Study.model_validate(study).plan(FederationSection(name="tiny", sites=("a", "b"))), NOW)
+        queue.submit(
+            Study.model_validate(study).plan(FederationSection(name="tiny", sites=("a", "b"))), NOW
+        )
         opened = n.session_opened("a", "0.2.0", "2027-01-01T00:00:00+00:00")
         noticed(status, NOW, opened, n.session_rejected("b", "<b> was revoked"))
-        service = {"state": "ready", "federation": "tiny", "sites": ["a", "b", "c"], "runs": ["live"]}
+        service = {
+            "state": "ready",
+            "federation": "tiny",
+            "sites": ["a", "b", "c"],
+            "runs": ["live"],
+        }
         waits = {"awaited": {"live": ["b"]}, "waiting": {"live": "waiting for b to connect"}}
         status.set_service({**service, **waits}, NOW)
     return path
@@ -104,7 +115,11 @@ def test_runs_have_a_state_a_phase_and_their_convergence(shown):
         found = overview(shown)
     queued, live, over = found["latest"]
     assert (queued["study"], queued["state"]) == ("queued-study", "queued")
-    assert (live["run"], live["state"], live["text"]) == ("live", "waiting", "waiting for b to connect")
+    assert (live["run"], live["state"], live["text"]) == (
+        "live",
+        "waiting",
+        "waiting for b to connect",
+    )
     assert (over["run"], over["state"], over["text"]) == ("over", "converged", "")
     assert sum(phase["steps"] for phase in over["phases"]) == over["steps"]
     assert over["phases"][0]["longest"] == 0.25
@@ -120,10 +135,15 @@ def test_runs_have_a_state_a_phase_and_their_convergence(shown):
 
 def test_a_long_run_has_few_rows_and_its_last_one(store):
     with closing(RunStore(store)) as runs:
-        many = [("long", i, 0, 3, i, "", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW) for i in range(10 * ROWS + 1)]
+        many = [
+            ("long", i, 0, 3, i, "", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW)
+            for i in range(10 * ROWS + 1)
+        ]
         runs.begin(make_plan(run="long"), NOW)
         runs._db.executemany(f"insert into rounds values ({', '.join('?' * 13)})", many)
-        before = [("long", 9999 + i, -1, 3, i, "", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW) for i in range(5)]
+        before = [
+            ("long", 9999 + i, -1, 3, i, "", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW) for i in range(5)
+        ]
         runs._db.executemany(f"insert into rounds values ({', '.join('?' * 13)})", before)
     rows = latest(store)["long"]["convergence"]
     assert len(rows) <= ROWS
@@ -144,7 +164,9 @@ def test_a_long_run_has_few_rows_and_its_last_one(store):
 )
 def test_the_state_of_a_run_is_a_word_and_a_sentence(store, status, stop, text, stalled, label):
     status.set_service({"stalled": stalled, "waiting": {"live": text} if text else {}}, LAST)
-    status._db.execute("update runs set stop = ?, ended = ? where run = 'live'", (stop, stop and NOW))
+    status._db.execute(
+        "update runs set stop = ?, ended = ? where run = 'live'", (stop, stop and NOW)
+    )
     with exclusive(store, "a coordinator"):
         run = latest(store)["live"]
     assert run["state"] == label
@@ -158,7 +180,11 @@ def test_a_status_that_is_older_than_the_run_is_not_its_state(store, status):
     waits = dict.fromkeys(("over", "live"), "waiting for approval by b")
     status.set_service({"waiting": waits}, "2025-12-31T23:59:59.000+00:00")
     with exclusive(store, "a coordinator"):
-        assert [run["state"] for run in overview(store)["latest"]] == ["queued", "running", "converged"]
+        assert [run["state"] for run in overview(store)["latest"]] == [
+            "queued",
+            "running",
+            "converged",
+        ]
         status.set_service({}, LAST)
         assert latest(store)["live"]["state"] == "approval pending"
 
@@ -181,7 +207,13 @@ def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, sta
 
 def test_the_page_loads_only_from_this_server_and_writes_no_markup(shown):
     with TestClient(server.application(shown), base_url="http://localhost") as client:
-        for path in ("/", "/status.json", "/static/page.js", "/static/page.css", "/static/icon.svg"):
+        for path in (
+            "/",
+            "/status.json",
+            "/static/page.js",
+            "/static/page.css",
+            "/static/icon.svg",
+        ):
             answer = client.get(path)
             assert answer.status_code == 200
             policy = answer.headers["content-security-policy"]
@@ -192,7 +224,9 @@ def test_the_page_loads_only_from_this_server_and_writes_no_markup(shown):
     loads = re.findall(r'(?:src|href)="([^"]*)"', html)
     assert all(link.startswith(("/static/", "#")) for link in loads)
     assert not re.search(r"<style|<script>|\sstyle=|\son\w+=", html), "the policy would block it"
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|DOMParser|srcdoc", script)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval|DOMParser|srcdoc", script
+    )
 
 
 def test_a_store_or_value_that_cannot_be_read_is_one_sentence(store, status, tmp_path):
@@ -200,14 +234,18 @@ def test_a_store_or_value_that_cannot_be_read_is_one_sentence(store, status, tmp
     with pytest.raises(StorageError, match="cannot be read"):
         overview(store)
     (tmp_path / "none.sqlite").write_bytes(b"no database" * 1000)
-    with TestClient(server.application(tmp_path / "none.sqlite"), base_url="http://localhost") as client:
+    with TestClient(
+        server.application(tmp_path / "none.sqlite"), base_url="http://localhost"
+    ) as client:
         answer = client.get("/status.json")
     assert (answer.status_code, "none.sqlite" in answer.text) == (503, True)
     [fault] = heard(tmp_path / "none.sqlite", lambda _: None)
     assert fault.startswith("event: fault\ndata: ")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example"]
+)
 def test_without_a_token_the_page_answers_under_no_name_of_somebody_elses(shown, host):
     """A page of theirs whose name is made to lead here would read it (DNS rebinding)."""
     with TestClient(server.application(shown), base_url=f"http://{host}:7601") as client:
@@ -220,12 +258,16 @@ def test_without_a_token_the_page_answers_under_no_name_of_somebody_elses(shown,
 
 def test_a_token_is_asked_for_where_one_is_set(shown):
     words = [token := "correct-horse-battery"]
-    with TestClient(server.application(shown, lambda: words[0]), base_url="http://testserver") as client:
+    with TestClient(
+        server.application(shown, lambda: words[0]), base_url="http://testserver"
+    ) as client:
         for path in ("/", "/status.json", "/events", "/static/page.js", "/?token=wrong"):
             assert client.get(path).status_code == 401
         assert client.get("/", headers={"Authorization": f"Bearer {token}"}).status_code == 200
         answer = client.get(f"/?token={token}", follow_redirects=False)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/"), "the token leaves the address"
+        assert (answer.status_code, answer.headers["location"]) == (303, "/"), (
+            "the token leaves the address"
+        )
         assert "httponly" in answer.headers["set-cookie"].lower()
         assert client.get("/").status_code == 200
         words[0] = "a-new-one-in-the-file"
@@ -249,12 +291,20 @@ def heard(store, at_look, looks=6):
     return asyncio.run(listen())
 
 
-def test_a_browser_gets_the_state_at_once_and_after_a_change_and_comments_between(store, status, monkeypatch):
+def test_a_browser_gets_the_state_at_once_and_after_a_change_and_comments_between(
+    store, status, monkeypatch
+):
     monkeypatch.setattr(server, "LOOK", 0.01)
     monkeypatch.setattr(server, "HEARTBEAT", 0.015)
-    told = heard(store, lambda look: look == 3 and noticed(status, NOW, n.session_rejected("c", "<script>")), looks=9)
+    told = heard(
+        store,
+        lambda look: look == 3 and noticed(status, NOW, n.session_rejected("c", "<script>")),
+        looks=9,
+    )
     assert all(event.endswith("\n\n") and event.count("\n") == 2 for event in told)
-    states = [json.loads(event.removeprefix("data: ")) for event in told if event.startswith("data: ")]
+    states = [
+        json.loads(event.removeprefix("data: ")) for event in told if event.startswith("data: ")
+    ]
     assert [state["sites"][2]["refusal"] for state in states] == [None, "<script>"]
     assert states[1] == plain(store)
     assert {event for event in told if not event.startswith("data: ")} == {": no change\n\n"}
@@ -267,7 +317,9 @@ def test_it_is_served_in_a_thread_that_ends_and_beyond_loopback_with_a_token_alo
         server.show("127.0.0.1", shown, None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=rf"another program listens on port {port}.*with --web \(`ss -ltnp"):
+        with pytest.raises(
+            UsageError, match=rf"another program listens on port {port}.*with --web \(`ss -ltnp"
+        ):
             server.show(f"127.0.0.1:{port}", shown, None)
     end = server.show(f"127.0.0.1:{port}", shown, None)
     try:

@@ -15,7 +15,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     path: Path = tmp_path_factory.mktemp("federation")
     create_authority(path / "ca", [])
     create_authority(path / "other-ca", [])
-    for directory, name, authority in [*((s, s, "ca") for s in SITES), ("stranger", "a", "other-ca")]:
+    for directory, name, authority in [
+        *((s, s, "ca") for s in SITES),
+        ("stranger", "a", "other-ca"),
+    ]:
         enrol(path / directory, name)
         signed = issued(path / authority, path / directory / "site.csr")
         install(path / directory, signed)

@@ -33,7 +33,9 @@ SITES = ("a", "b", "c")
 RUN = "run-1"
 
 
-def within(seconds: float) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+def within(
+    seconds: float,
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
     """An asynchronous test, with a limit."""
 
     def bounded(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -115,7 +117,9 @@ class Client:
 
     async def write(self, *frames: pb.SiteFrame | bytes) -> None:
         for frame in frames:
-            await self.connection.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
+            await self.connection.write(
+                frame if isinstance(frame, bytes) else frame.SerializeToString()
+            )
 
     async def send(self, message: m.FromSite) -> None:
         await self.write(*frames_of(message))
@@ -210,7 +214,10 @@ class Frames(Sessions):
     """`Sessions` over streams in memory; whoever dials is "a", unless the test gives another name."""
 
     def __init__(
-        self, authorise: Callable[[str, bytes], None] = lambda _name, _certificate: None, *, idle: float = 60.0
+        self,
+        authorise: Callable[[str, bytes], None] = lambda _name, _certificate: None,
+        *,
+        idle: float = 60.0,
     ):
         super().__init__(authorise, idle=idle)
         self._tasks = list[asyncio.Task[None]]()
@@ -255,7 +262,9 @@ class Home:
 
     def server(self) -> GrpcServer:
         files = load_server(self.authority)
-        credentials = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem).credentials
+        credentials = RenewableServer(
+            files.key_pem, files.certificate_pem, files.ca_pem
+        ).credentials
         return GrpcServer("127.0.0.1:0", credentials, Authorised(self.authority).check)
 
     def credentials(self, name: str) -> grpc.ChannelCredentials:

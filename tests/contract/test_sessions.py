@@ -9,7 +9,14 @@ import pytest
 from contract.harness import RUN, Client, Events, Frames, echo, hello, step, within
 from machine.tiny import make_plan, offer_of
 
-from coordinator.machine.events import AccessRefused, Breached, Received, Revoked, SiteJoined, SiteLost
+from coordinator.machine.events import (
+    AccessRefused,
+    Breached,
+    Received,
+    Revoked,
+    SiteJoined,
+    SiteLost,
+)
 from coordinator.transports import sessions as rules
 from coordinator.transports.sessions import MAX_UNHANDLED, MAX_UNLABELLED
 from coreg_core import messages as m
@@ -69,7 +76,9 @@ def head(count: int, data: bytes, run: str = RUN) -> pb.SiteFrame:
     ],
 )
 @within(30)
-async def test_a_session_opens_with_hello_or_is_rejected_with_the_reason(frames: Any, words: str) -> None:
+async def test_a_session_opens_with_hello_or_is_rejected_with_the_reason(
+    frames: Any, words: str
+) -> None:
     async with serving(idle=0.2) as (sessions, events):
         client = sessions.dial()
         if frames is None:
@@ -94,7 +103,9 @@ async def test_a_greeting_comes_first_and_delays_no_end(monkeypatch: pytest.Monk
 
 
 @within(30)
-async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rules, "valid_until", lambda pem: "2027-01-01")
     listed = {"a"}
 
@@ -131,18 +142,25 @@ async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_again(mo
         ([head(4, bytes(32))], "at most 3 fit"),
         ([b"\x0a\xff"], "not a protobuf message"),
         ([head(3, bytes(24), "run-9")], "run 'run-9', whose plan was not accepted here"),
-        (list(frames_of(offer_of("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))), f"at most {MAX_UNLABELLED} fit"),
+        (
+            list(frames_of(offer_of("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))),
+            f"at most {MAX_UNLABELLED} fit",
+        ),
     ],
 )
 @within(30)
-async def test_a_site_that_breaks_the_protocol_hears_why_and_may_come_back(frames: list[Any], words: str) -> None:
+async def test_a_site_that_breaks_the_protocol_hears_why_and_may_come_back(
+    frames: list[Any], words: str
+) -> None:
     async with serving() as (sessions, events):
         client = await joined(sessions, events)
         await client.send(echo(step()))
         await client.write(*frames)
         assert words in await client.rejection()
         received, breached = events.seen[1:]
-        assert received == Received("a", echo(step())), "what was whole before the fault still counts"
+        assert received == Received("a", echo(step())), (
+            "what was whole before the fault still counts"
+        )
         assert isinstance(breached, Breached)
         assert words in breached.reason
         await sessions.dial().send(hello())
@@ -161,9 +179,13 @@ async def test_a_stream_that_ends_without_a_word_is_a_lost_site(how: str) -> Non
         if how == "the link is cut":
             pipe.cut()
         else:
-            await (client.connection.finish() if how == "the site ends it" else client.send(LEAVING))
+            await (
+                client.connection.finish() if how == "the site ends it" else client.send(LEAVING)
+            )
         said = await events.next()
-        assert said == (Received("a", LEAVING) if "leaves" in how else SiteLost("a", "its stream ended"))
+        assert said == (
+            Received("a", LEAVING) if "leaves" in how else SiteLost("a", "its stream ended")
+        )
         await sessions.send("a", step())  # nobody is there, and nothing happens
         assert len(events.seen) == 2
 
@@ -177,7 +199,9 @@ async def test_a_site_that_reconnects_replaces_its_old_session_without_an_event(
         assert told.final, "dialling again would only end the other"
         assert "another agent has joined under this name, from 127.0.0.1" in told.reason
         assert await old.receive() is None
-        await sessions.send("a", step(3))  # before the driver knew of the new session: its site has no plan yet
+        await sessions.send(
+            "a", step(3)
+        )  # before the driver knew of the new session: its site has no plan yet
         for message in (m.Proposal(RUN, 0, make_plan()), step(4)):
             await sessions.send("a", message)
             assert await new.receive() == message
@@ -186,7 +210,9 @@ async def test_a_site_that_reconnects_replaces_its_old_session_without_an_event(
         assert len(events.seen) == 3
 
 
-@pytest.mark.parametrize("last_words", [b"garbage", *frames_of(LEAVING)], ids=["garbage", "Leaving"])
+@pytest.mark.parametrize(
+    "last_words", [b"garbage", *frames_of(LEAVING)], ids=["garbage", "Leaving"]
+)
 @within(30)
 async def test_a_replaced_session_that_still_speaks_is_not_heard(last_words: bytes) -> None:
     """Its writer hangs in flow control, because its peer does not read; its reader must not speak for the new one."""
@@ -254,9 +280,14 @@ def test_a_peer_of_protocol_1_reads_what_opens_and_ends_a_session() -> None:
     protocol = bytes([2 << 3, m.PROTOCOL_VERSION])
     said = b"\x0a\x05north" + protocol + b"\x2a\x039.9"
     for frames, old in (
-        (frames_of(m.Hello("north", m.PROTOCOL_VERSION, "9.9")), b"\x0a" + bytes([len(said)]) + said),
+        (
+            frames_of(m.Hello("north", m.PROTOCOL_VERSION, "9.9")),
+            b"\x0a" + bytes([len(said)]) + said,
+        ),
         (frames_of(m.Leaving("done")), b"\x32\x06\x0a\x04done"),
         (frames_of(m.Rejected("install it")), b"\x22\x0c\x0a\x0ainstall it"),
     ):
         assert [*frames] == [b"\x0a" + bytes([len(old)]) + old]
-    assert not {3, 4} & set(pb.Hello.DESCRIPTOR.fields_by_number), "what protocol 1 had in Hello has no other meaning"
+    assert not {3, 4} & set(pb.Hello.DESCRIPTOR.fields_by_number), (
+        "what protocol 1 had in Hello has no other meaning"
+    )

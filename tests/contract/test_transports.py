@@ -7,7 +7,19 @@ from dataclasses import replace
 
 import grpc
 import pytest
-from contract.harness import RUN, SITES, Client, EchoSite, Events, Home, Wire, echo, hello, step, within
+from contract.harness import (
+    RUN,
+    SITES,
+    Client,
+    EchoSite,
+    Events,
+    Home,
+    Wire,
+    echo,
+    hello,
+    step,
+    within,
+)
 from core.test_exchange import short  # noqa: F401 - a fixture
 from machine.tiny import SCHEDULES, TIMEOUTS, bits, make_plan, make_sites, undisturbed
 
@@ -29,7 +41,9 @@ PIECE = PIECE_BYTES // 8  # words in a chunk
 
 
 @contextlib.asynccontextmanager
-async def started(wire: Wire, *names: str, room: int = 0) -> AsyncIterator[tuple[Transport, Events, list[EchoSite]]]:
+async def started(
+    wire: Wire, *names: str, room: int = 0
+) -> AsyncIterator[tuple[Transport, Events, list[EchoSite]]]:
     """A transport whose sites have joined; it expects so many words. Closed at the end."""
     sites = {name: EchoSite(name) for name in names}
     transport, events = wire(sites), Events()
@@ -52,7 +66,9 @@ class Kept:
 
 
 @within(30)
-async def test_words_of_two_runs_share_a_session_and_each_sites_messages_come_in_their_order(wire: Wire) -> None:
+async def test_words_of_two_runs_share_a_session_and_each_sites_messages_come_in_their_order(
+    wire: Wire,
+) -> None:
     async with started(wire, "c", "a", "b") as (transport, events, sites):
         rooms = {RUN: 2 * PIECE + 5, "run-2": 21}
         for run, room in rooms.items():
@@ -63,9 +79,13 @@ async def test_words_of_two_runs_share_a_session_and_each_sites_messages_come_in
                 await transport.send(site.name, each)
         received = await events.take(18)
         for site in sites:
-            assert [e for e in received if e.site == site.name] == [Received(site.name, echo(each)) for each in steps]
+            assert [e for e in received if e.site == site.name] == [
+                Received(site.name, echo(each)) for each in steps
+            ]
             assert site.heard == steps
-        assert min(transport.traffic.sent, transport.traffic.received) >= 3 * 3 * 8 * sum(rooms.values())
+        assert min(transport.traffic.sent, transport.traffic.received) >= 3 * 3 * 8 * sum(
+            rooms.values()
+        )
 
 
 @within(30)
@@ -92,12 +112,16 @@ async def test_close_delivers_what_is_queued(wire: Wire) -> None:
 # --- whole runs ---------------------------------------------------------------------------------------------------
 
 
-def driven(transport: Transport, plan: Plan, sink: RecordSink | None = None) -> tuple[Finish, list[Notice]]:
+def driven(
+    transport: Transport, plan: Plan, sink: RecordSink | None = None
+) -> tuple[Finish, list[Notice]]:
     notices = list[Notice]()
 
     async def drive_it() -> Mapping[str, Finish]:
         async with asyncio.timeout(600):
-            return await Driver(transport, sink or None, notices.append).drive(*begin(plan, TIMEOUTS))
+            return await Driver(transport, sink or None, notices.append).drive(
+                *begin(plan, TIMEOUTS)
+            )
 
     ends = asyncio.run(drive_it())
     assert list(ends) == [plan.run]
@@ -106,7 +130,9 @@ def driven(transport: Transport, plan: Plan, sink: RecordSink | None = None) -> 
 
 @pytest.mark.parametrize("aggregation", ["plaintext", "secure"])
 @pytest.mark.parametrize(("schedule", "order"), [*zip(SCHEDULES, ("bca", "abc"), strict=True)])
-def test_a_whole_run_ends_on_the_same_bits(wire: Wire, schedule: str, order: str, aggregation: str) -> None:
+def test_a_whole_run_ends_on_the_same_bits(
+    wire: Wire, schedule: str, order: str, aggregation: str
+) -> None:
     plain = make_plan(schedule=schedule, tolerance=1e-6, prediction_tolerance=1e-1)
     plan = replace(plain, privacy=replace(plain.privacy, aggregation=aggregation))
     expected, sites, kept = undisturbed(plain), make_sites(order), Kept()
@@ -118,7 +144,9 @@ def test_a_whole_run_ends_on_the_same_bits(wire: Wire, schedule: str, order: str
     laps = [notice.fields for notice in notices if notice.name == "round"]
     assert len(laps) == exchanges + len(reports)
     assert all(lap["seconds"] > 0 for lap in laps)
-    assert all(lap["bytes_sent"] > 0 and lap["bytes_received"] > 0 for lap in laps[exchanges + 1 : -1])
+    assert all(
+        lap["bytes_sent"] > 0 and lap["bytes_received"] > 0 for lap in laps[exchanges + 1 : -1]
+    )
     assert {name: bits(site.result) for name, site in sites.items()} == expected.bits
 
 
@@ -165,27 +193,37 @@ async def test_without_a_certificate_of_this_authority_there_is_no_connection(
         "no TLS": lambda: None,
     }[how]
     if how == "no TLS":
-        monkeypatch.setattr("grpc.aio.secure_channel", lambda to, _, options: grpc.aio.insecure_channel(to, options))
+        monkeypatch.setattr(
+            "grpc.aio.secure_channel", lambda to, _, options: grpc.aio.insecure_channel(to, options)
+        )
     async with serving(home) as (server, events):
 
         async def open_a_session() -> None:
-            async with GrpcDialler(f"127.0.0.1:{server.port}", credentials).connect(10.0) as connection:
+            async with GrpcDialler(f"127.0.0.1:{server.port}", credentials).connect(
+                10.0
+            ) as connection:
                 client = Client(connection)
                 await client.send(hello())
                 await client.receive()
 
-        with pytest.raises((NoAnswer, ConnectionError)):  # gRPC tells at the first write or the first read
+        with pytest.raises(
+            (NoAnswer, ConnectionError)
+        ):  # gRPC tells at the first write or the first read
             await open_a_session()
         assert events.seen == []
 
 
 @within(30)
-async def test_an_address_that_is_taken_is_a_usage_error(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_an_address_that_is_taken_is_a_usage_error(
+    home: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
     async with serving(home) as (server, _):
         other = GrpcServer(f"127.0.0.1:{server.port}", None, lambda name, pem: None)
         with pytest.raises(UsageError, match=r"cannot listen.*another program listens"):
             await other.start(lambda event, handled=None: None)
         for address in ("::1:7713", "localhost", ":7713", "localhost:99999", "localhost:٧٧"):
-            with pytest.raises(UsageError, match=r"expected HOST:PORT, as in 127\.0\.0\.1:7600 or \[::1\]:7600"):
+            with pytest.raises(
+                UsageError, match=r"expected HOST:PORT, as in 127\.0\.0\.1:7600 or \[::1\]:7600"
+            ):
                 check_free(address)
     assert capfd.readouterr() == ("", "")

@@ -10,7 +10,15 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.ensemble import RandomForestRegressor
 
-from coreg_core.additive.check import blend, gain, left_out_completion, left_out_joined, left_out_score, slope, verdict
+from coreg_core.additive.check import (
+    blend,
+    gain,
+    left_out_completion,
+    left_out_joined,
+    left_out_score,
+    slope,
+    verdict,
+)
 from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fit
 from coreg_core.additive.moments import Moments, Own, ScoreWeights, Sums, fit, sums
 from coreg_core.additive.site_model import SiteModel
@@ -25,7 +33,9 @@ CASES = json.loads((Path(__file__).parent / "additive_method.json").read_text())
 class Problem:
     """Correlated features of three sites at labelled rows (owner known) and shared rows; W_v starts with φ_v."""
 
-    def __init__(self, seed=0, n=(12, 20, 15), m=200, d=(4, 3, 5), k=(7, 6, 8), scale=1.0, level=7.0):
+    def __init__(
+        self, seed=0, n=(12, 20, 15), m=200, d=(4, 3, 5), k=(7, 6, 8), scale=1.0, level=7.0
+    ):
         rng, M = np.random.default_rng(seed), len(n)
         base = rng.normal(size=(sum(n) + m, 4))
         self.W = []
@@ -34,9 +44,13 @@ class Problem:
             X = X * 0.7 ** np.arange(size)
             self.W.append(X - X.mean(0))
         self.d, self.M, self.N, self.owner = d, M, sum(n), np.repeat(np.arange(M), n)
-        self.Phi = np.concatenate([W[:, :width] for W, width in zip(self.W, d, strict=True)], axis=1)
+        self.Phi = np.concatenate(
+            [W[:, :width] for W, width in zip(self.W, d, strict=True)], axis=1
+        )
         noise = 0.6 * rng.normal(size=self.N) + 0.3 * rng.normal(size=M)[self.owner]
-        self.y = level + scale * (self.Phi[: self.N] @ rng.normal(size=self.Phi.shape[1]) * 0.5 + noise)
+        self.y = level + scale * (
+            self.Phi[: self.N] @ rng.normal(size=self.Phi.shape[1]) * 0.5 + noise
+        )
 
     def moments(self, weight=None, repeats=1):
         w = np.ones(self.N * repeats) if weight is None else weight
@@ -62,7 +76,13 @@ class Problem:
 def test_answers_of_fifty_digits(case):
     read = lambda key: np.array(case["in"][key], dtype=float)  # noqa: E731
     parts = tuple(
-        Sums(*(np.array(q[x], dtype=float) for x in "Pobr"), q["s"], np.array(q["n"]), q["count"], q["mode"])
+        Sums(
+            *(np.array(q[x], dtype=float) for x in "Pobr"),
+            q["s"],
+            np.array(q["n"]),
+            q["count"],
+            q["mode"],
+        )
         for q in case["in"]["parts"]
     )
     d, rows, within = tuple(case["in"]["d"]), case["in"]["rows"], case["in"]["within"]
@@ -92,7 +112,10 @@ def test_left_out_residuals_are_those_of_refits():
     p = Problem(3)
     f = fit(p.moments())
     m, X, N, owns = f.moments, p.rows(), p.N, p.own(f.moments)
-    t, penalty = (p.y - m.mean) / m.deviation, np.concatenate([np.repeat(1 / f.prior, [*p.d, p.M]), [0.0]])
+    t, penalty = (
+        (p.y - m.mean) / m.deviation,
+        np.concatenate([np.repeat(1 / f.prior, [*p.d, p.M]), [0.0]]),
+    )
     exact, own = np.empty(N), np.empty(N)
     for i in range(N):
         keep = np.arange(N) != i
@@ -108,12 +131,21 @@ def test_left_out_residuals_are_those_of_refits():
     h = np.einsum("ij,jk,ik->i", X, f.S, X) / f.noise[0]
     fitted = np.array([f.intercept(u) for u in p.owner.tolist()]) + p.Phi[:N] @ f.coef
     assert_allclose((p.y - fitted) / (1 - h), exact, atol=1e-8)
-    assert np.mean(score**2) == pytest.approx(np.mean(exact**2), rel=0.15), "the mean leverage stands for a row's"
+    assert np.mean(score**2) == pytest.approx(np.mean(exact**2), rel=0.15), (
+        "the mean leverage stands for a row's"
+    )
     assert np.mean(joined**2) == pytest.approx(np.mean(own**2), rel=0.05)
     own, W, w, A = owns[0], p.W[0][:12], p.W[0][3], np.linalg.inv(owns[0].H)  # it has the ridge
-    without = replace(own, B=np.linalg.solve(A - np.outer(w, w), A @ own.B.T - np.outer(w, p.Phi[3])).T)
+    without = replace(
+        own, B=np.linalg.solve(A - np.outer(w, w), A @ own.B.T - np.outer(w, p.Phi[3])).T
+    )
     nearer = own.predict(f, W) - left_out_completion(f, own, W, fitted[: len(W)])
-    assert_allclose(nearer[3], without.predict(f, W[3:4])[0], rtol=1e-9, err_msg="the completion without the row")
+    assert_allclose(
+        nearer[3],
+        without.predict(f, W[3:4])[0],
+        rtol=1e-9,
+        err_msg="the completion without the row",
+    )
     Phi, y = p.W[0][:12], p.y[:12]
     fits = [ridge_fit(np.delete(Phi, i, 0), np.delete(y, i), 0.7) for i in range(12)]
     again = [y[i] - intercept - Phi[i] @ w for i, (w, intercept, _) in enumerate(fits)]
@@ -130,7 +162,9 @@ def test_missing_sites_and_deviations_against_draws():
     there = np.r_[m.blocks[0], m.blocks[2]]
     best = x[:, there] @ np.linalg.lstsq(x[:, there], full, rcond=None)[0]
     assert np.std(part - best) < 0.02 * np.std(full)
-    assert ScoreWeights.of(f).missing_variance([0, 2]) == pytest.approx(np.var(full - best), rel=0.02)
+    assert ScoreWeights.of(f).missing_variance([0, 2]) == pytest.approx(
+        np.var(full - best), rel=0.02
+    )
     assert ScoreWeights.of(f).missing_variance(range(3)) == 0.0
     few = ScoreWeights(np.ones(8), np.eye(8), np.array([6, 2]), 30.0, 0.0).missing_variance([0])
     assert few == pytest.approx(2 * 30 / (30 - 6)), "residuals of a regression on six columns"
@@ -139,7 +173,9 @@ def test_missing_sites_and_deviations_against_draws():
     e = rng.multivariate_normal(np.zeros(D), own.R, size=200_000)
     draws = beta @ own.rows(p.W[1][:1])[0] + np.einsum("ij,ij->i", beta[:, :D], e)
     draws += np.sqrt(f.noise[0]) * rng.normal(size=200_000)
-    assert np.std(draws) * m.deviation == pytest.approx(own.deviations(f, p.W[1][:1])[1][0], rel=0.01)
+    assert np.std(draws) * m.deviation == pytest.approx(
+        own.deviations(f, p.W[1][:1])[1][0], rel=0.01
+    )
 
 
 EDGES = {
@@ -168,10 +204,14 @@ def test_edge_cases_are_finite_and_units_do_not_matter(p):
 
 
 def test_the_forest_predicts_with_numpy_what_scikit_learn_does():
-    rng = np.random.default_rng(0)  # whole numbers: a threshold between two is often a third one, up to rounding
+    rng = np.random.default_rng(
+        0
+    )  # whole numbers: a threshold between two is often a third one, up to rounding
     S, y = (rng.integers(12, size=(580, 3)) - 5.3) / 3.7, rng.normal(size=80)
     forest, out_of_bag = grown(S[:80], y, 3)
-    made = RandomForestRegressor(50, min_samples_leaf=2, oob_score=True, random_state=3).fit(S[:80], y)
+    made = RandomForestRegressor(50, min_samples_leaf=2, oob_score=True, random_state=3).fit(
+        S[:80], y
+    )
     assert_allclose(forest.predict(S), made.predict(S), rtol=0, atol=1e-14)
     assert_allclose(out_of_bag, made.oob_prediction_)
 
@@ -194,7 +234,9 @@ def test_features_do_not_know_the_label_of_their_row():
     assert 0.0 <= local.weight <= 1.0
     other = y.copy()
     other[4] += 1.0
-    assert fit_features(X, 80, own, other, k=10, seed=0)[1].out_of_bag[4] == pytest.approx(local.out_of_bag[4])
+    assert fit_features(X, 80, own, other, k=10, seed=0)[1].out_of_bag[4] == pytest.approx(
+        local.out_of_bag[4]
+    )
     nothing, none, W = fit_features(X, 80, own[:0], y[:0], k=10, seed=0)
     assert (none, W.shape) == (None, (80, 10))
     assert_allclose(nothing(X), W, atol=1e-12)
@@ -204,12 +246,17 @@ def test_features_do_not_know_the_label_of_their_row():
 
 
 def test_a_slope_is_found_only_where_it_is_clear():
-    x, e = np.tile([1.0, -1.0], 10), np.tile([1.0, 1.0, -1.0, -1.0], 5)  # Σx² = Σe² = 20, so s.e. = size/√18
+    x, e = (
+        np.tile([1.0, -1.0], 10),
+        np.tile([1.0, 1.0, -1.0, -1.0], 5),
+    )  # Σx² = Σe² = 20, so s.e. = size/√18
     assert slope(18 * x, 17 * x) == pytest.approx(18.0)
     assert slope(-x, -2 * x) == 0.0, "labels that are opposed"
     assert slope(18 * x[:19], 17 * x[:19]) == 1.0, "too few labels"
     for errors, found in ((2.01, 2.0), (1.99, 1.0)):  # by which 2 differs from 1
-        assert slope(2 * x + np.sqrt(18) / errors * e, x + np.sqrt(18) / errors * e) == pytest.approx(found)
+        assert slope(
+            2 * x + np.sqrt(18) / errors * e, x + np.sqrt(18) / errors * e
+        ) == pytest.approx(found)
 
 
 def test_both_corrections_of_a_verdict_have_the_slope_of_refits():
@@ -218,18 +265,26 @@ def test_both_corrections_of_a_verdict_have_the_slope_of_refits():
     score, joined = y - x, y - x - 0.1 * other
     found = verdict(y, local, joined, score, 40, np.ones(40))
     refits = [np.polyfit(np.delete(x, i), np.delete(y, i), 1) for i in range(40)]
-    w, left = blend(local, y - [np.polyval(line, at) for line, at in zip(refits, x, strict=True)], sloped=True)
+    w, left = blend(
+        local, y - [np.polyval(line, at) for line, at in zip(refits, x, strict=True)], sloped=True
+    )
     c, intercept = np.polyfit(x, y, 1)
     assert_allclose(list(vars(found.score).values()), [c, y.mean(), x.mean(), w])
     assert_allclose(found.score.rescaled(x), intercept + c * x)
     assert_allclose(found.left_out["score"], left)
-    assert_allclose([found.slope, found.joined.slope, found.joined.centre], [c, c, np.mean(y - joined)])
+    assert_allclose(
+        [found.slope, found.joined.slope, found.joined.centre], [c, c, np.mean(y - joined)]
+    )
     nearer = verdict(y, local, joined, score, 40, np.ones(40), 0.1 * other)
     assert nearer.joined == found.joined, "it changes no prediction"
-    assert_allclose(nearer.left_out["joined"], found.left_out["joined"] + found.joined.weight * c * 0.1 * other)
+    assert_allclose(
+        nearer.left_out["joined"], found.left_out["joined"] + found.joined.weight * c * 0.1 * other
+    )
     few = verdict(y, local, joined, score[:2], 2, np.ones(40))
     assert few.slope == pytest.approx(np.polyfit(y - joined, y, 1)[0])
-    assert few.score == replace(few.joined, weight=1.0), "with two common labels that of all labels, and no blend"
+    assert few.score == replace(few.joined, weight=1.0), (
+        "with two common labels that of all labels, and no blend"
+    )
 
 
 def test_a_blend_takes_what_is_better_and_is_pulled_where_labels_are_few():
@@ -239,8 +294,13 @@ def test_a_blend_takes_what_is_better_and_is_pulled_where_labels_are_few():
     assert blend(good, bad)[0] < 0.1
     assert blend(good[:5], 2 * good[:5])[0] > 0.7, "200/n labels speak for joining"
     assert gain(bad, good).change == pytest.approx(np.sqrt(np.mean(good**2) / np.mean(bad**2)) - 1)
-    errors = [np.sqrt(np.mean(good[i] ** 2) / np.mean(bad[i] ** 2)) for i in rng.integers(300, size=(2000, 300))]
-    assert gain(bad, good).standard_error == pytest.approx(1.5 * np.std(errors), rel=0.2), "wider than the bootstrap's"
+    errors = [
+        np.sqrt(np.mean(good[i] ** 2) / np.mean(bad[i] ** 2))
+        for i in rng.integers(300, size=(2000, 300))
+    ]
+    assert gain(bad, good).standard_error == pytest.approx(1.5 * np.std(errors), rel=0.2), (
+        "wider than the bootstrap's"
+    )
 
 
 def federation(seed=0, n=40, m=300, M=3, private=False, unit=1.0):
@@ -254,7 +314,12 @@ def federation(seed=0, n=40, m=300, M=3, private=False, unit=1.0):
         rows = np.r_[np.arange(m), mine] if private else np.arange(m + M * n)
         own = m + np.arange(n) if private else mine
         sites.append(SiteRows(X[rows, 2 * v : 2 * v + 2], own, (unit if v == 0 else 1.0) * y[mine]))
-    return sites, m if private else m + M * n, [X[-500:, 2 * v : 2 * v + 2] for v in range(M)], truth[-500:]
+    return (
+        sites,
+        m if private else m + M * n,
+        [X[-500:, 2 * v : 2 * v + 2] for v in range(M)],
+        truth[-500:],
+    )
 
 
 def rmse(a, b):
@@ -295,7 +360,9 @@ def test_the_left_out_error_of_the_joined_model_is_that_on_new_rows():
         run = train(sites, 400)
         for v, site in enumerate(run.sites):
             joined = run.joined(v, site.prepared(X[400:, 4 * v : 4 * v + 4]))
-            left.append(np.mean(site.verdict.left_out["joined"] ** 2) / np.mean((y[400:] - joined) ** 2))
+            left.append(
+                np.mean(site.verdict.left_out["joined"] ** 2) / np.mean((y[400:] - joined) ** 2)
+            )
     assert np.mean(left) == pytest.approx(1.0, abs=3 * np.sqrt(2 / (12 * 80)))  # of 12 · 80 squares
 
 
@@ -306,7 +373,9 @@ def test_labels_in_another_unit_are_named_and_rescaled():
     site = run.sites[0]
     assert site.verdict.slope > 2.0
     assert rmse(run.checked_score(new, 0), 20 * truth) < 1.02 * rmse(new[0].local, 20 * truth)
-    model = SiteModel.of(run.fit, site.own, site.features, site.local, site.verdict, site.private_noise)
+    model = SiteModel.of(
+        run.fit, site.own, site.features, site.local, site.verdict, site.private_noise
+    )
     assert model.correct_joined == site.verdict.joined != site.verdict.score == model.correct_score
 
 
@@ -316,14 +385,21 @@ def test_the_coefficients_of_a_linear_training_are_the_posterior_of_the_pooled_c
     run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
     f, basis = run.fit, [site.features.basis for site in run.sites]
     own = np.concatenate([rows.own for rows in sites])
-    Z = np.concatenate([b.standardised(rows.X) for b, rows in zip(basis, sites, strict=True)], axis=1)[own]
+    Z = np.concatenate(
+        [b.standardised(rows.X) for b, rows in zip(basis, sites, strict=True)], axis=1
+    )[own]
     design = np.c_[Z, np.eye(3)[np.repeat(np.arange(3), 40)], np.ones(120)]
-    precision = np.concatenate([np.repeat(1.0 / f.prior[:-1], 2), np.repeat(1.0 / f.prior[-1], 3), [0.0]])
+    precision = np.concatenate(
+        [np.repeat(1.0 / f.prior[:-1], 2), np.repeat(1.0 / f.prior[-1], 3), [0.0]]
+    )
     unit, y = f.moments.deviation, np.concatenate([rows.y for rows in sites])
     S = np.linalg.inv(design.T @ design / f.noise[0] + np.diag(precision))
     mean = S @ design.T @ (y - y.mean()) / f.noise[0]
     deviations = np.concatenate([b.deviation for b in basis])
-    models = [SiteModel.of(f, s.own, s.features, s.local, s.verdict, s.private_noise).slopes() for s in run.sites]
+    models = [
+        SiteModel.of(f, s.own, s.features, s.local, s.verdict, s.private_noise).slopes()
+        for s in run.sites
+    ]
     estimate, error = (np.concatenate(each) for each in zip(*models, strict=True))
     assert_allclose(estimate, mean[:6] / deviations, atol=1e-8)
     assert_allclose(error, unit * np.sqrt(np.diag(S)[:6]) / deviations, rtol=1e-8)
@@ -349,15 +425,23 @@ def test_rows_that_a_view_does_not_have():
     gaps[:60, 2:] = np.nan  # the first view's labelled rows are its own
     model = AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(gaps, y, label_mask=mask)
     own = model.trained_.sites[1].local.predict(X[:, 2:])
-    assert_allclose(model.predict_local(1, pl.DataFrame(X[:, 2:])), own, err_msg="the local model of a frame")
+    assert_allclose(
+        model.predict_local(1, pl.DataFrame(X[:, 2:])), own, err_msg="the local model of a frame"
+    )
     with pytest.warns(UserWarning, match=r"fewer than 10 labels at view 0 and 1"):
-        AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(X, np.where(np.arange(300) % 60 < 9, y, np.nan), label_mask=mask)
+        AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(
+            X, np.where(np.arange(300) % 60 < 9, y, np.nan), label_mask=mask
+        )
     assert model.predict_views(gaps).shape == (2, 300)
     assert np.isnan(model.predict_views(gaps)[1, :60]).all()
     one = np.c_[X[120:, :2], np.full((180, 2), np.nan)]
     assert rmse(model.predict(X[120:]), truth[120:]) < rmse(model.predict(one), truth[120:])
-    with pytest.raises(BadData, match=r"view 1, row 1 \(counted from 1\): a part of its cells is NaN"):
-        AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(np.where(np.arange(4) == 3, np.nan, X), y, label_mask=mask)
+    with pytest.raises(
+        BadData, match=r"view 1, row 1 \(counted from 1\): a part of its cells is NaN"
+    ):
+        AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(
+            np.where(np.arange(4) == 3, np.nan, X), y, label_mask=mask
+        )
     with pytest.raises(BadData, match="Give label_mask"):
         AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(gaps, y)
     with pytest.raises(BadData, match="no view has it"):
@@ -367,10 +451,14 @@ def test_rows_that_a_view_does_not_have():
 def test_a_label_that_no_view_sees_is_an_unlabelled_row():
     X, y, mask, truth = table()
     with pytest.warns(UserWarning, match="no view sees the label of 180 rows"):
-        hidden = AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(X, np.where(np.isnan(y), truth, y), label_mask=mask)
+        hidden = AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(
+            X, np.where(np.isnan(y), truth, y), label_mask=mask
+        )
     plain = AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=mask)
     assert_allclose(hidden.predict(X), plain.predict(X))
     with pytest.raises(BadData, match="needs booleans of shape"):
         AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=mask[:, :1])
     with pytest.raises(BadData, match="1 labels in all sites"):
-        AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(X, np.where(np.arange(300) == 0, 1.0, np.nan), label_mask=mask)
+        AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(
+            X, np.where(np.arange(300) == 0, 1.0, np.nan), label_mask=mask
+        )

@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from problems import EPS, GOLDEN, amplification, golden, golden_problem, problems, reference, terms, value
+from problems import (
+    EPS,
+    GOLDEN,
+    amplification,
+    golden,
+    golden_problem,
+    problems,
+    reference,
+    terms,
+    value,
+)
 
 from coreg_core.agreement.objective import ROUNDING, consensus_certificate
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
@@ -20,7 +30,11 @@ def verified_rounds(schedule, views):
     def look(state):
         progress, models = schedule.progress(state), schedule.models(state)
         # Algorithm 1 steps M times a round, and shows the last sweep meanwhile.
-        if progress is not None and progress.verified and (not seen or seen[-1][0].round != progress.round):
+        if (
+            progress is not None
+            and progress.verified
+            and (not seen or seen[-1][0].round != progress.round)
+        ):
             seen.append((progress, models))
 
     run_in_memory(schedule, views, on_step=look)
@@ -34,7 +48,9 @@ def check_certificates(problem, best, Q_best, name, **changes):
     assert seen, "not one verified round"
     condition = max(float(np.linalg.norm(s.kernel(s.X, s.X), 2)) / s.ridge for s in problem.sites)
     for progress, models in seen:
-        solutions = [view.solve(models.of(v)[:, 0], models.weights[0]) for v, view in enumerate(views)]
+        solutions = [
+            view.solve(models.of(v)[:, 0], models.weights[0]) for v, view in enumerate(views)
+        ]
         predictions = np.array([s.prediction for s in solutions])
         # Q is a sum of a few dozen squares, each rounded; f = Kc with ‖c‖ ≤ ‖y‖/ν is off by eps ‖K‖/ν ‖y‖ as it is computed.
         Q = value(solutions, problem.coupling)
@@ -75,7 +91,9 @@ def test_random_problems(name, problem):
 def test_to_the_last_digit(problem):
     """With tolerance 0 the run ends where arithmetic does; the certificates hold even there."""
     best, Q_best = reference(problem)
-    check_certificates(problem, best, Q_best, "conjugate-gradients", tolerance=0.0, prediction_tolerance=0.0)
+    check_certificates(
+        problem, best, Q_best, "conjugate-gradients", tolerance=0.0, prediction_tolerance=0.0
+    )
 
 
 def test_algorithm_1_certifies_by_the_gradient():
@@ -86,7 +104,12 @@ def test_algorithm_1_certifies_by_the_gradient():
     schedule = make_schedule("block-coordinate-descent", terms(problem, views, max_rounds=8))
     for progress, models in verified_rounds(schedule, views):
         targets = np.array([models.of(v)[:, 0] for v in range(3)])
-        y = np.array([view.respond(t[:, None], models.weights)[:, 0] for view, t in zip(views, targets, strict=True)])
+        y = np.array(
+            [
+                view.respond(t[:, None], models.weights)[:, 0]
+                for view, t in zip(views, targets, strict=True)
+            ]
+        )
         g = 4 * lam * (3 * y - y.sum(axis=0)) - 2 * models.weights[0] * (y - targets)
         gap = 0.25 * float(bounds @ (g**2).sum(axis=1))
         assert progress.gap[0] == pytest.approx(gap, rel=1e-6)
@@ -94,7 +117,9 @@ def test_algorithm_1_certifies_by_the_gradient():
 
 
 @given(arrays(np.float64, st.integers(1, 6), elements=st.floats(1e-6, 1e6)), st.floats(1e-6, 1e6))
-def test_at_a_common_target_the_bounds_are_attained_and_no_looser_than_the_general_ones(bounds, weight):
+def test_at_a_common_target_the_bounds_are_attained_and_no_looser_than_the_general_ones(
+    bounds, weight
+):
     """One instance and one coordinate a site, N_v = 1/(1 + μb_v): the residual's effect is then known in closed form."""
     M, stays = len(bounds), (1 / (1 + weight * bounds)).sum()
     found = consensus_certificate(1.0, 0.0, weight, bounds)
@@ -106,7 +131,9 @@ def test_at_a_common_target_the_bounds_are_attained_and_no_looser_than_the_gener
     assert found.prediction_bound == pytest.approx(bound, rel=1e-7, abs=1e-9 * delta)
     assert found.gap <= weight**2 * bounds.sum() * (1 + 1e-12)
     # A federation knows the sum over the sites in place of each b_v: the same gap, and the rounding of that sum.
-    of_sum = consensus_certificate(1.0, 0.0, weight, np.array([bounds.max(), *[0.0] * (M - 1)]), float(stays))
+    of_sum = consensus_certificate(
+        1.0, 0.0, weight, np.array([bounds.max(), *[0.0] * (M - 1)]), float(stays)
+    )
     more = 2 * weight * M * ROUNDING * M / stays
     assert found.gap * (1 - 1e-9) <= of_sum.gap <= found.gap * (1 + 1e-6) + more
 

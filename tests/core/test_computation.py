@@ -29,7 +29,9 @@ def carried_out(computation, answer, spoil=lambda asked, values, scalars: (value
     while computation.outcome(states[-1]) is None:
         asked = computation.round(states[-1])
         told = [answer(v, asked) for v in asked.answering]
-        words = sum(summand(asked.layout, *each, asked.exponents, computation.n_sites) for each in told)
+        words = sum(
+            summand(asked.layout, *each, asked.exponents, computation.n_sites) for each in told
+        )
         values, scalars = opened(asked.layout, words, asked.exponents)
         states.append(computation.step(states[-1], asked, *spoil(asked, values, scalars)))
     return states
@@ -68,9 +70,13 @@ def test_sums_alone_lead_to_the_closed_form(name, seed):
     computation, views, answer = agreement(problem, name)
     state = carried_out(computation, answer)[-1]
     models, [column] = computation.models(state), computation.columns(state)
-    found = [view.respond(models.of(v), models.weights, "affine")[:, 0] for v, view in enumerate(views)]
+    found = [
+        view.respond(models.of(v), models.weights, "affine")[:, 0] for v, view in enumerate(views)
+    ]
     size = max(float(np.abs(site.y).max()) for site in problem.sites)
-    assert np.abs(np.mean(found, axis=0) - consensus_closed_form(views, problem.coupling)).max() < 1e-5 * max(size, 1.0)
+    assert np.abs(
+        np.mean(found, axis=0) - consensus_closed_form(views, problem.coupling)
+    ).max() < 1e-5 * max(size, 1.0)
     assert column.coupling == problem.coupling
 
 
@@ -137,13 +143,18 @@ def test_a_sum_of_no_honest_sites_ends_an_agreement_and_names_nobody(stage, chan
 def test_a_report_has_powers_of_ten_alone():
     computation, _, answer = agreement(small(), coupling=(0.01, 1.0))
     states = carried_out(computation, answer)
-    reports = [report_of(computation.rounds(s), "", computation.progress(s), computation.outcome(s)) for s in states]
+    reports = [
+        report_of(computation.rounds(s), "", computation.progress(s), computation.outcome(s))
+        for s in states
+    ]
     assert [report.outcome for report in reports[:-1]] == [""] * (len(states) - 1)
     assert reports[-1].outcome == "CONVERGED"
     told = {x for report in reports for x in (*report.residual, *report.gap)}
     assert len(told) > 4
     assert all(x in (-1.0, 0.0) or f"{x:e}".startswith("1.000000e") for x in told)
-    assert [power_of_ten(value) for value in (2e-7, 5e-7, float("inf"))] == [1e-7, 1e-6, -1.0], "the nearest"
+    assert [power_of_ten(value) for value in (2e-7, 5e-7, float("inf"))] == [1e-7, 1e-6, -1.0], (
+        "the nearest"
+    )
 
 
 # --- the tally of an alignment: a sum tells every count, and a sum of no tallies is noticed ------------------------

@@ -28,7 +28,9 @@ TABLES = {
     "list": lambda X: X.tolist(),
     "objects with pandas.NA": objects(pd.NA),
     "pandas": lambda X: pd.DataFrame(X, columns=list("abcd")[: X.shape[1]]),
-    "pandas, nullable": lambda X: pd.DataFrame(X, columns=list("abcd")[: X.shape[1]]).astype("Float64"),
+    "pandas, nullable": lambda X: pd.DataFrame(X, columns=list("abcd")[: X.shape[1]]).astype(
+        "Float64"
+    ),
     "polars": lambda X: pl.DataFrame(X, schema=list("abcd")[: X.shape[1]]).fill_nan(None),
 }
 VECTORS = {
@@ -81,8 +83,14 @@ def test_what_is_no_number_is_refused(cls):
         cls().fit(X + 1j, missing)
     with pytest.raises(TypeError, match="Sparse data was passed"):
         cls().fit(sparse.csr_array(X), missing)
-    masked = np.ma.MaskedArray(X, X > 1.0)  # the value under the mask is a number that must not be read
-    for given in ((masked, missing), (list(masked), missing), (X, np.ma.MaskedArray(missing, missing > 0.0))):
+    masked = np.ma.MaskedArray(
+        X, X > 1.0
+    )  # the value under the mask is a number that must not be read
+    for given in (
+        (masked, missing),
+        (list(masked), missing),
+        (X, np.ma.MaskedArray(missing, missing > 0.0)),
+    ):
         with pytest.raises(ValueError, match=r"a masked array.*filled\(np.nan\)"):
             cls().fit(*given)
     if not is_classifier(cls()):
@@ -98,11 +106,18 @@ def test_texts_that_name_classes_keep_their_gaps():
     with_nan = [word if word is not None else np.nan for word in words]
     for cls in (cls for cls in CLASSES if is_classifier(cls())):
         expected = cls().fit(X, words).predict(X)
-        for given in (words.tolist(), with_nan, pd.Series(words, dtype="string"), pl.Series(words.tolist())):
+        for given in (
+            words.tolist(),
+            with_nan,
+            pd.Series(words, dtype="string"),
+            pl.Series(words.tolist()),
+        ):
             assert cls().fit(X, given).predict(X).tolist() == expected.tolist()
 
 
 def test_values_that_are_missing():
-    array = np.array([None, pd.NA, float("nan"), pd.NaT, np.datetime64("NaT"), 0, "", False], dtype=object)
+    array = np.array(
+        [None, pd.NA, float("nan"), pd.NaT, np.datetime64("NaT"), 0, "", False], dtype=object
+    )
     assert missing_in(array).tolist() == [True] * 5 + [False] * 3
     assert np.isnan(read_table([[1.0, None]], gaps=True)).tolist() == [[False, True]]

@@ -30,14 +30,22 @@ def test_the_sum_of_two_sites_shares_opens_their_product(n):
     other, asked = cross.announce(SEED, nothing, cross.fixed(y, of_y), os.urandom)
     cross.check(sent, n, 5, 0)
     cross.check(asked, n, 0, 3)
-    shares = [one.share_of_own_encryption(asked.projected), other.share_of_own_projection(sent.encrypted)]
+    shares = [
+        one.share_of_own_encryption(asked.projected),
+        other.share_of_own_projection(sent.encrypted),
+    ]
     total = sum(cross.rounded(each) for each in shares)
     # Of [Y; R]ᵀE: deviation σ 2¹⁵/√3 √p in units of the product; and Y is rounded to 16 places. Six deviations and √n of them.
-    limit = 6 * cross.DEVIATION * 2**15 / sqrt(3) * sqrt(cross.RANDOM_ROWS) * 2.0 ** -(of_w + of_y) + n * 2.0**-17
+    limit = (
+        6 * cross.DEVIATION * 2**15 / sqrt(3) * sqrt(cross.RANDOM_ROWS) * 2.0 ** -(of_w + of_y)
+        + n * 2.0**-17
+    )
     assert np.abs(cross.opened(total, of_w + of_y) - y.T @ w).max() < limit < max(1e-2, n * 1e-5)
     changed = sent.encrypted.copy()
     changed[0, 0] += WORD(1 << 40)
-    assert (other.share_of_own_projection(changed) != shares[1]).any(), "a changed message changes the share"
+    assert (other.share_of_own_projection(changed) != shares[1]).any(), (
+        "a changed message changes the share"
+    )
 
 
 @settings(max_examples=20)
@@ -46,7 +54,10 @@ def test_the_product_of_words_is_exact(seed, rows, largest):
     rng = np.random.default_rng(seed)
     small = rng.integers(-largest, largest, size=(rows, 2), endpoint=True)
     wide = rng.integers(0, 2**64, size=(rows, 3), dtype=np.uint64)
-    exact = [[sum(a * b for a, b in zip(x, z, strict=True)) % 2**64 for z in wide.T.tolist()] for x in small.T.tolist()]
+    exact = [
+        [sum(a * b for a, b in zip(x, z, strict=True)) % 2**64 for z in wide.T.tolist()]
+        for x in small.T.tolist()
+    ]
     assert cross._product(small, wide).tolist() == exact
     tall = rng.integers(0, 2**64, size=(rows, 2), dtype=np.uint64)
     assert (cross._times(cross._digits(tall.T), cross._digits(wide)) == tall.T @ wide).all()
@@ -179,4 +190,6 @@ def test_the_dimension_gives_what_it_claims_by_an_estimate_that_knows_published_
     assert core_svp(640, 15, 2.8) == pytest.approx(145, abs=6), "FrodoKEM-640"
     assert core_svp(cross.SECRET_ROWS, 64, cross.DEVIATION) > 250, "an outsider"
     known = round(32 / log2(cross.DEVIATION * sqrt(2 * np.pi * np.e)) * cross.MOST_PROJECTED)
-    assert core_svp(cross.SECRET_ROWS - known, 64, cross.DEVIATION) > 150, "with all that hostile columns tell"
+    assert core_svp(cross.SECRET_ROWS - known, 64, cross.DEVIATION) > 150, (
+        "with all that hostile columns tell"
+    )

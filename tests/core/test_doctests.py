@@ -9,7 +9,11 @@ import pytest
 
 import coreg_core
 
-PAGES = [page for page in sorted((Path(__file__).parents[2] / "docs").rglob("*.md")) if "\n>>> " in page.read_text()]
+PAGES = [
+    page
+    for page in sorted((Path(__file__).parents[2] / "docs").rglob("*.md"))
+    if "\n>>> " in page.read_text()
+]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(coreg_core.__path__, "coreg_core."))
 
 

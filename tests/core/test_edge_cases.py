@@ -52,10 +52,16 @@ def test_with_nobody_to_agree_with_views_are_kernel_ridge(form, solver, kind, se
     for v, (X, y, Z) in enumerate(zip(*data, strict=True)):
         theirs = KernelRidge(alpha=0.3, kernel="rbf", gamma=0.5).fit(X, y)
         # Condition number 1 + n/ν = 31 twice over, and a textbook solve that squares it.
-        assert_allclose(model.functions_[v].predict(new[v]), theirs.predict(new[v]), rtol=0, atol=1e-9)
-        assert_allclose(model.predictions_unlabelled_[v], theirs.predict(Z) if len(Z) else [], rtol=0, atol=1e-9)
+        assert_allclose(
+            model.functions_[v].predict(new[v]), theirs.predict(new[v]), rtol=0, atol=1e-9
+        )
+        assert_allclose(
+            model.predictions_unlabelled_[v], theirs.predict(Z) if len(Z) else [], rtol=0, atol=1e-9
+        )
     assert model.stop_ is Stop.CONVERGED
-    assert 0.0 <= model.gap_ <= 1e-20 * sum(float(y @ y) for y in data[1])  # the functions' rounding
+    assert (
+        0.0 <= model.gap_ <= 1e-20 * sum(float(y @ y) for y in data[1])
+    )  # the functions' rounding
 
 
 # --- few rows, equal rows -------------------------------------------------------------------------------------
@@ -79,7 +85,12 @@ def repeated(seed, kind):
     return Xs, ys, Zs
 
 
-REPEATS = ["labelled rows repeat", "unlabelled rows repeat", "unlabelled rows are labelled rows", "all rows are one"]
+REPEATS = [
+    "labelled rows repeat",
+    "unlabelled rows repeat",
+    "unlabelled rows are labelled rows",
+    "all rows are one",
+]
 
 
 @pytest.mark.parametrize("kind", REPEATS)
@@ -94,7 +105,9 @@ def test_repeated_rows(form, kind, seed, coupling):
     # 1e-9 · max|y| is what the schedule promised, in the 2-norm; the closed form states its own bound.
     atol = gradients.prediction_bound_ + direct.prediction_bound_
     assert atol < 1e-8
-    assert_allclose(direct.predictions_unlabelled_, gradients.predictions_unlabelled_, rtol=0, atol=atol)
+    assert_allclose(
+        direct.predictions_unlabelled_, gradients.predictions_unlabelled_, rtol=0, atol=atol
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -106,7 +119,9 @@ def test_repeating_a_labelled_row_is_weighing_it_twice(form):
     # Σ (y+1−f)² + (y−1−f)² = 2 (y−f)² + 2 each: the same minimiser as ν/2 and λ/2 on single rows.
     model = fit((twice, ys_twice, Zs), form=form, coupling=0.4, ridge=0.6)
     single = fit((Xs, ys, Zs), form=form, coupling=0.2, ridge=0.3)
-    assert_allclose(model.predictions_unlabelled_, single.predictions_unlabelled_, rtol=0, atol=1e-9)
+    assert_allclose(
+        model.predictions_unlabelled_, single.predictions_unlabelled_, rtol=0, atol=1e-9
+    )
     assert model.objective_ == pytest.approx(2 * single.objective_ + 2 * 10, rel=1e-10)
     if form == "semi-parametric":
         assert_array_equal(model.rank_, [5, 5])
@@ -127,7 +142,10 @@ def test_rounding_that_outweighs_the_identity_is_said_and_not_a_bare_linalg_erro
 def test_targets_in_any_unit_give_the_same_bits(solver, power):
     """Squares of targets below 1e-155 are 0: conjugate gradients converged with bound 0 and a relative error above 0.1."""
     rng = np.random.default_rng(0)
-    X, Z = [rng.normal(size=(12, 3)) for _ in range(2)], [rng.normal(size=(20, 3)) for _ in range(2)]
+    X, Z = (
+        [rng.normal(size=(12, 3)) for _ in range(2)],
+        [rng.normal(size=(20, 3)) for _ in range(2)],
+    )
     y, unit = rng.normal(size=12), 2.0**power
     rules = {"coupling": 0.1, "solver": solver, "bandwidth": "loo", "ridge": "loo", "tol": 1e-10}
     plain, scaled = (fit((X, labels, Z), **rules) for labels in (y, y * unit))
@@ -136,7 +154,9 @@ def test_targets_in_any_unit_give_the_same_bits(solver, power):
     assert (scaled.gap_ > 0.0) == (plain.gap_ > 0.0), "a bound that underflows is not 0"
 
 
-@pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((2, 3), dtype=np.float32)], ids=["dimensions", "numbers"])
+@pytest.mark.parametrize(
+    "wrong", [np.zeros(3), np.zeros((2, 3), dtype=np.float32)], ids=["dimensions", "numbers"]
+)
 def test_the_shapes_in_the_signatures_are_executed(wrong):
     with pytest.raises(TypeCheckError):
         disagreement(wrong)

@@ -12,7 +12,15 @@ from sklearn.metrics import roc_auc_score
 
 from coreg_core.errors import BadData
 from coreg_core.estimators import CoRLSR, CoRLSRClassifier
-from coreg_core.evaluation import auc, calibration_error, can_calibrate, estimate, fit_probability, log_loss, paired
+from coreg_core.evaluation import (
+    auc,
+    calibration_error,
+    can_calibrate,
+    estimate,
+    fit_probability,
+    log_loss,
+    paired,
+)
 
 seeds = st.integers(0, 10_000)
 
@@ -36,9 +44,13 @@ def test_errors_and_their_standard_errors_by_hand() -> None:
     residuals = np.array([1.0, 2.0, 2.0, 3.0])  # squares 1, 4, 4, 9: mean 4.5, variance 11
     rmse, se = np.sqrt(4.5), np.sqrt(11 / 4)
     assert_allclose(list(vars(estimate(residuals)).values()), [rmse, se / (2 * rmse), 4])
-    assert_allclose(list(vars(paired(residuals, np.full(4, 2.0))).values()), [0.5, se, rmse / 2 - 1, 4])
+    assert_allclose(
+        list(vars(paired(residuals, np.full(4, 2.0))).values()), [0.5, se, rmse / 2 - 1, 4]
+    )
     p = np.array([0.1, 0.3, *np.linspace(0.4, 0.9, 10)])  # bins of two, two, and eight of one
-    assert calibration_error(p, np.array([1.0, 0.0, *[1.0] * 10])) == pytest.approx((2 * 0.3 + np.sum(1 - p[2:])) / 12)
+    assert calibration_error(p, np.array([1.0, 0.0, *[1.0] * 10])) == pytest.approx(
+        (2 * 0.3 + np.sum(1 - p[2:])) / 12
+    )
 
 
 @given(seeds)
@@ -91,9 +103,17 @@ def table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(("form", "intercept"), [("exact", True), ("semi-parametric", False)])
-def test_without_coupling_the_curves_are_of_refits_without_each_label(form: str, intercept: bool) -> None:
+def test_without_coupling_the_curves_are_of_refits_without_each_label(
+    form: str, intercept: bool
+) -> None:
     X, whole, y = table()
-    given = {"form": form, "bandwidth": 4.0, "ridge": 1.0, "coupling": 0.0, "fit_intercept": intercept}
+    given = {
+        "form": form,
+        "bandwidth": 4.0,
+        "ridge": 1.0,
+        "coupling": 0.0,
+        "fit_intercept": intercept,
+    }
     model = CoRLSRClassifier(views=VIEWS, **given).fit(X, y)
     scores = np.zeros((2, 30))
     for i in range(30):

@@ -30,12 +30,17 @@ def problem(n_sites, common, labelled, private, seed, rules, twice=15):
     g = np.random.default_rng(seed)
     N, P, owner = sum(labelled), sum(private), np.repeat(np.arange(n_sites), labelled)
     z = g.normal(size=(common + P + 400, 4))
-    X = [z @ g.normal(size=(4, 3 + v % 3)) * 0.6 + g.normal(size=(len(z), 3 + v % 3)) for v in range(n_sites)]
+    X = [
+        z @ g.normal(size=(4, 3 + v % 3)) * 0.6 + g.normal(size=(len(z), 3 + v % 3))
+        for v in range(n_sites)
+    ]
     truth = 3e3 + 40 * sum(np.sin(x[:, 0]) + 0.5 * x[:, 1] * (x[:, 2] > 0) for x in X)
     at, ends = g.permutation(common)[:N], common + np.cumsum([0, *private])
     sites = []
     for v in range(n_sites):
-        mine = np.sort(np.concatenate([at[owner == v], at[owner == 0][:twice] if v == 1 else at[:0]]))
+        mine = np.sort(
+            np.concatenate([at[owner == v], at[owner == 0][:twice] if v == 1 else at[:0]])
+        )
         rows = np.concatenate([np.arange(common), np.arange(ends[v], ends[v + 1])])
         own = np.concatenate([mine, common + np.arange(private[v])]).astype(np.int64)
         y = truth[rows[own]] + 20 * g.normal(size=len(own)) + 5 * v
@@ -55,12 +60,20 @@ def first_sum(sites):
 
 def exchanged(sites):
     n, (first, shares) = len(sites), first_sum(sites)
-    second = [s.add_private(first, {u: shares[u][v] for u in range(n) if u != v}) for v, s in enumerate(sites)]
+    second = [
+        s.add_private(first, {u: shares[u][v] for u in range(n) if u != v})
+        for v, s in enumerate(sites)
+    ]
     opened = None if second[0] is None else total(second)
     rows = sites[0].terms.rows
-    parts = [s.parts(opened, np.random.default_rng(v).normal(size=rows)) for v, s in enumerate(sites)]
+    parts = [
+        s.parts(opened, np.random.default_rng(v).normal(size=rows)) for v, s in enumerate(sites)
+    ]
     heard = [[each[v] for each in parts if v in each] for v in range(n)]
-    return [s.finish(np.sum(h, axis=0, dtype=np.uint64) if h else None) for s, h in zip(sites, heard, strict=True)]
+    return [
+        s.finish(np.sum(h, axis=0, dtype=np.uint64) if h else None)
+        for s, h in zip(sites, heard, strict=True)
+    ]
 
 
 def in_memory(sites):
@@ -69,7 +82,11 @@ def in_memory(sites):
     Phi = np.concatenate([s._common[:, :d] for s, d in zip(sites, T.d, strict=True)], axis=1)
     unit, (owner, at) = LABEL_UNIT * T.deviation, np.nonzero(T.flags)
     y = np.concatenate([s._labels[s._mine] * unit + T.levels[s.site] for s in sites])
-    parts = (sums(Phi[at], owner, y, T.share[at], T.levels, count=float(T.n_labelled)),) if T.n_labelled else ()
+    parts = (
+        (sums(Phi[at], owner, y, T.share[at], T.levels, count=float(T.n_labelled)),)
+        if T.n_labelled
+        else ()
+    )
     m = T.moments(Phi.T @ Phi / T.rows, ())
     if T.private.any():
         rows, owners, told, weight = [], [], [], []
@@ -79,9 +96,13 @@ def in_memory(sites):
                 W = s._common[:, :k]
                 own = Own.of(m, s.site, W.T @ W / T.rows, W.T @ Phi / T.rows)
                 x = own.complete(s._private[:, :k]) / (T.scale * sqrt(M))
-                rows.append(x / np.maximum(np.linalg.norm(x, axis=1), 1.0)[:, None] * T.scale * sqrt(M))
+                rows.append(
+                    x / np.maximum(np.linalg.norm(x, axis=1), 1.0)[:, None] * T.scale * sqrt(M)
+                )
                 owners.append(np.full(len(x), s.site))
-                told.append(T.labels(s._noisy[s._sent & ~s._inner], s.site) * unit + T.levels[s.site])
+                told.append(
+                    T.labels(s._noisy[s._sent & ~s._inner], s.site) * unit + T.levels[s.site]
+                )
                 weight.append(np.full(len(x), s._precision))
         many = [np.concatenate(each) for each in (rows, owners, told, weight)]
         parts += (sums(*many, T.levels, count=float(len(many[0])), mode=NOISE_PRIVATE),)
@@ -101,7 +122,9 @@ CASES = {
 def test_without_noise_the_exchange_ends_as_memory_does(case):
     sites, _, _ = problem(*CASES[case], EXACT, twice=0 if "alone" in case else 15)
     verdicts = exchanged(sites)
-    assert all((site.fit.beta == sites[0].fit.beta).all() for site in sites), "all sites make the same fit"
+    assert all((site.fit.beta == sites[0].fit.beta).all() for site in sites), (
+        "all sites make the same fit"
+    )
     f, Phi = in_memory(sites)
     T, found = sites[0].terms, sites[0].fit
     # Of an entry of P the fixed-point error is 1e-4 and less, where P has N/d: the fit follows by a thousandth.
@@ -111,7 +134,9 @@ def test_without_noise_the_exchange_ends_as_memory_does(case):
     assert np.abs(opened - exact).max() < 5e-3 * T.deviation
     for site, verdict in zip(sites, verdicts, strict=True):
         joined, own = site.own.predict(found, site._W), site._W[: site._n_common][T.used]
-        memory = Own.of(f.moments, site.site, own.T @ own / T.rows, own.T @ Phi / T.rows).predict(f, site._W)
+        memory = Own.of(f.moments, site.site, own.T @ own / T.rows, own.T @ Phi / T.rows).predict(
+            f, site._W
+        )
         assert np.abs(joined - memory).max() < 1e-2 * T.deviation
         if len(sites) > 2 and site._mine.any() and site.local is not None:
             at = site._data.own[site._inner]
@@ -132,7 +157,9 @@ def test_under_the_default_rules_a_score_knows_what_no_site_does():
     W = [site.features(x) for site, x in zip(sites, new, strict=True)]
     beta = ScoreWeights.of(found).of_sites(range(3))
     score = sum(w[:, :d] @ beta[b] for w, d, b in zip(W, T.d, T.blocks, strict=True))
-    alone = max(np.corrcoef(site.local.predict(x), truth)[0, 1] for site, x in zip(sites, new, strict=True))
+    alone = max(
+        np.corrcoef(site.local.predict(x), truth)[0, 1] for site, x in zip(sites, new, strict=True)
+    )
     assert np.corrcoef(score, truth)[0, 1] > alone + 0.1
     assert {verdict.recommended for verdict in verdicts} == {"score"}
 

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_allclose
-from problems import EPS, GOLDEN, NARROW, amplification, golden, golden_problem, problems, reference, terms, value
+from problems import (
+    EPS,
+    GOLDEN,
+    NARROW,
+    amplification,
+    golden,
+    golden_problem,
+    problems,
+    reference,
+    terms,
+    value,
+)
 
 from benchmarks.one_table import one_table
 from coreg_core.agreement.closed_form import consensus_closed_form
@@ -25,7 +36,13 @@ def fitted(name, form, solver, **changes):
     case = golden(name)
     views = case["views"]
     bandwidth, ridge = [v["sigma"] for v in views], [v["nu"] for v in views]
-    given = {"form": form, "bandwidth": bandwidth, "ridge": ridge, "coupling": case["lam"], "solver": solver} | changes
+    given = {
+        "form": form,
+        "bandwidth": bandwidth,
+        "ridge": ridge,
+        "coupling": case["lam"],
+        "solver": solver,
+    } | changes
     columns, table = one_table(*([np.array(v[key]) for v in views] for key in "XyZ"))
     return CoRLSR(preset="paper", views=columns, **given).fit(**table), views
 
@@ -35,7 +52,9 @@ def cases():
         for form in FORMS:
             for solver in SOLVERS:
                 yield name, form, solver
-    for name in NARROW:  # the textbook squares K, and of these K float64 holds nothing: it refuses (below)
+    for (
+        name
+    ) in NARROW:  # the textbook squares K, and of these K float64 holds nothing: it refuses (below)
         for solver in SOLVERS:
             yield name, "exact", solver
 
@@ -49,7 +68,9 @@ def test_solver(name, form, solver):
     assert_allclose(model.predictions_unlabelled_, predictions, rtol=0, atol=1e-9)
     new = np.hstack([v["X_new"] for v in views])
     assert_allclose(model.predict_views(new), truth["predictions_new"], rtol=0, atol=1e-9)
-    assert_allclose(model.predict(new), np.mean(truth["predictions_new"], axis=0), rtol=0, atol=1e-9)
+    assert_allclose(
+        model.predict(new), np.mean(truth["predictions_new"], axis=0), rtol=0, atol=1e-9
+    )
     assert model.objective_ == pytest.approx(truth["objective"], rel=1e-10)
     # Σ‖ŷ_u − ŷ_v‖² moves by 2 ‖difference‖ · 1e-9 for each of M² pairs.
     M = len(views)
@@ -65,7 +86,10 @@ def test_solver(name, form, solver):
 @pytest.mark.parametrize("name", NARROW)
 def test_a_narrow_span_is_what_float64_resolves(name, solver):
     """Gram matrices with pivots down to 1e-42: the optimum in a part of the span cannot be below that in all of it."""
-    truth, (model, views) = expected(name, "semi-parametric"), fitted(name, "semi-parametric", solver)
+    truth, (model, views) = (
+        expected(name, "semi-parametric"),
+        fitted(name, "semi-parametric", solver),
+    )
     assert model.stop_ is Stop.CONVERGED
     assert (model.rank_ < [len(v["X"]) for v in views]).any()
     assert truth["objective"] * (1 - 1e-9) <= model.objective_ <= 1.05 * truth["objective"]
@@ -97,7 +121,9 @@ def oracle_rounding(problem, views, expected):
     Two labelled rows that happen to lie close make features of √(λ_max/λ_min) and the oracle wrong by as much (3e-13 once, where
     ball arithmetic has ours within 8e-16 of the optimum and below the 3e-15 that was stated).
     """
-    condition = 1 + 2 * problem.coupling * len(views) * max(view.bound() for view in views)  # of I − mean R
+    condition = 1 + 2 * problem.coupling * len(views) * max(
+        view.bound() for view in views
+    )  # of I − mean R
     return 1000 * EPS * condition * amplification(problem) * (1 + np.abs(expected).max())
 
 
@@ -116,14 +142,22 @@ def test_the_closed_form_is_the_reference(problem):
 
 
 @settings(max_examples=90)
-@given(unequal | problems(forms=("exact", "semi-parametric", "landmarks", "linear"), mixed=True, sites=(2, 5)))
+@given(
+    unequal
+    | problems(forms=("exact", "semi-parametric", "landmarks", "linear"), mixed=True, sites=(2, 5))
+)
 def test_conjugate_gradients_everywhere(problem):
     views = problem.views()
     expected, _ = reference(problem)
     schedule = make_schedule("conjugate-gradients", terms(problem, views))
     state = run_in_memory(schedule, views)
     models, progress = schedule.models(state), schedule.progress(state)
-    found = np.array([view.solve(models.of(v)[:, 0], models.weights[0]).prediction for v, view in enumerate(views)])
+    found = np.array(
+        [
+            view.solve(models.of(v)[:, 0], models.weights[0]).prediction
+            for v, view in enumerate(views)
+        ]
+    )
     # At μb of 1e4 and more the prediction tolerance (1e-9) may lie below what arithmetic can certify; the
     # certificate itself then says how far, and STAGNATED is honest. MAX_ROUNDS would not be.
     assert overall_stop(progress.stops) in (Stop.CONVERGED, Stop.STAGNATED)

@@ -50,7 +50,9 @@ def test_the_rules_are_sums_over_all_pairs(seed, n, d, offset):
 
 
 @pytest.mark.parametrize("rule", ["paper", "median"])
-@pytest.mark.parametrize("X", [np.ones((1, 3)), np.ones((4, 3)), np.full((5, 2), 0.1), np.zeros((3, 1))])
+@pytest.mark.parametrize(
+    "X", [np.ones((1, 3)), np.ones((4, 3)), np.full((5, 2), 0.1), np.zeros((3, 1))]
+)
 def test_no_bandwidth_for_one_row_or_identical_rows(rule, X):
     with pytest.raises(UsageError, match="bandwidth="):
         kernels.resolve_bandwidth(rule, X, "gaussian")

@@ -30,7 +30,11 @@ def drawn(seed=0):
 
 def fitted(span, X, y, Z, t, weight, ridge=0.5):
     """The view, trained on labels that their own mean centres, and the function there."""
-    kernel = make_kernel("linear") if isinstance(span, LinearFeatures) else make_kernel("gaussian", bandwidth=4.0)
+    kernel = (
+        make_kernel("linear")
+        if isinstance(span, LinearFeatures)
+        else make_kernel("gaussian", bandwidth=4.0)
+    )
     view = make_view(span, kernel, X, y - y.mean(), Z, ridge)
     return view, view.solve(t, weight)
 
@@ -54,7 +58,9 @@ def test_rows_left_out_in_closed_form_are_rows_that_were_never_there(span, weigh
     # and of those that are kept, each left out in turn: the choice inside a fold.
     fewer = kept[1:]
     _, twice = fitted(span, X[fewer], y[fewer], Z, t, weight)
-    assert_allclose(found.left_out[0], y[kept[0]] - y[fewer].mean() - twice.predict(X[kept[:1]])[0], atol=1e-7)
+    assert_allclose(
+        found.left_out[0], y[kept[0]] - y[fewer].mean() - twice.predict(X[kept[:1]])[0], atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("weight", [0.0, 2.0])
@@ -99,7 +105,9 @@ def test_the_least_left_out_error_is_chosen_and_the_weakest_coupling_where_they_
     X, y, Z, t = drawn(3)
     view, _ = fitted(EveryPoint(), X, y, Z, t, 0.0)
     few = LabelledFit(*view.on_labels(t, 0.0), y)
-    assert choose_on([LabelledFit(few.r[:6], few.G[:6, :6], y[:6])]).nested is None, "too few labels for five folds"
+    assert choose_on([LabelledFit(few.r[:6], few.G[:6, :6], y[:6])]).nested is None, (
+        "too few labels for five folds"
+    )
 
 
 def test_rules_that_compare_rows_look_at_some_of_many():
@@ -108,8 +116,12 @@ def test_rules_that_compare_rows_look_at_some_of_many():
     y = np.sin(X[:, 0])
     some = some_rows(len(X))
     assert (len(some), some[0], some[-1]) == (MANY, 0, 2 * MANY)
-    assert kernel_rule(X, y, "gaussian", "median", 1.0) == kernel_rule(X[some], y[some], "gaussian", "median", 1.0)
-    assert kernel_rule(X, y, "gaussian", "paper", 1.0) != kernel_rule(X[some], y[some], "gaussian", "paper", 1.0)
+    assert kernel_rule(X, y, "gaussian", "median", 1.0) == kernel_rule(
+        X[some], y[some], "gaussian", "median", 1.0
+    )
+    assert kernel_rule(X, y, "gaussian", "paper", 1.0) != kernel_rule(
+        X[some], y[some], "gaussian", "paper", 1.0
+    )
 
 
 def test_leave_one_out_is_leaving_one_out():

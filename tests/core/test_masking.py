@@ -25,7 +25,9 @@ def masked(rows, seed):
     """Each site's words under masks that add up to nothing."""
     rng = np.random.default_rng(seed)
     masks = [random_words(rng, len(rows[0])) for _ in rows[1:]]
-    return [row + mask for row, mask in zip(rows, [*masks, -total(masks, len(rows[0]))], strict=True)]
+    return [
+        row + mask for row, mask in zip(rows, [*masks, -total(masks, len(rows[0]))], strict=True)
+    ]
 
 
 def total(rows, n):
@@ -42,14 +44,25 @@ def test_the_scale_leaves_room_for_every_sum_and_no_more_than_it_needs(n_sites, 
 
 
 @settings(deadline=None)
-@given(st.integers(1, 9), st.integers(1, 8), st.integers(1, 3), st.floats(1e-12, 1e12), st.integers(0, 2**32))
+@given(
+    st.integers(1, 9),
+    st.integers(1, 8),
+    st.integers(1, 3),
+    st.floats(1e-12, 1e12),
+    st.integers(0, 2**32),
+)
 def test_masks_change_no_bit_and_the_sum_is_that_of_the_rounded_numbers(n_sites, m, k, bound, seed):
     rng = np.random.default_rng(seed)
     numbers = [rng.uniform(-bound, bound, size=(m, k)) for _ in range(n_sites)]
-    scalars = [tuple((rng.normal(size=2) * 10.0 ** rng.integers(-300, 300, size=2)).tolist()) for _ in range(n_sites)]
+    scalars = [
+        tuple((rng.normal(size=2) * 10.0 ** rng.integers(-300, 300, size=2)).tolist())
+        for _ in range(n_sites)
+    ]
     exponents = [fp.exponent_for(bound, n_sites)] * k
     layout = Layout(m, k, 2)
-    plain = [summand(layout, x, s, exponents, n_sites) for x, s in zip(numbers, scalars, strict=True)]
+    plain = [
+        summand(layout, x, s, exponents, n_sites) for x, s in zip(numbers, scalars, strict=True)
+    ]
     sealed = masked(plain, seed)
     values, sums = opened(layout, total(sealed, layout.size), exponents)
     again, clear = opened(layout, total(plain[::-1], layout.size), exponents)
@@ -84,15 +97,23 @@ def tag_of(words, r):
 def tagged(n_sites, n_words, seed):
     """(words of each site, the sum of their tags, r). The words are numbers whose sum is none of 2⁶³, as encodings are."""
     rng, most = np.random.default_rng(seed), (2**63 - 1) // n_sites
-    rows = [rng.integers(-most, most, size=n_words, endpoint=True).view("<u8") for _ in range(n_sites)]
+    rows = [
+        rng.integers(-most, most, size=n_words, endpoint=True).view("<u8") for _ in range(n_sites)
+    ]
     r = rng.bytes(16)
     return rows, total([tag_words(tag_of(row, r)) for row in rows], TAG_WORDS), r
 
 
-ROOTS = [bytes(16), (1).to_bytes(16, "little"), b"\xff" * 16]  # none, one, and the largest once it is clamped
+ROOTS = [
+    bytes(16),
+    (1).to_bytes(16, "little"),
+    b"\xff" * 16,
+]  # none, one, and the largest once it is clamped
 
 
-@given(st.integers(1, 64), st.integers(1, 33), st.integers(0, 2**32), st.sampled_from([None, *ROOTS]))
+@given(
+    st.integers(1, 64), st.integers(1, 33), st.integers(0, 2**32), st.sampled_from([None, *ROOTS])
+)
 def test_the_tag_of_an_honest_sum_is_accepted(n_sites, n_words, seed, root):
     rows, tags, r = tagged(n_sites, n_words, seed)
     if root is not None:

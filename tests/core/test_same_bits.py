@@ -32,17 +32,26 @@ def stepped(name: str, m: int, k: int, M: int) -> bytes:
         for v in range(M) if query.site is None else [query.site]:
             total += d[v] * query.targets + (c[v] if query.part == "affine" else 0.0)
         state = schedule.step(state, total)
-        told.update(b"".join(np.ascontiguousarray(value).tobytes() for value in vars(state).values()))
+        told.update(
+            b"".join(np.ascontiguousarray(value).tobytes() for value in vars(state).values())
+        )
     return told.digest()
 
 
 def digest() -> str:
-    return hashlib.sha256(b"".join(stepped(name, *shape) for name in SCHEDULE_NAMES for shape in SHAPES)).hexdigest()
+    return hashlib.sha256(
+        b"".join(stepped(name, *shape) for name in SCHEDULE_NAMES for shape in SHAPES)
+    ).hexdigest()
 
 
-FOUND = " ".join(np.show_config(mode="dicts")["SIMD Extensions"].get("found", ()))  # beyond numpy's baseline
+FOUND = " ".join(
+    np.show_config(mode="dicts")["SIMD Extensions"].get("found", ())
+)  # beyond numpy's baseline
 MACHINES = [
-    *({"OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "2"} for core in ("Haswell", "SkylakeX", "Zen", "Prescott")),
+    *(
+        {"OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "2"}
+        for core in ("Haswell", "SkylakeX", "Zen", "Prescott")
+    ),
     {"NPY_DISABLE_CPU_FEATURES": FOUND},
 ]
 
@@ -53,9 +62,16 @@ def here() -> str:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: next(iter(machine.values())))
-def test_every_processor_steps_both_schedules_to_the_same_bits(machine: dict[str, str], here: str) -> None:
+def test_every_processor_steps_both_schedules_to_the_same_bits(
+    machine: dict[str, str], here: str
+) -> None:
     done = subprocess.run(
-        [sys.executable, __file__], env=os.environ | machine, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, __file__],
+        env=os.environ | machine,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     if done.returncode == -signal.SIGILL:
         pytest.skip("this processor lacks the instructions")

@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, Problem, problems, random_site, reference, terms
 
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, Stop, make_schedule, overall_stop, run_in_memory
+from coreg_core.agreement.schedules import (
+    SCHEDULE_NAMES,
+    Stop,
+    make_schedule,
+    overall_stop,
+    run_in_memory,
+)
 
 every_schedule = pytest.mark.parametrize("name", SCHEDULE_NAMES)
 
@@ -33,9 +39,13 @@ def arrays_of(state):
 @given(problems(sites=(1, 3)))
 def test_no_method_changes_the_state_that_it_is_given(name, problem):
     views = problem.views()
-    schedule = make_schedule(name, terms(problem, views, coupling=(problem.coupling, 0.0), max_rounds=25))
+    schedule = make_schedule(
+        name, terms(problem, views, coupling=(problem.coupling, 0.0), max_rounds=25)
+    )
     state = schedule.start(problem.n_unlabelled)
-    assert schedule.progress(state) is schedule.models(state) is None, "before the first round there is nothing to show"
+    assert schedule.progress(state) is schedule.models(state) is None, (
+        "before the first round there is nothing to show"
+    )
     while not schedule.finished(state):
         before = {k: a.copy() for k, a in arrays_of(state).items()}
         for a in arrays_of(state).values():
@@ -67,7 +77,8 @@ def queries(schedule, views, state):
 def test_labels_leave_a_site_once_and_directions_have_size_one(problem):
     views = problem.views()
     schedule = make_schedule(
-        "conjugate-gradients", terms(problem, views, tolerance=0.0, coupling=(problem.coupling, 0.0), max_rounds=50)
+        "conjugate-gradients",
+        terms(problem, views, tolerance=0.0, coupling=(problem.coupling, 0.0), max_rounds=50),
     )
     state, verifications = schedule.start(problem.n_unlabelled), 0
     first = True
@@ -120,7 +131,9 @@ def test_max_rounds_is_respected(name, max_rounds):
     assert progress.stops == (Stop.MAX_ROUNDS,)
     assert progress.verified
     assert progress.round == len(asked) // (3 if name == "block-coordinate-descent" else 1)
-    if name == "conjugate-gradients":  # a direction needs a verification: where one round is left it is not begun
+    if (
+        name == "conjugate-gradients"
+    ):  # a direction needs a verification: where one round is left it is not begun
         assert max_rounds - 1 <= progress.round <= max_rounds
     else:
         assert progress.round == max_rounds
@@ -133,7 +146,9 @@ def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
     for seed in range(3):
         problem = problem_of(4, 8, 30, coupling, span=span, seed=seed)
         views = problem.views()
-        schedule = make_schedule("conjugate-gradients", terms(problem, views, tolerance=0.0, prediction_tolerance=0.0))
+        schedule = make_schedule(
+            "conjugate-gradients", terms(problem, views, tolerance=0.0, prediction_tolerance=0.0)
+        )
         gaps = []
 
         def look(state, gaps=gaps, schedule=schedule):
@@ -146,7 +161,9 @@ def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
         assert progress.round <= 500
         # Rounding in the answers is amplified by 1 + μb, once in the residual's own certificate. 1000: constants.
         mu_b = 2 * coupling * 4 * max(schedule.terms.bounds)
-        assert progress.prediction_bound[0] <= 1000 * EPS * (1 + mu_b) * (1 + np.sqrt(problem.scale))
+        assert progress.prediction_bound[0] <= 1000 * EPS * (1 + mu_b) * (
+            1 + np.sqrt(problem.scale)
+        )
         # It never diverges: no gap on the way is far above the first.
         assert max(gaps) <= 1e3 * (1 + mu_b) * (gaps[0] + 1e-300)
 
@@ -178,7 +195,12 @@ def test_columns_stop_by_themselves_and_agree_with_closed_forms(name, problem):
     assert overall_stop(progress.stops) is not None
     for j, coupling in enumerate(couplings):
         expected, _ = reference(problem.with_coupling(coupling))
-        found = np.array([view.solve(models.of(v)[:, j], models.weights[j]).prediction for v, view in enumerate(views)])
+        found = np.array(
+            [
+                view.solve(models.of(v)[:, j], models.weights[j]).prediction
+                for v, view in enumerate(views)
+            ]
+        )
         error = np.linalg.norm(found - expected, axis=1).max()
         assert error <= progress.prediction_bound[j] + 1e-11
         if progress.stops[j] is Stop.CONVERGED:

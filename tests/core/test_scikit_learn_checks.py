@@ -16,7 +16,9 @@ from coreg_core.estimators import CoRLSR, CoRLSRClassifier, LabelledFolds
 
 # Of several views these tests know nothing; `test_view_tables` has the warning.
 pytestmark = pytest.mark.filterwarnings("ignore:views is not given")
-CLASSES = [cls for name in estimators.__all__ if (cls := getattr(estimators, name)) is not LabelledFolds]
+CLASSES = [
+    cls for name in estimators.__all__ if (cls := getattr(estimators, name)) is not LabelledFolds
+]
 OTHERS = [CoRLSR(bandwidth=1.0, ridge=0.1, solver="block-coordinate-descent")]
 
 
@@ -39,7 +41,9 @@ def test_a_row_without_a_target_is_unlabelled(cls):
     X, _, missing = rows(cls)
     whole = cls().fit(X, missing)
     if cls in (CoRLSR, CoRLSRClassifier):  # of one view, unlabelled rows change nothing
-        assert_allclose(whole.predict(X), cls().fit(X[:30], missing[:30]).predict(X), rtol=1e-9, atol=1e-12)
+        assert_allclose(
+            whole.predict(X), cls().fit(X[:30], missing[:30]).predict(X), rtol=1e-9, atol=1e-12
+        )
     with pytest.raises(ValueError, match="All targets are NaN"):
         cls().fit(X, np.full(60, np.nan))
 
@@ -50,7 +54,9 @@ def test_tools_of_scikit_learn_keep_the_unlabelled_rows(cls):
     model = make_pipeline(StandardScaler(), cls())
     scores = cross_val_score(model, X, missing, cv=LabelledFolds(3))
     assert np.isfinite(scores).all()
-    name, values = ("ridge", [0.1, 1.0]) if "ridge" in cls().get_params() else ("rows_per_feature", [1, 2])
+    name, values = (
+        ("ridge", [0.1, 1.0]) if "ridge" in cls().get_params() else ("rows_per_feature", [1, 2])
+    )
     step = f"{cls.__name__.lower()}__{name}"
     search = GridSearchCV(model, {step: values}, cv=LabelledFolds(3)).fit(X, missing)
     assert search.best_params_[step] in values
@@ -59,7 +65,10 @@ def test_tools_of_scikit_learn_keep_the_unlabelled_rows(cls):
 
 def test_every_estimator_is_importable_from_the_public_face():
     assert set(coreg_federation.ESTIMATORS) == set(estimators.__all__)
-    assert all(getattr(coreg_federation, name) is getattr(estimators, name) for name in coreg_federation.ESTIMATORS)
+    assert all(
+        getattr(coreg_federation, name) is getattr(estimators, name)
+        for name in coreg_federation.ESTIMATORS
+    )
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

@@ -26,7 +26,10 @@ def rows(n=40, labelled=15):
 def test_a_given_value_overrides_the_preset():
     X, y = rows()
     model = CoRLSR(views=VIEWS, preset="paper", bandwidth=2.0, fit_intercept=True).fit(X, y)
-    assert (model.bandwidth_.tolist(), model.intercept_) == ([2.0, 2.0], pytest.approx(np.nanmean(y)))
+    assert (model.bandwidth_.tolist(), model.intercept_) == (
+        [2.0, 2.0],
+        pytest.approx(np.nanmean(y)),
+    )
     assert CoRLSR(views=VIEWS, preset="paper").fit(X, y).intercept_ == 0.0
     shifted = CoRLSR(views=VIEWS).fit(X, y + 100.0)
     assert np.allclose(shifted.predict(X), CoRLSR(views=VIEWS).fit(X, y).predict(X) + 100.0)
@@ -34,8 +37,12 @@ def test_a_given_value_overrides_the_preset():
         CoRLSR(views=VIEWS, preset="paper", **rules).fit(X, y)
         for rules in ({"bandwidth": [0.5, "paper"], "ridge": ["paper", 2.0]}, {})
     )
-    assert_array_equal([mixed.bandwidth_, mixed.ridge_], [[0.5, by_rule.bandwidth_[1]], [by_rule.ridge_[0], 2.0]])
-    search = GridSearchCV(CoRLSR(views=VIEWS), {"preset": ["loo", "paper"]}, cv=LabelledFolds(3)).fit(X, y)
+    assert_array_equal(
+        [mixed.bandwidth_, mixed.ridge_], [[0.5, by_rule.bandwidth_[1]], [by_rule.ridge_[0], 2.0]]
+    )
+    search = GridSearchCV(
+        CoRLSR(views=VIEWS), {"preset": ["loo", "paper"]}, cv=LabelledFolds(3)
+    ).fit(X, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
@@ -45,7 +52,9 @@ def test_a_small_fit_has_one_thread_and_a_large_one_keeps_what_the_process_has()
     class Watched(CoRLSR):
         @fit_context
         def fit(self, X, y):
-            seen.append(max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
+            seen.append(
+                max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+            )
             return self
 
     with threadpool_limits(2, "blas"):
@@ -82,20 +91,59 @@ MASK = np.ones((40, 2), dtype=bool)
             lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y).predict_local(2, X),
             r"view: needs a number from 0 to 1",
         ),
-        (lambda X, y: CoRLSR(views=[[0], slice(2, 5)]).fit(X, y), r"slice\(2, 5, None\): .* of 4 \(the slice ends"),
+        (
+            lambda X, y: CoRLSR(views=[[0], slice(2, 5)]).fit(X, y),
+            r"slice\(2, 5, None\): .* of 4 \(the slice ends",
+        ),
         (lambda X, y: CoRLSR(views=[slice("a", "b"), [1]]).fit(X, y), r"views\[0\]=slice"),
-        (lambda X, y: AdditiveRegressor(views=VIEWS).fit(1e300 * X, y), r"X: values up to 2e\+300 are too large"),
-        (lambda X, y: AdditiveRegressor().fit(X, np.where(y > 0, "a", "b")), r"y: .*'[ab]'.* For .* use a classifier"),
-        (lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y.astype("M8[s]")), r"y: dates or durations\. Convert"),
-        (lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, 1e200 * y), "too large for their squares"),
-        (lambda X, y: CoRLSR().fit(SimpleNamespace(columns=["a", "a"]), y), r"X: 2 columns have the name 'a'"),
-        (lambda X, y: AdditiveRegressor().fit(X, 1e-200 * y), r"y: values up to .* are too small .* Multiply"),
-        (lambda X, y: CoRLSR().fit([X[:, v] for v in VIEWS], y), r"a list of tables\. Give one table"),
-        (lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y).predict([X, X]), r"a list of tables\. Give one table"),
-        (lambda X, y: CoRLSR(views=VIEWS).fit(X, y, label_mask=MASK & [True, False]), "view 1: no labelled row"),
-        (lambda X, y: CoRLSR(views=VIEWS).fit(X, 0 * X[:, 0], label_mask=MASK), "no row is shared: each target"),
-        (lambda X, y: CoRLSR(views=VIEWS, bandwidth=[1.0]).fit(X, y), "bandwidth: 1 values for 2 views"),
-        (lambda X, y: CoRLSR(views=[[0, 0], [1]]).fit(X, y), r"views\[0\]=\[0, 0\]: .*a column twice"),
+        (
+            lambda X, y: AdditiveRegressor(views=VIEWS).fit(1e300 * X, y),
+            r"X: values up to 2e\+300 are too large",
+        ),
+        (
+            lambda X, y: AdditiveRegressor().fit(X, np.where(y > 0, "a", "b")),
+            r"y: .*'[ab]'.* For .* use a classifier",
+        ),
+        (
+            lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y.astype("M8[s]")),
+            r"y: dates or durations\. Convert",
+        ),
+        (
+            lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, 1e200 * y),
+            "too large for their squares",
+        ),
+        (
+            lambda X, y: CoRLSR().fit(SimpleNamespace(columns=["a", "a"]), y),
+            r"X: 2 columns have the name 'a'",
+        ),
+        (
+            lambda X, y: AdditiveRegressor().fit(X, 1e-200 * y),
+            r"y: values up to .* are too small .* Multiply",
+        ),
+        (
+            lambda X, y: CoRLSR().fit([X[:, v] for v in VIEWS], y),
+            r"a list of tables\. Give one table",
+        ),
+        (
+            lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y).predict([X, X]),
+            r"a list of tables\. Give one table",
+        ),
+        (
+            lambda X, y: CoRLSR(views=VIEWS).fit(X, y, label_mask=MASK & [True, False]),
+            "view 1: no labelled row",
+        ),
+        (
+            lambda X, y: CoRLSR(views=VIEWS).fit(X, 0 * X[:, 0], label_mask=MASK),
+            "no row is shared: each target",
+        ),
+        (
+            lambda X, y: CoRLSR(views=VIEWS, bandwidth=[1.0]).fit(X, y),
+            "bandwidth: 1 values for 2 views",
+        ),
+        (
+            lambda X, y: CoRLSR(views=[[0, 0], [1]]).fit(X, y),
+            r"views\[0\]=\[0, 0\]: .*a column twice",
+        ),
     ],
 )
 def test_a_wrong_call_names_what_is_wrong(call, told):

@@ -42,7 +42,11 @@ def tolerance(site: Site, view: View, weight: float) -> float:
     """Rounding of a solve of condition 1 + ‖K‖/ν + μ b, on numbers of order 10; and features that a cut at
     1e-10 leaves orthonormal to 1e-6 in the worst case, which well-spread rows keep far below."""
     points = np.concatenate([site.X, site.Z])
-    return 1000 * EPS * (1 + np.trace(gram(site.kernel, points, points)) / site.ridge + weight * view.bound())
+    return (
+        1000
+        * EPS
+        * (1 + np.trace(gram(site.kernel, points, points)) / site.ridge + weight * view.bound())
+    )
 
 
 @settings(max_examples=150)
@@ -51,10 +55,14 @@ def test_respond_is_the_minimiser(site, seed, weight):
     view, target = site.view(), np.random.default_rng(seed).normal(size=len(site.Z))
     prediction, local = brute_force_response(site, target, weight)
     atol = tolerance(site, view, weight)
-    assert_allclose(view.respond(target[:, None], np.array([weight]))[:, 0], prediction, rtol=0, atol=atol)
+    assert_allclose(
+        view.respond(target[:, None], np.array([weight]))[:, 0], prediction, rtol=0, atol=atol
+    )
     # ‖y − f(X)‖² + ν‖f‖² is not stationary in f: its error is that of f times its gradient, 2μ‖ŷ − t‖.
     pull = 1 + 2 * weight * np.linalg.norm(prediction - target)
-    assert view.solve(target, weight).local_objective == pytest.approx(local, rel=atol, abs=atol * pull)
+    assert view.solve(target, weight).local_objective == pytest.approx(
+        local, rel=atol, abs=atol * pull
+    )
 
 
 @given(sites(), st.floats(1e-3, 1e3))
@@ -81,7 +89,9 @@ def test_the_solution_is_the_function_behind_the_response(site, seed, weight):
     norm = f.coef @ gram(f.kernel, f.points, f.points) @ f.coef
     residual = site.y - solution.predict(site.X)
     direct = residual @ residual + site.ridge * norm
-    assert solution.local_objective == pytest.approx(direct, rel=atol, abs=atol * (1 + weight * 100))
+    assert solution.local_objective == pytest.approx(
+        direct, rel=atol, abs=atol * (1 + weight * 100)
+    )
     assert solution.local_objective >= 0
 
 
@@ -124,7 +134,9 @@ def test_the_rank_counts_directions_and_repeated_rows_once():
 
 
 @pytest.mark.parametrize(("block_bytes", "step"), [(100, 1), (500, 2)])
-@pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints(), Landmarks(9, 1), LinearFeatures()])
+@pytest.mark.parametrize(
+    "span", [EveryPoint(), LabelledPoints(), Landmarks(9, 1), LinearFeatures()]
+)
 def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
     rng = np.random.default_rng(5)
     X, y, Z = rng.normal(size=(8, 3)), rng.normal(size=8), rng.normal(size=(31, 3))
@@ -137,7 +149,12 @@ def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
     # A shorter product rounds differently, and no worse: eps times a condition number of about 1 + 31 · 3 / 0.3.
     assert_allclose(blocks.respond(t, mu), whole.respond(t, mu), rtol=0, atol=1e-11)
     assert blocks.bound() == pytest.approx(whole.bound(), rel=1e-11)
-    assert_allclose(blocks.solve(t[:, 0], 0.4).predict(Z), whole.solve(t[:, 0], 0.4).predict(Z), rtol=0, atol=1e-11)
+    assert_allclose(
+        blocks.solve(t[:, 0], 0.4).predict(Z),
+        whole.solve(t[:, 0], 0.4).predict(Z),
+        rtol=0,
+        atol=1e-11,
+    )
 
 
 def test_factors_are_kept_up_to_a_limit_and_a_column_that_has_stopped_costs_nothing():
@@ -152,7 +169,9 @@ def test_factors_are_kept_up_to_a_limit_and_a_column_that_has_stopped_costs_noth
     assert {*solved} == {0.1, 0.2, 0.3}
     assert len(view._factors) == 2
     for j in range(6):
-        assert_allclose(answers[:, [j]], site.view().respond(directions[:, [j]], mus[[j]], "linear"), rtol=1e-12)
+        assert_allclose(
+            answers[:, [j]], site.view().respond(directions[:, [j]], mus[[j]], "linear"), rtol=1e-12
+        )
 
 
 @pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()], ids=["exact", "semi-parametric"])
@@ -163,11 +182,15 @@ def test_every_answer_is_a_function_of_m0_and_S(span):
     view = make_view(span, Gaussian(3.0), X, y, Z, 0.5)
     identity, one = np.eye(7), np.ones(7)
     m0 = view.respond(np.zeros((7, 1)), np.array([0.0]))
-    S = np.linalg.inv(identity - view.respond(identity, one, "linear")) - identity  # m linear columns at μ = 1
+    S = (
+        np.linalg.inv(identity - view.respond(identity, one, "linear")) - identity
+    )  # m linear columns at μ = 1
     for mu in (0.1, 3.0):
         t = rng.normal(size=(7, 1))
         B = identity + mu * S
-        assert_allclose(view.respond(t, np.array([mu])), t - np.linalg.solve(B, t - m0), rtol=1e-9, atol=1e-9)
+        assert_allclose(
+            view.respond(t, np.array([mu])), t - np.linalg.solve(B, t - m0), rtol=1e-9, atol=1e-9
+        )
         linear = view.respond(t, np.array([mu]), "linear")
         assert_allclose(linear, t - np.linalg.solve(B, t), rtol=1e-9, atol=1e-9)
 
@@ -179,18 +202,24 @@ def label_influence(label, instance, ridge, weight):
 
 @settings(max_examples=80)
 @given(sites(), seeds, st.sampled_from([0.0, 0.1, 3.0]), st.sampled_from([1e-3, 1.0, 50.0]))
-def test_the_map_is_what_answers_change_by_when_labels_do_and_within_the_bound(site, seed, weight, ridge):
+def test_the_map_is_what_answers_change_by_when_labels_do_and_within_the_bound(
+    site, seed, weight, ridge
+):
     rng = np.random.default_rng(seed)
     d = min(site.X.shape[1], site.Z.shape[1])
     site.Z[0, :d] = site.X[0, :d]  # one instance is like a labelled row
     other, target = site.y + rng.normal(size=len(site.y)), rng.normal(size=(len(site.Z), 1))
-    one, two = (make_view(site.span, site.kernel, site.X, y, site.Z, ridge) for y in (site.y, other))
+    one, two = (
+        make_view(site.span, site.kernel, site.X, y, site.Z, ridge) for y in (site.y, other)
+    )
     mu, H = np.array([weight]), one.label_map(weight)
     moved = (two.respond(target, mu) - one.respond(target, mu))[:, 0]
     assert_allclose(moved, H @ (other - site.y), rtol=1e-6, atol=1e-7)
     some = np.array([0, len(site.Z) - 1])
     assert_allclose(one.label_map(weight, some), H[some], rtol=1e-7, atol=1e-9)
-    assert_allclose(two.respond(target, mu, "linear"), one.respond(target, mu, "linear"), rtol=0, atol=0)
+    assert_allclose(
+        two.respond(target, mu, "linear"), one.respond(target, mu, "linear"), rtol=0, atol=0
+    )
     of_X, of_Z = site.kernel.diagonal(site.X), site.kernel.diagonal(site.Z)
     most = np.array([[label_influence(a, b, ridge, weight) for a in of_X] for b in of_Z])
     assert (np.abs(H) <= most * (1 + 1e-7) + 1e-9).all()

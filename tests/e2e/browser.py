@@ -8,7 +8,10 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
-PACKAGES = {"chromedriver": "chromium-driver", "promtool": "prometheus"}  # where they are not named like the program
+PACKAGES = {
+    "chromedriver": "chromium-driver",
+    "promtool": "prometheus",
+}  # where they are not named like the program
 
 
 def needed(*programs):

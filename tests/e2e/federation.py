@@ -132,7 +132,10 @@ id = "id"
 
 def run(program, *arguments, cwd=".", env=None):
     """A command to its end: (exit code, standard output, standard error)."""
-    module, before = __import__(PROGRAMS[program], fromlist=["app"]), signal.getsignal(signal.SIGINT)
+    module, before = (
+        __import__(PROGRAMS[program], fromlist=["app"]),
+        signal.getsignal(signal.SIGINT),
+    )
     clean = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")}
     clean |= {"COREG_FEDERATION": "co"} | (env or {})
     with (
@@ -179,7 +182,9 @@ def enrolled():
     for site in SITES:
         enrol(folder, site)
     for site in SITES:
-        (folder / site / "members.json").write_text(json.dumps({"keys": Authorised(folder / "co").sites()}))
+        (folder / site / "members.json").write_text(
+            json.dumps({"keys": Authorised(folder / "co").sites()})
+        )
     write_tables(folder)
     return folder
 
@@ -201,7 +206,9 @@ def write_tables(folder, shared=60, labelled=10):
             writer = csv.writer(file)
             writer.writerow(["id", "a", "b", "c", "y"])
             writer.writerows([f"p{i}", *map(repr, X[i].tolist()), ""] for i in range(shared))
-            writer.writerows([f"p{i}", *map(repr, X[i].tolist()), repr(float(hidden[i].sum()))] for i in own)
+            writer.writerows(
+                [f"p{i}", *map(repr, X[i].tolist()), repr(float(hidden[i].sum()))] for i in own
+            )
 
 
 class Federation:
@@ -213,12 +220,17 @@ class Federation:
         self.folder, self.processes = folder, []
         shutil.copytree(enrolled(), folder, dirs_exist_ok=True)
         self.timeouts(**timeouts)
-        self.policy("policy.toml", policy or 'aggregation = "plaintext"\nobjectives = ["agreement", "additive"]')
+        self.policy(
+            "policy.toml",
+            policy or 'aggregation = "plaintext"\nobjectives = ["agreement", "additive"]',
+        )
 
     def timeouts(self, **seconds):
         """Of the coordinators that are started from now on."""
         seconds = {"join": 300, "plan": 300, "approval": 300, "round": 200, "stall": 300, **seconds}
-        (self.folder / "co" / "federation.toml").write_text(FEDERATION.format(sites=json.dumps(SITES), **seconds))
+        (self.folder / "co" / "federation.toml").write_text(
+            FEDERATION.format(sites=json.dumps(SITES), **seconds)
+        )
 
     def policy(self, name, text):
         """A policy with these keys; it allows the studies here where it does not say."""
@@ -237,17 +249,28 @@ class Federation:
         for file in (out, err):
             file.touch()  # it can be read before the process writes to it
         entry, argv = program.removeprefix("coreg-"), [program, *map(str, arguments)]
-        process = Process(entry, argv, cwd=self.folder, env=env or {}, out=out, err=err, first=first)
+        process = Process(
+            entry, argv, cwd=self.folder, env=env or {}, out=out, err=err, first=first
+        )
         self.processes.append(process)
         return process
 
     def _coordinator(self, command, *arguments, **options):
         ready = self.folder / "port"
         ready.unlink(missing_ok=True)
-        where = ("--listen", f"127.0.0.1:{self.port}", "--port-file", ready)  # the port of the one before, once known
+        where = (
+            "--listen",
+            f"127.0.0.1:{self.port}",
+            "--port-file",
+            ready,
+        )  # the port of the one before, once known
         words = (command, "co/federation.toml", *where, *arguments)
         process = self.start("coordinator", "coreg-coordinator", *words, **options)
-        until(lambda: process.poll() is not None or (ready.exists() and ready.read_text().endswith("\n")))
+        until(
+            lambda: (
+                process.poll() is not None or (ready.exists() and ready.read_text().endswith("\n"))
+            )
+        )
         assert process.poll() is None, self.said("coordinator")
         self.port = int(ready.read_text())
         self.address = f"127.0.0.1:{self.port}"
@@ -259,7 +282,9 @@ class Federation:
         return self._coordinator("run", *of, *(["--json"] if json else []), *arguments, **options)
 
     def serve(self, *arguments, first="", **options):
-        return self._coordinator("serve", "--json", *arguments, first=f"{BRISK}\n{first}", **options)
+        return self._coordinator(
+            "serve", "--json", *arguments, first=f"{BRISK}\n{first}", **options
+        )
 
     def joins(self, site, *arguments, **options):
         """An agent of one run."""
@@ -277,9 +302,21 @@ class Federation:
         text = SERVING.format(address=self.address, site=f"{site}{tag}", more=more, policy=policy)
         text = text.replace(f'"{site}{tag}.csv"', f'"{site}.csv"')
         if tag:
-            shutil.copytree(self.folder / site, self.folder / f"{site}{tag}", ignore=shutil.ignore_patterns("service"))
+            shutil.copytree(
+                self.folder / site,
+                self.folder / f"{site}{tag}",
+                ignore=shutil.ignore_patterns("service"),
+            )
         (self.folder / f"{site}{tag}.toml").write_text(text)
-        return self.start(f"{site}{tag}", "coreg-agent", "serve", "--config", f"{site}{tag}.toml", "--json", **options)
+        return self.start(
+            f"{site}{tag}",
+            "coreg-agent",
+            "serve",
+            "--config",
+            f"{site}{tag}.toml",
+            "--json",
+            **options,
+        )
 
     def all_stay(self):
         return {site: self.stays(site) for site in SITES}
@@ -304,7 +341,9 @@ class Federation:
     def submit(self, name):
         """The name of the run."""
         where = ("--federation", "co/federation.toml")
-        return as_json("coreg-coordinator", "submit", f"{name}.toml", *where, cwd=self.folder)[0]["run"]
+        return as_json("coreg-coordinator", "submit", f"{name}.toml", *where, cwd=self.folder)[0][
+            "run"
+        ]
 
     def runs(self):
         return as_json("coreg-coordinator", "runs", cwd=self.folder)
@@ -322,7 +361,9 @@ class Federation:
 
     def over(self, *runs):
         """Whether each of these has ended."""
-        return {run for (run,) in self.query("select run from runs where ended is not null")} >= set(runs)
+        return {
+            run for (run,) in self.query("select run from runs where ended is not null")
+        } >= set(runs)
 
     def answered(self, *runs):
         """The number of answered questions: of one run, or of all."""
@@ -337,16 +378,25 @@ class Federation:
 
     def model(self, site):
         """The file of a site's newest model."""
-        return max(self.folder.glob(f"{site}-models/*/*/model.coreg"), key=lambda path: path.stat().st_mtime)
+        return max(
+            self.folder.glob(f"{site}-models/*/*/model.coreg"),
+            key=lambda path: path.stat().st_mtime,
+        )
 
     def kept(self, run):
         """Every site's model of a run, as serving agents keep it."""
         study = self.run_of(run)["plan"]["study"]
-        return {site: values(self.folder / f"{site}-models" / study / run / "model.coreg") for site in SITES}
+        return {
+            site: values(self.folder / f"{site}-models" / study / run / "model.coreg")
+            for site in SITES
+        }
 
     def undisturbed(self, run=None):
         """Every site's model of the same plan and tables, computed in this process: no transport, no kills; sums in the clear."""
-        plan, sites = plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"]), {}
+        plan, sites = (
+            plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"]),
+            {},
+        )
         if not isinstance(plan.objective, Additive):
             plan = replace(plan, privacy=replace(plan.privacy, aggregation="plaintext"))
         for name in plan.sites:
@@ -356,7 +406,9 @@ class Federation:
             sites[name] = Site(name, data, Consent.simulated(), keys, pin_threads=pin_threads)
         asyncio.run(Driver(InProcess(sites), None, lambda _: None).drive(*begin(plan, Timeouts())))
         found = {name: site.result for name, site in sites.items()}
-        return {name: bits(each.additive or each.solutions[0].function) for name, each in found.items()}
+        return {
+            name: bits(each.additive or each.solutions[0].function) for name, each in found.items()
+        }
 
 
 def values(path):

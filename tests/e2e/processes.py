@@ -30,7 +30,15 @@ class Process:
     """As `subprocess.Popen`, so far as tests need it."""
 
     def __init__(self, entry, arguments, *, cwd, env, out, err, first=""):
-        asked = {"entry": entry, "argv": arguments, "cwd": cwd, "env": env, "out": out, "err": err, "first": first}
+        asked = {
+            "entry": entry,
+            "argv": arguments,
+            "cwd": cwd,
+            "env": env,
+            "out": out,
+            "err": err,
+            "first": first,
+        }
         server, self.returncode = _forkserver(), None
         server.stdin.write(json.dumps(asked, default=str) + "\n")
         server.stdin.flush()
@@ -88,7 +96,8 @@ def _become(entry, argv, cwd, env, out, err, first):
         sys.argv = argv
         exec(first, {})
         import_module(
-            {"coordinator": "coordinator", "agent": "site_agent", "sim": "coreg_sim"}[entry] + ".cli.app"
+            {"coordinator": "coordinator", "agent": "site_agent", "sim": "coreg_sim"}[entry]
+            + ".cli.app"
         ).main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -23,7 +23,9 @@ def score(fed):
         with (fed.folder / f"{site}-new.csv").open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["id", "a", "b", "c"])
-            writer.writerows([f"n{i}", *map(repr, rng.normal(size=3).tolist())] for i in rng.permutation(COUNT))
+            writer.writerows(
+                [f"n{i}", *map(repr, rng.normal(size=3).tolist())] for i in rng.permutation(COUNT)
+            )
     fed.study("scores", SCORING)
     coordinator = fed.run("scores")
     agents = [
@@ -35,7 +37,11 @@ def score(fed):
     ]  # fmt: skip
     assert coordinator.wait() == 0, fed.last()
     assert [agent.wait() for agent in agents] == [0, 0, 0], fed.last("north-scores")
-    tables = [read_table(path) for site in SITES for path in fed.folder.glob(f"{site}-models/scores/*/scores.csv")]
+    tables = [
+        read_table(path)
+        for site in SITES
+        for path in fed.folder.glob(f"{site}-models/scores/*/scores.csv")
+    ]
     return [
         {
             name: dict(zip(table.ids("id"), table.numbers(name), strict=True))
@@ -46,10 +52,17 @@ def score(fed):
 
 
 @pytest.mark.drill
-def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_predict_and_score(tmp_path):
-    with federation(tmp_path, 'objectives = ["additive"]\nscoring = true\ncontributions = true') as fed:
+def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_predict_and_score(
+    tmp_path,
+):
+    with federation(
+        tmp_path, 'objectives = ["additive"]\nscoring = true\ncontributions = true'
+    ) as fed:
         fed.study("parts", ADDITIVE, model="")
-        coordinator, agents = fed.run("parts"), {site: fed.joins(site) for site in ("north", "south")}
+        coordinator, agents = (
+            fed.run("parts"),
+            {site: fed.joins(site) for site in ("north", "south")},
+        )
         agents["west"] = fed.joins("west")
         until(lambda: fed.answered() >= 3)
         agents["south"].kill()
@@ -62,12 +75,30 @@ def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_
         assert alike(fed.models(), fed.undisturbed())
         *steps, end = fed.events()
         phases = {step.get("phase") for step in steps}
-        assert (end["stop"], {"cross products", "second moments", "verdicts"} <= phases) == ("CONVERGED", True)
+        assert (end["stop"], {"cross products", "second moments", "verdicts"} <= phases) == (
+            "CONVERGED",
+            True,
+        )
 
-        well("coreg-agent", "predict", "--model", fed.model("north"), "--data", "north.csv", "--id", "id", cwd=tmp_path)
+        well(
+            "coreg-agent",
+            "predict",
+            "--model",
+            fed.model("north"),
+            "--data",
+            "north.csv",
+            "--id",
+            "id",
+            cwd=tmp_path,
+        )
         predicted = read_table(tmp_path / "predictions.csv").numbers("prediction")[-COUNT:]
-        labels = [float(row.rpartition(",")[2]) for row in (tmp_path / "north.csv").read_text().splitlines()[-COUNT:]]
-        assert np.sqrt(np.mean(np.subtract(predicted, labels) ** 2)) < 1.0, "labels have deviation 1.4"
+        labels = [
+            float(row.rpartition(",")[2])
+            for row in (tmp_path / "north.csv").read_text().splitlines()[-COUNT:]
+        ]
+        assert np.sqrt(np.mean(np.subtract(predicted, labels) ** 2)) < 1.0, (
+            "labels have deviation 1.4"
+        )
 
         heard, parts, intercepts = score(fed), dict[str, float](), []
         shown = heard[0]
@@ -77,7 +108,9 @@ def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_
             parts_of_site = model.function.part(model.phi(table), range(len(SITES)))
             for name, part in zip(table.ids("id"), parts_of_site, strict=True):
                 parts[name] = parts.get(name, 0.0) + float(part)
-                assert abs(shown[f"part_{site}"][name] - part) < 1e-9, "all policies allow contributions"
+                assert abs(shown[f"part_{site}"][name] - part) < 1e-9, (
+                    "all policies allow contributions"
+                )
         for site, told, intercept in zip(SITES, heard, intercepts, strict=True):
             found = told["score"]
             assert list(found) == sorted(found), "in the order of their ids"
@@ -85,7 +118,11 @@ def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_
             together = np.array([intercept + parts[name] for name in table.ids("id")])
             corrected = model.function.correct_score(together, model.local_predictions(table))
             assert_allclose([found[name] for name in table.ids("id")], corrected, atol=1e-9)
-        assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*-models/scores/*/scores.csv")} == {0o600}
+        assert {
+            path.stat().st_mode & 0o777 for path in tmp_path.glob("*-models/scores/*/scores.csv")
+        } == {0o600}
         ledger = as_json("coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path)
         [share] = [entry for entry in ledger if entry.get("question") == "scores"]
-        assert (share["sent"], share["words"]) == ("sealed", 2 * (COUNT + 2)), "for two receivers, with a tag each"
+        assert (share["sent"], share["words"]) == ("sealed", 2 * (COUNT + 2)), (
+            "for two receivers, with a tag each"
+        )

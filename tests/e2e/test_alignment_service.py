@@ -44,7 +44,11 @@ def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path):
         until(lambda: fed.over(run))
         again = fed.submit("waiting")
         until(lambda: fed.over(again))
-        aligned = {name.partition("-ids-")[0] for (name,) in fed.query("select run from runs") if "-ids-" in name}
+        aligned = {
+            name.partition("-ids-")[0]
+            for (name,) in fed.query("select run from runs")
+            if "-ids-" in name
+        }
         assert aligned == {run}, "the next run has the ids already"
         for each in (run, again):
             assert fed.run_of(each)["stop"] == "CONVERGED", fed.last()
@@ -56,5 +60,9 @@ def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path):
             assert "sealed for the next site" in ledger
             assert not any(text in ledger for text in ("p12", "P12")), "no id is in the ledger"
             entries = as_json("coreg-agent", "ledger", f"{site}/ledger.jsonl", cwd=tmp_path)
-            offers = [entry for entry in entries if entry["kind"] == "Offer" and entry["run"] in (run, again)]
+            offers = [
+                entry
+                for entry in entries
+                if entry["kind"] == "Offer" and entry["run"] in (run, again)
+            ]
             assert {entry["n_unlabelled"] for entry in offers} == {len(shared)}

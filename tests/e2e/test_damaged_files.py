@@ -20,7 +20,9 @@ from coreg_wire.terminal.command_line import EXIT_CODES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 SEEDS, FIRST = int(os.environ.get("COREG_FUZZ", "200")), int(os.environ.get("COREG_FUZZ_FROM", "0"))
-MEMORY = 4 << 30  # bytes of address space beyond what the process has: a count in a file must not reserve more
+MEMORY = (
+    4 << 30
+)  # bytes of address space beyond what the process has: a count in a file must not reserve more
 CONFIG = ("--config", "north.toml")
 AGENT, COORDINATOR = "coreg-agent", "coreg-coordinator"
 MODEL, OF = ("--model", "FILE", "--data", "north.csv"), ("--federation", "co/federation.toml")
@@ -38,18 +40,34 @@ COMMANDS = {
         (COORDINATOR, "plan", "FILE", "--study", "first.toml"),
         (COORDINATOR, "submit", "first.toml", *OF),
     ],
-    "first.toml": [(COORDINATOR, "plan", FEDERATION, "--study", "FILE"), (COORDINATOR, "submit", "FILE", *OF)],
+    "first.toml": [
+        (COORDINATOR, "plan", FEDERATION, "--study", "FILE"),
+        (COORDINATOR, "submit", "FILE", *OF),
+    ],
     "plan.json": [(*CHECK, "--plan", "FILE")],
     "north.toml": [CHECK, (AGENT, "runs", *CONFIG), (AGENT, "status", *CONFIG)],
     "policy.toml": [CHECK],
     "north.csv": [
         CHECK,
         (AGENT, "predict", "--model", "agreement.coreg", "--data", "FILE"),
-        (AGENT, "evaluate", "--model", "agreement.coreg", "--model", "additive.coreg", "--data", "FILE"),
+        (
+            AGENT,
+            "evaluate",
+            "--model",
+            "agreement.coreg",
+            "--model",
+            "additive.coreg",
+            "--data",
+            "FILE",
+        ),
     ],
     "north.parquet": [(AGENT, "predict", "--model", "agreement.coreg", "--data", "FILE")],
     "agreement.coreg": [(AGENT, "predict", *MODEL), (AGENT, "evaluate", *MODEL)],
-    "additive.coreg": [(AGENT, "predict", *MODEL), (AGENT, "report", "--model", "FILE"), (AGENT, "evaluate", *MODEL)],
+    "additive.coreg": [
+        (AGENT, "predict", *MODEL),
+        (AGENT, "report", "--model", "FILE"),
+        (AGENT, "evaluate", *MODEL),
+    ],
     "runs.sqlite": [
         *((COORDINATOR, name) for name in ("runs", "status")),
         (COORDINATOR, "show", "RUN"),
@@ -82,9 +100,17 @@ def home(tmp_path_factory):
         for process in (*agents.values(), coordinator):
             process.wait(30)
     for name, study in (("agreement", "first"), ("additive", "second")):
-        shutil.copy(next(folder.glob(f"north-models/{study}/*/model.coreg")), folder / f"{name}.coreg")
-    keep(folder / "plan.json", run(COORDINATOR, "plan", "co/federation.toml", "--study", "first.toml", cwd=folder))
-    keep(folder / "north" / "checkpoints.json", run(COORDINATOR, "show", names[0], "--json", cwd=folder))
+        shutil.copy(
+            next(folder.glob(f"north-models/{study}/*/model.coreg")), folder / f"{name}.coreg"
+        )
+    keep(
+        folder / "plan.json",
+        run(COORDINATOR, "plan", "co/federation.toml", "--study", "first.toml", cwd=folder),
+    )
+    keep(
+        folder / "north" / "checkpoints.json",
+        run(COORDINATOR, "show", names[0], "--json", cwd=folder),
+    )
     import polars as pl
 
     pl.read_csv(folder / "north.csv").write_parquet(folder / "north.parquet")
@@ -130,7 +156,11 @@ def flipped(data, dice):
 
 
 def cut(data, dice):
-    return data[: dice.randrange(len(data) + 1)] if dice.random() < 0.7 else data[dice.randrange(len(data) + 1) :]
+    return (
+        data[: dice.randrange(len(data) + 1)]
+        if dice.random() < 0.7
+        else data[dice.randrange(len(data) + 1) :]
+    )
 
 
 def doubled(data, dice):
@@ -168,7 +198,11 @@ def of_numbers(data, dice):
     if not digits:
         return data
     i = dice.choice(digits)
-    return data[:i] + dice.choice([b"-1", b"1e999", b"nan", b"0", b"9" * 400, b"''", b"true", b"[]"]) + data[i + 1 :]
+    return (
+        data[:i]
+        + dice.choice([b"-1", b"1e999", b"nan", b"0", b"9" * 400, b"''", b"true", b"[]"])
+        + data[i + 1 :]
+    )
 
 
 def of_words(data, dice):
@@ -206,7 +240,13 @@ def of_json(data, dice):
 
 
 def inside(value):
-    keys = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    keys = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in list(keys):
         yield value, key
         yield from inside(inner)
@@ -226,11 +266,15 @@ def case(home, seed, copy):
     dice = random.Random(seed)
     name = dice.choice(list(COMMANDS))
     command, path = asked(home, name, dice.choice(COMMANDS[name])), placed(copy, name)
-    path.write_bytes(damaged(path.read_bytes(), not name.endswith((".coreg", ".parquet", ".sqlite")), dice))
+    path.write_bytes(
+        damaged(path.read_bytes(), not name.endswith((".coreg", ".parquet", ".sqlite")), dice)
+    )
     try:
         code, out, err = run(*command, cwd=copy)
     except BaseException as error:  # noqa: BLE001 - that is what is looked for; a panic of polars is no Exception
-        return f"seed {seed}: {name}: {' '.join(command)}: {type(error).__name__}: {str(error)[:300]}"
+        return (
+            f"seed {seed}: {name}: {' '.join(command)}: {type(error).__name__}: {str(error)[:300]}"
+        )
     if code not in EXIT_CODES or code == 1 or "Traceback" in err:
         return f"seed {seed}: {name}: {' '.join(command)}: exit code {code}: {err[-300:]}"
     if code and not (err.strip() or out.strip()):

@@ -123,7 +123,11 @@ def test_a_disk_that_accepts_nothing(tmp_path, fault, site):
             assert processes[site].wait() == 0
             subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
             mend = partial(subprocess.run, ["mount", "-o", "remount,rw", folder], check=True)
-            program, file = ("agent", f"{site}.toml") if site in SITES else ("coordinator", "co/federation.toml")
+            program, file = (
+                ("agent", f"{site}.toml")
+                if site in SITES
+                else ("coordinator", "co/federation.toml")
+            )
             words = ("--config", file) if site in SITES else (file, "--listen", "127.0.0.1:0")
             code, _, told = command(f"coreg-{program}", "serve", *words, cwd=tmp_path)
             assert (code, "Read-only file system" in told) == (8, True), told

@@ -61,7 +61,9 @@ def pictured(browser, name):
 
 def checked(browser):
     """The page at both widths, light and dark, all folds open: nothing is cut off, small, faint or without a name."""
-    browser.script("[...document.querySelectorAll('details')].forEach(each => { each.open = true; })")
+    browser.script(
+        "[...document.querySelectorAll('details')].forEach(each => { each.open = true; })"
+    )
     for width, height in (PHONE, SCREEN):
         browser.wide(width, height)
         whole, window = browser.script(WIDTHS)
@@ -81,7 +83,10 @@ def test_words_of_a_store_are_text_at_any_width(tmp_path):
     with closing(RunStore(path)) as runs, closing(Status(path)) as status:
         begun(runs, RECORDS, run="first", coupling=(0.1, 1.0))
         begun(runs, RECORDS[:4], run="r<b>2")
-        told = n.session_opened(HOSTILE, "0.3.0", "2027-01-01T00:00:00+00:00"), n.session_rejected("y" * 200, HOSTILE)
+        told = (
+            n.session_opened(HOSTILE, "0.3.0", "2027-01-01T00:00:00+00:00"),
+            n.session_rejected("y" * 200, HOSTILE),
+        )
         noticed(status, at, *told, Notice("stalled", f"stalled: {HOSTILE}", "warning", run="first"))
         status.set_service({"federation": HOSTILE, "sites": [HOSTILE, "b"]}, at)
     end = show(f"127.0.0.1:{port}", path, None)
@@ -92,14 +97,21 @@ def test_words_of_a_store_are_text_at_any_width(tmp_path):
             browser.until("document.querySelector('#sites h3') !== null")
             assert browser.script("document.getElementById('name').textContent") == HOSTILE
             assert browser.script("document.title") == HOSTILE
-            assert browser.script("document.querySelectorAll('main script, main img, main b').length") == 0
+            assert (
+                browser.script("document.querySelectorAll('main script, main img, main b').length")
+                == 0
+            )
             for run in ("first", "r<b>2"):
                 browser.script(f"(location.hash = '#run-' + encodeURIComponent({run!r}))")
                 browser.until(f"document.getElementById('run-' + {run!r}) !== null")
                 checked(browser)
-            assert browser.script("document.querySelectorAll('svg[role=img][aria-label]').length") == 2
+            assert (
+                browser.script("document.querySelectorAll('svg[role=img][aria-label]').length") == 2
+            )
             browser.script("(location.hash = '#run-none')")
-            browser.until("document.getElementById('run').innerText == 'coreg-coordinator show none'")
+            browser.until(
+                "document.getElementById('run').innerText == 'coreg-coordinator show none'"
+            )
             browser.script("(location.hash = '#run-first')")
             browser.until("document.querySelectorAll('polyline').length == 4")
             assert browser.script("window.hit") is None
@@ -131,19 +143,31 @@ def test_the_page_updates_by_itself_and_names_awaited_sites(tmp_path):
 
         live = fed.submit("long")
         link = f"document.querySelector('#runs a[href=\"#run-{live}\"]')"
-        browser.until(f"{link} && ({link}.click() || true)")  # at once: the page is put in place anew meanwhile
+        browser.until(
+            f"{link} && ({link}.click() || true)"
+        )  # at once: the page is put in place anew meanwhile
         browser.until(f"{POINTS} > 3")
-        assert browser.script(f"document.querySelector('#run-{live} .badge').innerText") == "running"
+        assert (
+            browser.script(f"document.querySelector('#run-{live} .badge').innerText") == "running"
+        )
         browser.script("document.querySelector('#run summary').click()")
         rows = "document.querySelectorAll('#run details[open] tr').length"
         browser.until(f"{rows} > 3")
         before = browser.script(f"document.querySelector('#run-{live} dl').innerText")
-        browser.until(f"document.querySelector('#run-{live} dl').innerText != {before!r} && {rows} > 3")
+        browser.until(
+            f"document.querySelector('#run-{live} dl').innerText != {before!r} && {rows} > 3"
+        )
 
         agents["west"].kill()
-        browser.until(f"document.querySelector('#run-{live}').innerText.includes('waiting for west to ')")
-        west = "[...document.querySelectorAll('#sites li')].find(c => c.innerText.startsWith('west'))"
-        browser.until(f"{west}.innerText.includes('away') && {west}.innerText.includes('awaited by {live}')")
+        browser.until(
+            f"document.querySelector('#run-{live}').innerText.includes('waiting for west to ')"
+        )
+        west = (
+            "[...document.querySelectorAll('#sites li')].find(c => c.innerText.startsWith('west'))"
+        )
+        browser.until(
+            f"{west}.innerText.includes('away') && {west}.innerText.includes('awaited by {live}')"
+        )
         assert browser.script("window.untouched"), "the same page: it was drawn by itself"
         pictured(browser, "run")
         browser.wide(*PHONE)

@@ -11,10 +11,14 @@ pytestmark = pytest.mark.e2e
 DEPLOY = ROOT / "deploy"
 
 
-@pytest.mark.parametrize("words", [("rules", "alerts.yml"), ("config", "prometheus.yml")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [("rules", "alerts.yml"), ("config", "prometheus.yml")], ids=" ".join
+)
 def test_promtool_finds_nothing_wrong_with_the_shipped_files(words):
     (promtool,) = needed("promtool")
-    done = subprocess.run([promtool, "check", *words], cwd=DEPLOY, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [promtool, "check", *words], cwd=DEPLOY, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

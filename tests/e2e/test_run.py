@@ -29,15 +29,29 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
         assert (end["event"], end["stop"]) == ("finished", "CONVERGED")
 
         # The plan's tolerance bounds the distance to the closed form by 1e-7.
-        tables = {s: prepare(Inputs(table=tmp_path / f"{s}.csv", target="y", id="id")) for s in SITES}
+        tables = {
+            s: prepare(Inputs(table=tmp_path / f"{s}.csv", target="y", id="id")) for s in SITES
+        }
         data = [table.data for table in tables.values()]
-        views, pooled = one_table([d.X for d in data], [d.y - d.y.mean() for d in data], [d.Z for d in data])
+        views, pooled = one_table(
+            [d.X for d in data], [d.y - d.y.mean() for d in data], [d.Z for d in data]
+        )
         central = CoRLSR(preset="paper", views=views, coupling=0.1).fit(**pooled)
         for v, site in enumerate(SITES):
             predicted = load_model(fed.model(site)).predict(tables[site].table.unlabelled)
             off = predicted - data[v].y.mean() - central.predictions_unlabelled_[v]
             assert np.linalg.norm(off) <= 1e-7
-        well("coreg-agent", "predict", "--model", fed.model("north"), "--data", "north.csv", "--id", "id", cwd=tmp_path)
+        well(
+            "coreg-agent",
+            "predict",
+            "--model",
+            fed.model("north"),
+            "--data",
+            "north.csv",
+            "--id",
+            "id",
+            cwd=tmp_path,
+        )
         predictions = read_table(tmp_path / "predictions.csv")
         assert (predictions.columns, len(predictions)) == (["id", "prediction"], 70)
 
@@ -50,24 +64,40 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
         # Labels leave once: one affine answer, and linear ones from then on.
         ledger = as_json("coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path)
         kinds = [e["kind"] for e in ledger]
-        assert [k for k in kinds if k != "Answer"] == ["Hello", "Offer", "Fetched", "Countersigned", "Leaving"]
+        assert [k for k in kinds if k != "Answer"] == [
+            "Hello",
+            "Offer",
+            "Fetched",
+            "Countersigned",
+            "Leaving",
+        ]
         asked = [e["question"] for e in ledger if "question" in e]
         assert asked == ["sizes", "respond affine"] + ["respond linear"] * (len(asked) - 2)
         # Both sides have signed where the ledger stood, and the coordinator's record fits.
-        (tmp_path / "c.json").write_text(well("coreg-coordinator", "show", listed["run"], "--json", cwd=tmp_path))
+        (tmp_path / "c.json").write_text(
+            well("coreg-coordinator", "show", listed["run"], "--json", cwd=tmp_path)
+        )
         verify = ("ledger", "north/ledger.jsonl", "--verify", "--checkpoints", "c.json")
-        assert as_json("coreg-agent", *verify, cwd=tmp_path)[0]["both"]["head"]["lines"] == kinds.index("Fetched")
+        assert as_json("coreg-agent", *verify, cwd=tmp_path)[0]["both"]["head"][
+            "lines"
+        ] == kinds.index("Fetched")
         whole = (tmp_path / "north" / "ledger.jsonl").read_bytes().splitlines(keepends=True)
         (tmp_path / "north" / "ledger.jsonl").write_bytes(b"".join(whole[:4]))
         code, _, why = run("coreg-agent", *verify, cwd=tmp_path)
         assert (code, "its last lines were removed" in why) == (8, True)
-        private = [*tmp_path.glob("*/site.key"), *tmp_path.glob("co/*.key"), *tmp_path.glob("*-models/*/*/*.coreg")]
+        private = [
+            *tmp_path.glob("*/site.key"),
+            *tmp_path.glob("co/*.key"),
+            *tmp_path.glob("*-models/*/*/*.coreg"),
+        ]
         assert len(private) == 3 + 2 + 6
         assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
 
 
 @pytest.mark.drill
-def test_a_killed_run_begins_again_under_the_same_command_and_ends_on_the_same_bits_and_a_stalled_one_ends(tmp_path):
+def test_a_killed_run_begins_again_under_the_same_command_and_ends_on_the_same_bits_and_a_stalled_one_ends(
+    tmp_path,
+):
     with federation(tmp_path, round=2, stall=2) as fed:
         fed.study("long", **LONG)
         coordinator, agents = fed.run("long"), fed.all_join()
@@ -91,17 +121,28 @@ def test_a_killed_run_begins_again_under_the_same_command_and_ends_on_the_same_b
         assert coordinator.wait() == 3, fed.last("coordinator")
         assert [agent.wait() for agent in agents.values()] == [3, 3, 3], fed.last("south")
         assert "begins again after 2 attempts" in fed.said("coordinator")
-        assert [r["rounds"] for r in fed.runs() if r["stop"] != "STALLED"] == [LONG["max_rounds"]], "one run"
+        assert [r["rounds"] for r in fed.runs() if r["stop"] != "STALLED"] == [
+            LONG["max_rounds"]
+        ], "one run"
         assert fed.models() == fed.undisturbed()
-        [pasted] = re.findall(r"show this run again: (coreg-coordinator show .*)", fed.said("coordinator"))
+        [pasted] = re.findall(
+            r"show this run again: (coreg-coordinator show .*)", fed.said("coordinator")
+        )
         shown = well(*shlex.split(pasted), cwd=tmp_path)
-        assert (shown.startswith("run "), shown.splitlines()[-1].split(":")[0]) == (True, "max_rounds")
+        assert (shown.startswith("run "), shown.splitlines()[-1].split(":")[0]) == (
+            True,
+            "max_rounds",
+        )
 
 
 def test_run_ends_with_the_documented_code_of_its_studys_end(tmp_path):
     """Of agents that serve: they stay from one coordinator to the next."""
     with federation(tmp_path) as fed:
-        clear = {"schedule": "block-coordinate-descent", "aggregation": "plaintext", "prediction_tolerance": 1e-6}
+        clear = {
+            "schedule": "block-coordinate-descent",
+            "aggregation": "plaintext",
+            "prediction_tolerance": 1e-6,
+        }
         fed.study("coupled", coupling=0.3)
         fed.study("clear", **clear)
         fed.policy("strict.toml", 'max_rounds = 20\naggregation = "secure"')
@@ -111,11 +152,17 @@ def test_run_ends_with_the_documented_code_of_its_studys_end(tmp_path):
             return code, end["stop"], end["reason"]
 
         coordinator = fed.run("coupled", first=BRISK)
-        agents = {s: fed.stays(s, policy="strict.toml" if s == "south" else "policy.toml") for s in SITES}
+        agents = {
+            s: fed.stays(s, policy="strict.toml" if s == "south" else "policy.toml") for s in SITES
+        }
         assert coordinator.wait() == 4
         assert "max_rounds = 20" in fed.events()[-1]["reason"]
         code, stop, reason = ended("clear")
-        assert (code, stop, 'aggregation = "plaintext" would show the coordinator' in reason) == (4, "REFUSED", True)
+        assert (code, stop, 'aggregation = "plaintext" would show the coordinator' in reason) == (
+            4,
+            "REFUSED",
+            True,
+        )
         agents["south"].send_signal(signal.SIGTERM)
         assert agents["south"].wait() == 0
         fed.stays("south")  # with another policy

@@ -44,7 +44,11 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
         coordinator, agents = fed.serve(), fed.all_stay()
         until(lambda: fed.over(early))
         first = fed.run_of(early)
-        assert (first["stop"], first["plan"]["study"], first["plan"]["data"]) == ("CONVERGED", "first", "patients")
+        assert (first["stop"], first["plan"]["study"], first["plan"]["data"]) == (
+            "CONVERGED",
+            "first",
+            "patients",
+        )
         # The next run of the same study, on the same sessions; then one site's table is replaced.
         same = fed.submit("first")
         until(lambda: fed.over(same))
@@ -52,21 +56,33 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
         shifted(tmp_path / "west.csv")
         other = fed.submit("first")
         until(lambda: fed.over(other))
-        assert fed.kept(other) == fed.undisturbed(other), "the table was read again, since its file changed"
+        assert fed.kept(other) == fed.undisturbed(other), (
+            "the table was read again, since its file changed"
+        )
         # What the sites keep: every run.
         for site in SITES:
             folder = tmp_path / f"{site}-models" / "first"
             assert sorted(p.name for p in folder.iterdir()) == sorted([early, same, other])
             assert stat.S_IMODE((folder / other / "model.coreg").stat().st_mode) == 0o600
             manifest = json.loads((folder / other / "manifest.json").read_text())
-            assert (manifest["run"], manifest["stop"], manifest["site"]) == (other, "CONVERGED", site)
+            assert (manifest["run"], manifest["stop"], manifest["site"]) == (
+                other,
+                "CONVERGED",
+                site,
+            )
         config = ("--config", "north.toml")
-        assert [m["run"] for m in as_json("coreg-agent", "models", *config, cwd=tmp_path)] == [early, same, other]
+        assert [m["run"] for m in as_json("coreg-agent", "models", *config, cwd=tmp_path)] == [
+            early,
+            same,
+            other,
+        ]
         listed = as_json("coreg-agent", "runs", *config, cwd=tmp_path)
         assert [line["run"] for line in listed] == [other, same, early]
         assert "connected since" in well("coreg-agent", "status", *config, cwd=tmp_path)
         sites = as_json("coreg-coordinator", "status", cwd=tmp_path)[0]["sites"]
-        assert [(s["site"], s["connected"], s["until"] > "2026") for s in sites] == [(s, True, True) for s in SITES]
+        assert [(s["site"], s["connected"], s["until"] > "2026") for s in sites] == [
+            (s, True, True) for s in SITES
+        ]
         # A run is over in the store before its agents have all read the end.
         until(lambda: not as_json("coreg-coordinator", "status", cwd=tmp_path)[0]["runs"])
         [status] = as_json("coreg-coordinator", "status", cwd=tmp_path)
@@ -74,7 +90,10 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
         # SIGTERM ends both kinds with exit code 0, and the health checks tell.
         for process, program, where in (
             (coordinator, "coreg-coordinator", ()),
-            *((agent, "coreg-agent", ("--config", f"{site}.toml")) for site, agent in agents.items()),
+            *(
+                (agent, "coreg-agent", ("--config", f"{site}.toml"))
+                for site, agent in agents.items()
+            ),
         ):
             process.send_signal(signal.SIGTERM)
             assert process.wait() == 0, fed.last()
@@ -89,14 +108,18 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         agents = {
             "north": fed.stays("north", more='approval = "ask"'),
             "south": fed.stays("south"),
-            "west": fed.stays("west", env={"https_proxy": proxy.url, "http_proxy": proxy.url, "no_proxy": ""}),
+            "west": fed.stays(
+                "west", env={"https_proxy": proxy.url, "http_proxy": proxy.url, "no_proxy": ""}
+            ),
         }
         fed.study("asked")
         fed.study("slow", **ENDLESS)
         fed.study("narrow", model="bandwidth = 1e-6")
 
         def waiting():
-            return [path.stem for path in (tmp_path / "north" / "service" / "pending").glob("*.json")]
+            return [
+                path.stem for path in (tmp_path / "north" / "service" / "pending").glob("*.json")
+            ]
 
         def asked(study):
             run = fed.submit(study)
@@ -118,13 +141,25 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         through = {"https_proxy": proxy.url, "no_proxy": ""}
         well("coreg-agent", "check", "--config", "west.toml", cwd=tmp_path, env=through)
         assert proxy.connects == [fed.address] * 2, "and so does its check"
-        assert 'coreg_runs_finished_total{stop="CONVERGED",study="asked"} 1.0' in fetched(numbers, "/metrics")
+        assert 'coreg_runs_finished_total{stop="CONVERGED",study="asked"} 1.0' in fetched(
+            numbers, "/metrics"
+        )
         assert 'coreg_site_connected{site="west"} 1.0' in fetched(numbers, "/metrics")
         [seen] = json.loads(fetched(pages, "/status.json"))["latest"]
-        assert (seen["run"], seen["state"], len(seen["convergence"]) > 1) == (agreed, "converged", True)
+        assert (seen["run"], seen["state"], len(seen["convergence"]) > 1) == (
+            agreed,
+            "converged",
+            True,
+        )
 
-        stop, reason = ended(fed.submit("narrow"))  # nobody is asked for what the policy refuses on these rows
-        assert (stop, "bandwidth = 1e-06 is below 0.5 times" in reason, waiting()) == ("REFUSED", True, [])
+        stop, reason = ended(
+            fed.submit("narrow")
+        )  # nobody is asked for what the policy refuses on these rows
+        assert (stop, "bandwidth = 1e-06 is below 0.5 times" in reason, waiting()) == (
+            "REFUSED",
+            True,
+            [],
+        )
         refused = asked("asked")
         north("refuse", refused, "--reason", "no consent for this one")
         stop, reason = ended(refused)
@@ -147,7 +182,10 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         assert agents["south"].poll() is None, "its operator may sign it again"
 
         def sites():
-            return {line["site"]: line for line in as_json("coreg-coordinator", "status", cwd=tmp_path)[0]["sites"]}
+            return {
+                line["site"]: line
+                for line in as_json("coreg-coordinator", "status", cwd=tmp_path)[0]["sites"]
+            }
 
         until(lambda: not sites()["south"]["connected"])
         assert "was revoked" in sites()["south"]["refusal"]
@@ -164,10 +202,18 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         until(lambda: "list of sites" in (sites()["west"]["refusal"] or ""))
         until(lambda: not sites()["west"]["listed"])
 
-        rows = [line.split(",") for site in SITES for line in (tmp_path / f"{site}.csv").read_text().splitlines()[1:]]
+        rows = [
+            line.split(",")
+            for site in SITES
+            for line in (tmp_path / f"{site}.csv").read_text().splitlines()[1:]
+        ]
         logged = "".join(map(fed.said, ("coordinator", *SITES, "north-2")))
-        assert not {cell for _, *cells in rows for cell in cells if cell} & set(re.findall(r"[-+.\w]+", logged))
-        assert not {row[0] for row in rows} & set(re.findall(r"\w+", logged)), "no id of an instance"
+        assert not {cell for _, *cells in rows for cell in cells if cell} & set(
+            re.findall(r"[-+.\w]+", logged)
+        )
+        assert not {row[0] for row in rows} & set(re.findall(r"\w+", logged)), (
+            "no id of an instance"
+        )
         assert "PRIVATE KEY" not in logged
         coordinator.send_signal(signal.SIGTERM)
         assert coordinator.wait() == 0
@@ -189,7 +235,11 @@ def test_certificates_renew_by_themselves_and_no_secret_is_in_any_file(tmp_path)
         until(lambda: fed.over(month))
         assert fed.run_of(month)["stop"] == "CONVERGED"
         # What is secret stands in no log, no ledger and no store.
-        told = [path for path in tmp_path.rglob("*") if path.suffix in (".out", ".err", ".jsonl", ".sqlite", ".sums")]
+        told = [
+            path
+            for path in tmp_path.rglob("*")
+            if path.suffix in (".out", ".err", ".jsonl", ".sqlite", ".sums")
+        ]
         salts = [(tmp_path / site / "salt").read_bytes() for site in SITES]
         hidden = [b"PRIVATE KEY", *salts, *(salt.hex().encode() for salt in salts)]
         assert len(told) > 8

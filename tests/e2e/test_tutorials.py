@@ -18,12 +18,16 @@ PROGRAMS = Path(sys.executable).parent  # coreg-agent and the others; its `pytho
 
 
 def blocks(page):
-    return re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return re.findall(
+        r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
 
 
 def shown(page):
     """The lines of the page's sample output, as patterns: … and percentages stand for what differs."""
-    samples = re.findall(r"^```text\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    samples = re.findall(
+        r"^```text\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     lines = [line for sample in samples for line in sample.splitlines()]
     differs = re.compile(r"…| *[+-]?[\d.]+(?= %)|± [\d.]+")
     return [".*".join(map(re.escape, differs.split(line))) for line in lines if line.strip(" …")]
@@ -31,16 +35,22 @@ def shown(page):
 
 def typed(blocks, folder):
     """Run the blocks in one shell, which ends at the first command that fails; its output."""
-    script = "set -euo pipefail\n" + "\n".join(blocks).replace("init fed", f"init fed --port {free_port()}")
+    script = "set -euo pipefail\n" + "\n".join(blocks).replace(
+        "init fed", f"init fed --port {free_port()}"
+    )
     env = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")}
     env |= {"PATH": f"{PROGRAMS}{os.pathsep}{env['PATH']}", "OPENBLAS_NUM_THREADS": "1"}
     with (folder / "typed.log").open("w+") as log:
         command = ["bash", "-c", script]
-        shell = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
+        shell = subprocess.Popen(
+            command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
+        )
         try:
             code = shell.wait()
         finally:
-            subprocess.run(["pkill", "-KILL", "-s", str(shell.pid)], check=False)  # what a failed script left behind
+            subprocess.run(
+                ["pkill", "-KILL", "-s", str(shell.pid)], check=False
+            )  # what a failed script left behind
         log.seek(0)
         said = log.read()
     assert code == 0, f"exit code {code}\n{said[-4000:]}"
@@ -57,15 +67,27 @@ def commands(block):
 def using_the_model(port):
     """The commands of use-a-model.md in the clinic's folder of the quickstart; a scoring has commands at every site."""
     page = ROOT / "docs" / "how-to" / "use-a-model.md"
-    scoring = re.search(r"^```toml\n(# scoring.toml\n.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)[1]
-    report, evaluate, serve, export, _services, (coordinator, site) = (block.splitlines() for block in blocks(page))
+    scoring = re.search(
+        r"^```toml\n(# scoring.toml\n.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )[1]
+    report, evaluate, serve, export, _services, (coordinator, site) = (
+        block.splitlines() for block in blocks(page)
+    )
     listen, curl = (line.replace("8080", str(port)) for line in serve)
-    script = ["cp ../clinic-held-out.csv new.csv; cp ../clinic-judged.csv held-back.csv", *report, *evaluate, *export]
+    script = [
+        "cp ../clinic-held-out.csv new.csv; cp ../clinic-judged.csv held-back.csv",
+        *report,
+        *evaluate,
+        *export,
+    ]
     script += ["coreg-agent report --plot report.svg"]
     if shutil.which("curl"):
         curl = curl.replace("curl", "curl -sS --fail --retry 30 --retry-connrefused")
         script += [f"{listen} & server=$!", curl, "kill $server"]
-    script += [f"cd ..; cat > scoring.toml <<'end'\n{scoring}end", f"{coordinator} > scoring.log 2>&1 &"]
+    script += [
+        f"cd ..; cat > scoring.toml <<'end'\n{scoring}end",
+        f"{coordinator} > scoring.log 2>&1 &",
+    ]
     for name in ("clinic", "laboratory-1", "laboratory-2"):
         score = f"(cd {name} && {site} --yes --accept-words) > {name}/score.log 2>&1 &"
         script += [f"cp {name}-held-out.csv {name}/new.csv", score]
@@ -79,25 +101,43 @@ def test_the_quickstart_and_the_use_of_its_model_run_as_typed(tmp_path):
     assert sum(map(commands, quickstart[1:5])) <= 10, "to the report"
     said = typed([*quickstart[1:], *using_the_model(free_port())], tmp_path)
     assert [line for line in shown(TUTORIALS / "quickstart.md") if not re.search(line, said)] == []
-    assert (tmp_path / "quickstart" / "clinic" / "predictions.csv").read_text().count("\n") == 81, "for each patient"
+    assert (tmp_path / "quickstart" / "clinic" / "predictions.csv").read_text().count("\n") == 81, (
+        "for each patient"
+    )
     found = [path.parts[-3] for path in (tmp_path / "quickstart").glob("*/models/*/*/scores.csv")]
-    assert sorted(found) == ["scoring"] * 3 + ["waiting-times-scores"] * 3, "of the tutorial, and of use-a-model.md"
-    assert {"model.onnx", "report.svg"} <= {path.name for path in (tmp_path / "quickstart" / "clinic").iterdir()}
+    assert sorted(found) == ["scoring"] * 3 + ["waiting-times-scores"] * 3, (
+        "of the tutorial, and of use-a-model.md"
+    )
+    assert {"model.onnx", "report.svg"} <= {
+        path.name for path in (tmp_path / "quickstart" / "clinic").iterdir()
+    }
     assert '"predictions":' in said or not shutil.which("curl"), "of predict --listen"
 
 
 def test_your_own_table_runs_as_typed(tmp_path):
     said = typed(blocks(TUTORIALS / "your-own-table.md"), tmp_path)
     assert "joined model " in said
-    assert [line for line in shown(TUTORIALS / "your-own-table.md") if not re.search(line, said)] == []
-    assert "Harmed: the error is more than 2 % larger" in " ".join(said.split()), "the page explains this line"
+    assert [
+        line for line in shown(TUTORIALS / "your-own-table.md") if not re.search(line, said)
+    ] == []
+    assert "Harmed: the error is more than 2 % larger" in " ".join(said.split()), (
+        "the page explains this line"
+    )
 
 
 def test_the_commands_of_the_readme_make_a_federation(tmp_path):
     """Three folders for three machines, which share nothing but the line of the invitation."""
-    coordinator, site = [block.splitlines() for block in blocks(ROOT / "README.md") if "coreg-" in block]
-    init, run = (line.replace("--host fed.example.org ", "").split("   #")[0] for line in coordinator[1:])
-    script = ["coreg-sim tables tables", init, f"{run} --study tables/additive.toml > coordinator.log 2>&1 &"]
+    coordinator, site = [
+        block.splitlines() for block in blocks(ROOT / "README.md") if "coreg-" in block
+    ]
+    init, run = (
+        line.replace("--host fed.example.org ", "").split("   #")[0] for line in coordinator[1:]
+    )
+    script = [
+        "coreg-sim tables tables",
+        init,
+        f"{run} --study tables/additive.toml > coordinator.log 2>&1 &",
+    ]
     names = {"clinic": "clinic", "lab-1": "laboratory-1", "lab-2": "laboratory-2"}
     for name, table in names.items():
         script.append(

@@ -21,7 +21,9 @@ from coreg_wire.files.disk import Disk, exclusive, is_held, lock_path
 def synced(monkeypatch):
     """The folders whose names were put on the disk, in order."""
     found, real = [], files.sync_folder
-    monkeypatch.setattr("coreg_wire.files.disk.sync_folder", lambda folder: (found.append(folder), real(folder)))
+    monkeypatch.setattr(
+        "coreg_wire.files.disk.sync_folder", lambda folder: (found.append(folder), real(folder))
+    )
     return found
 
 
@@ -39,7 +41,9 @@ def test_the_name_of_a_new_file_and_of_new_folders_is_on_the_disk(tmp_path, sync
 
 def test_an_append_is_whole_and_synchronised_or_an_error(tmp_path, monkeypatch):
     file, synced = Disk().append_to(tmp_path / "log"), []
-    monkeypatch.setattr(os, "fsync", lambda _descriptor: synced.append((tmp_path / "log").read_bytes()))
+    monkeypatch.setattr(
+        os, "fsync", lambda _descriptor: synced.append((tmp_path / "log").read_bytes())
+    )
     for data in (b"one\n", b"two\n"):
         file.write(data)
     assert synced == [b"one\n", b"one\ntwo\n"]
@@ -97,7 +101,9 @@ def path(tmp_path):
 @pytest.fixture
 def holder(path):
     """Another process that holds the lock."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout.readline() == "held\n"
         yield process
@@ -152,14 +158,21 @@ def test_a_process_that_starts_is_not_turned_away_by_those_who_ask(path):
 
 def test_a_lock_that_cannot_be_made_is_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be written"), exclusive(tmp_path / "file" / "under", "x"):
+    with (
+        pytest.raises(StorageError, match="cannot be written"),
+        exclusive(tmp_path / "file" / "under", "x"),
+    ):
         raise AssertionError
     assert not is_held(tmp_path / "file" / "under")
 
 
 def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path):
     path = tmp_path / "deep.toml"
-    deep = ("a = " + "[" * 100_000 + "]" * 100_000, "a" + ".b" * 5_000 + " = 1", "a = " + "{b = " * 40 + "1" + "}" * 40)
+    deep = (
+        "a = " + "[" * 100_000 + "]" * 100_000,
+        "a" + ".b" * 5_000 + " = 1",
+        "a = " + "{b = " * 40 + "1" + "}" * 40,
+    )
     for text in deep:
         path.write_text(text)
         with pytest.raises(UsageError, match=r"nested too deeply|faults?:"):

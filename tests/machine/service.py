@@ -42,7 +42,9 @@ class AgentOfRuns:
                 return [m.Unaligned(run)]
             own = IdList(self.ids, "no instance yet", self.name.encode())
             aligns = isinstance(message.plan.objective, Alignment)
-            self.runs[run] = site_with(self.name, own, self.policy) if aligns else make_site(self.name)
+            self.runs[run] = (
+                site_with(self.name, own, self.policy) if aligns else make_site(self.name)
+            )
         site = self.runs[run]
         answers = site.handle(message)
         assert site.breach is None, site.breach
@@ -88,7 +90,9 @@ class Service:
             case e.Send(name, message):
                 if isinstance(message, m.Finished):
                     self.ends[message.run, name] = message
-                self.events.extend(e.Received(name, answer) for answer in self.agents[name].handle(message))
+                self.events.extend(
+                    e.Received(name, answer) for answer in self.agents[name].handle(message)
+                )
             case e.Persist(run, record):
                 self.records.setdefault(run, []).append(record)
             case e.Finish(run):
@@ -121,7 +125,9 @@ class Service:
         return self.tell(e.QueueChanged())
 
     def joined(self, *names: str) -> "Service":
-        return self.tell(*(e.SiteJoined(self.agents[name].hello(), "2027-01-01") for name in names or SITES))
+        return self.tell(
+            *(e.SiteJoined(self.agents[name].hello(), "2027-01-01") for name in names or SITES)
+        )
 
     def out_of_time(self, run: str) -> "Service":
         return self.tell(e.DeadlinePassed(run, self.deadlines[run].token))

@@ -67,10 +67,14 @@ def answer(
     parts: Iterable[tuple[str, str]] = (),
     report: m.Report | None = None,
 ) -> m.Answer:
-    return m.Answer(RUN, attempt, step, report or m.Report(), tuple(m.Part(*p) for p in parts), said)
+    return m.Answer(
+        RUN, attempt, step, report or m.Report(), tuple(m.Part(*p) for p in parts), said
+    )
 
 
-def answers(site: str, step: int = 0, attempt: int = 0, said: m.Words | None = None, **more: Any) -> e.Event:
+def answers(
+    site: str, step: int = 0, attempt: int = 0, said: m.Words | None = None, **more: Any
+) -> e.Event:
     return e.Received(site, answer(step, attempt, said, **more))
 
 
@@ -114,12 +118,18 @@ def dismissed(machine: Machine, event: e.Event, outcome: Outcome, *, excluded: b
     """The one reason that a site hears when a run does not go on with it; on record where it is for good."""
     actions = machine.handle(event)
     [(at, send)] = [
-        (i, a) for i, a in enumerate(actions) if isinstance(a, e.Send) and isinstance(a.message, m.Dismissed)
+        (i, a)
+        for i, a in enumerate(actions)
+        if isinstance(a, e.Send) and isinstance(a.message, m.Dismissed)
     ]
     assert isinstance(send.message, m.Dismissed)
     assert (send.message.run, send.message.outcome) == (RUN, outcome)
-    assert actions[at + 1] == e.Notify(n.site_dismissed(RUN, send.site, send.message.reason, excluded=excluded))
-    assert not any(isinstance(a, e.Reject) for a in actions), "its session stays open for other runs"
+    assert actions[at + 1] == e.Notify(
+        n.site_dismissed(RUN, send.site, send.message.reason, excluded=excluded)
+    )
+    assert not any(isinstance(a, e.Reject) for a in actions), (
+        "its session stays open for other runs"
+    )
     return send.message.reason
 
 

@@ -45,7 +45,10 @@ def rows_of(
     out = {}
     for v, name in enumerate(sites):
         rows = np.concatenate(
-            [first + np.arange(v * labelled, (v + 1) * labelled), N + np.arange(v * private, (v + 1) * private)]
+            [
+                first + np.arange(v * labelled, (v + 1) * labelled),
+                N + np.arange(v * private, (v + 1) * private),
+            ]
         )
         at, ids = np.where(rows < N, rows, -1), tuple(f"p{i}" for i in range(N))
         out[name] = PrivateData(X[v][rows], y[rows], X[v][:N], "digest", name.encode(), at, ids=ids)
@@ -53,7 +56,11 @@ def rows_of(
 
 
 def federation(data: dict[str, PrivateData], plan: Plan, **rules: Any) -> Pump:
-    return Pump(plan, {name: site_with(name, rows, **rules) for name, rows in data.items()}).join().run()
+    return (
+        Pump(plan, {name: site_with(name, rows, **rules) for name, rows in data.items()})
+        .join()
+        .run()
+    )
 
 
 def exchange(site: Site) -> Any:
@@ -63,10 +70,14 @@ def exchange(site: Site) -> Any:
 
 @pytest.mark.parametrize(("sites", "private"), [("abc", 0), ("abc", 40), ("ab", 30), ("abcde", 0)])
 def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
-    pump = federation(rows_of(sites, 100 if sites == "ab" else 60, private=private), plan_of(sites=sites))
+    pump = federation(
+        rows_of(sites, 100 if sites == "ab" else 60, private=private), plan_of(sites=sites)
+    )
     assert pump.outcome is Outcome.CONVERGED, pump.end
     made = [exchange(pump.sites[name]) for name in sites]
-    assert all((each.fit.beta == made[0].fit.beta).all() for each in made), "all sites opened the same sums"
+    assert all((each.fit.beta == made[0].fit.beta).all() for each in made), (
+        "all sites opened the same sums"
+    )
     exact, Phi = in_memory(made)
     T, everyone = made[0].terms, range(len(sites))
     found, wanted = (ScoreWeights.of(fit).of_sites(everyone) for fit in (made[0].fit, exact))
@@ -77,17 +88,26 @@ def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
         assert result.additive is not None
         assert result.judged is not None
         gains = result.judged.verdict.gains
-        assert (gains["score"].change < -0.1) if len(sites) > 2 else ("score" not in gains), "two sites score nothing"
-        others = np.setdiff1d(np.arange(each._n_common), each._data.own)  # of own rows the forest predicts out of bag
+        assert (gains["score"].change < -0.1) if len(sites) > 2 else ("score" not in gains), (
+            "two sites score nothing"
+        )
+        others = np.setdiff1d(
+            np.arange(each._n_common), each._data.own
+        )  # of own rows the forest predicts out of bag
         weights = ScoreWeights.of(each.fit).of_sites(everyone)[T.blocks[each.site]]
         phi = result.additive.phi(each._data.X[others])
         np.testing.assert_allclose(
-            result.additive.part(phi, everyone), each._W[others, : T.d[each.site]] @ weights, atol=1e-9
+            result.additive.part(phi, everyone),
+            each._W[others, : T.d[each.site]] @ weights,
+            atol=1e-9,
         )
 
 
 def test_a_target_of_two_classes_has_probabilities_and_refusals_say_what_was_found() -> None:
-    data = {name: replace(rows, y=(rows.y > 0).astype(float), positive="yes") for name, rows in rows_of("abc").items()}
+    data = {
+        name: replace(rows, y=(rows.y > 0).astype(float), positive="yes")
+        for name, rows in rows_of("abc").items()
+    }
     pump = federation(data, plan_of(replace(EXACT, task="classification")))
     for site in pump.sites.values():
         assert min(each.slope for each in site.result.probabilities) > 0
@@ -114,14 +134,21 @@ def test_a_set_of_rows_is_opened_as_often_as_the_policy_allows() -> None:
     data, records = rows_of("abc"), {name: Memory() for name in "abc"}
 
     def train(rows: dict[str, PrivateData], run: str) -> Pump:
-        sites = {n: site_with(n, r, policy=allowing(openings=2), memory=records[n]) for n, r in rows.items()}
+        sites = {
+            n: site_with(n, r, policy=allowing(openings=2), memory=records[n])
+            for n, r in rows.items()
+        }
         return Pump(plan_of(run=run), sites).join().run()
 
     assert [train(data, f"run-{i}").outcome for i in (1, 2)] == [Outcome.CONVERGED] * 2
     assert "opened 2 times, and openings = 2" in train(data, "run-3").end.reason
-    assert len(records["a"].scores()) == 2 * 120, "the parts for the verdicts of b and c count as scores"
+    assert len(records["a"].scores()) == 2 * 120, (
+        "the parts for the verdicts of b and c count as scores"
+    )
     more = rows_of("abc", 61)
-    shifted = {n: replace(r, ids=(*data[n].ids, "new-1", "new-2", "new-3")) for n, r in more.items()}
+    shifted = {
+        n: replace(r, ids=(*data[n].ids, "new-1", "new-2", "new-3")) for n, r in more.items()
+    }
     told = train(shifted, "run-4").end.reason
     assert "labelled rows differ from those of an earlier training" in told
     assert "None or at least 180 have to differ" in told
@@ -134,7 +161,9 @@ def test_later_trainings_on_some_of_the_rows_want_new_labels() -> None:
         sites = {n: site_with(n, r, memory=records[n]) for n, r in data.items()}
         pump = Pump(plan_of(run=run), sites).join().run()
     assert "earlier trainings used 18 features on some of these labelled rows" in pump.end.reason
-    assert "wants 360 labelled individuals in all, and there are 270: label 90 more" in pump.end.reason
+    assert (
+        "wants 360 labelled individuals in all, and there are 270: label 90 more" in pump.end.reason
+    )
 
 
 def test_of_two_runs_at_once_with_one_row_of_difference_the_second_opens_nothing() -> None:
@@ -154,7 +183,9 @@ def test_of_two_runs_at_once_with_one_row_of_difference_the_second_opens_nothing
 Change = Callable[[str, m.Step], m.Step | None]
 
 
-def attacked(change: Change, terms: Additive = LINEAR, heard: dict[tuple[str, int], m.Answer] | None = None) -> Pump:
+def attacked(
+    change: Change, terms: Additive = LINEAR, heard: dict[tuple[str, int], m.Answer] | None = None
+) -> Pump:
     """A run in which a step reaches a site changed; ``heard`` are the answers of (site, step)."""
     kept = {} if heard is None else heard
 
@@ -166,7 +197,9 @@ def attacked(change: Change, terms: Additive = LINEAR, heard: dict[tuple[str, in
             said if not isinstance(said, m.Answer) else kept.setdefault((name, said.step), said)
         )
 
-    sites = {name: altered(site_with(name, rows), hearing(name)) for name, rows in rows_of("abc").items()}
+    sites = {
+        name: altered(site_with(name, rows), hearing(name)) for name, rows in rows_of("abc").items()
+    }
     return Pump(plan_of(terms), sites, wire=carried).join().run()
 
 
@@ -184,16 +217,22 @@ def cases() -> dict[str, Change]:
     def earlier(number: int, step: m.Step) -> m.Step:
         """With the words of another attempt with the same rows."""
         if number not in old:
-            attacked(lambda site, step: old.setdefault(step.step, step) and step if site == "c" else step)
+            attacked(
+                lambda site, step: old.setdefault(step.step, step) and step if site == "c" else step
+            )
         return replace(step, words=old[number].words)
 
     def at(number: int, change: Callable[[m.Step], m.Step], only: str = "abc") -> Change:
         return lambda site, step: change(step) if step.step == number and site in only else step
 
     def other_key(step: m.Step) -> m.Step:
-        return replace(step, roster=(replace(step.roster[0], key=step.roster[1].key), *step.roster[1:]))
+        return replace(
+            step, roster=(replace(step.roster[0], key=step.roster[1].key), *step.roster[1:])
+        )
 
-    def shifted(step: m.Step) -> m.Step:  # a question on a's key: H of c, which is last, times 2 to the 20th
+    def shifted(
+        step: m.Step,
+    ) -> m.Step:  # a question on a's key: H of c, which is last, times 2 to the 20th
         values = step.words.values.copy()
         values[-500:] <<= np.uint64(20)
         return replace(step, words=Words(values))
@@ -201,7 +240,9 @@ def cases() -> dict[str, Change]:
     return {
         "another key in a's name, to b": at(0, other_key, "b"),
         "a bit of a's summary, for all": at(SUMMARIES, lambda s: with_word(s, 0, 1)),
-        "summaries of an earlier attempt, to c": at(SUMMARIES, lambda s: earlier(SUMMARIES, s), "c"),
+        "summaries of an earlier attempt, to c": at(
+            SUMMARIES, lambda s: earlier(SUMMARIES, s), "c"
+        ),
         "one bit of B of a, for b": at(MESSAGES, lambda s: with_word(s, 7, 1), "b"),
         "messages of an earlier attempt, to c": at(MESSAGES, lambda s: earlier(MESSAGES, s), "c"),
         "H of c multiplied, for all": at(MESSAGES, shifted),
@@ -212,7 +253,9 @@ def cases() -> dict[str, Change]:
 
 @pytest.mark.parametrize("case", cases())
 def test_a_coordinator_that_changes_messages_opens_nothing(case: str) -> None:
-    pump = attacked(cases()[case], EXACT if "share" in case else LINEAR)  # linear features are all among the first
+    pump = attacked(
+        cases()[case], EXACT if "share" in case else LINEAR
+    )  # linear features are all among the first
     assert pump.end is None or pump.outcome is not Outcome.CONVERGED, case
     for site in pump.sites.values():
         assert site.result is None or site.result.additive is None, case
@@ -234,9 +277,14 @@ def test_a_coordinator_reads_no_label_no_feature_and_no_part() -> None:
         assert np.count_nonzero(one == two) < expected + 6 * np.sqrt(expected) + padding, key
 
 
-def test_a_site_that_restarts_in_the_middle_of_an_exchange_costs_an_opening_and_changes_features_of_no_one() -> None:
+def test_a_site_that_restarts_in_the_middle_of_an_exchange_costs_an_opening_and_changes_features_of_no_one() -> (
+    None
+):
     """All attempts of a run open the same statistics: those of the same features, with fresh noise."""
-    pump = Pump(plan_of(Additive()), {n: site_with(n, rows) for n, rows in rows_of("abc", private=25).items()})
+    pump = Pump(
+        plan_of(Additive()),
+        {n: site_with(n, rows) for n, rows in rows_of("abc", private=25).items()},
+    )
     pump.join().steps(SUMS)
     before = exchange(pump.sites["b"])
     pump.kill("b").run()

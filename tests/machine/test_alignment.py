@@ -44,7 +44,9 @@ def aligned(pump: Pump) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("sites", ["ab", "abc", "abcd"])
-def test_every_site_learns_which_of_its_ids_all_have_and_how_many_have_the_others(sites: str) -> None:
+def test_every_site_learns_which_of_its_ids_all_have_and_how_many_have_the_others(
+    sites: str,
+) -> None:
     pump, portions = Pump(plan_of(sites), sites_of(sites)).join(), [0.0]
     while pump.end is None:
         pump.step()
@@ -53,11 +55,15 @@ def test_every_site_learns_which_of_its_ids_all_have_and_how_many_have_the_other
     assert portions[-1] == 1.0
     assert pump.outcome is Outcome.CONVERGED, pump.end
     everywhere = set.intersection(*(set(IDS[name]) for name in sites))
-    assert pump.end.reason == "every site has its list of shared ids", "the coordinator is not told how many"
+    assert pump.end.reason == "every site has its list of shared ids", (
+        "the coordinator is not told how many"
+    )
     for name, found in aligned(pump).items():
         assert found.ids == tuple(sorted(everywhere))
         times = [sum(text in IDS[other] for other in sites) for text in IDS[name]]
-        assert found.known_to == tuple((k, sum(t >= k for t in times)) for k in range(2, len(sites) + 1))
+        assert found.known_to == tuple(
+            (k, sum(t >= k for t in times)) for k in range(2, len(sites) + 1)
+        )
 
 
 def test_no_id_in_common_is_an_outcome_of_its_own() -> None:
@@ -77,7 +83,12 @@ def test_lists_of_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_attempt_and_every_set_of_sites_has_other_secrets() -> None:
     job = AlignmentJob(plan_of(), Alignment(), "a", id_list("a"))
     seen = []
-    for sites, key in ((("a", "b"), b"k"), (("a", "b"), b"k"), (("a", "c"), b"k"), (("a", "b"), b"other")):
+    for sites, key in (
+        (("a", "b"), b"k"),
+        (("a", "b"), b"k"),
+        (("a", "c"), b"k"),
+        (("a", "b"), b"other"),
+    ):
         job.enter(sites, key)
         seen.append((job._exponents, job._secret(b"order")))
     assert seen[0] == seen[1], "within an attempt a repeated step gets the same bytes"
@@ -114,7 +125,9 @@ def publishes(change: Callable[[Any], Any]) -> type[AlignmentJob]:
     def require_published(job: AlignmentJob, _published: Any) -> None:
         job.checked = True
 
-    return type("Adder", (AlignmentJob,), {"_published": published, "_require_published": require_published})
+    return type(
+        "Adder", (AlignmentJob,), {"_published": published, "_require_published": require_published}
+    )
 
 
 def changed_key(out: Any) -> Any:
@@ -156,7 +169,11 @@ PUBLISHED = "changed what this site published|does not allow|a key that is none"
 # With counts a site that tags each list would learn which named site has each of its ids: the run ends before they are known.
 LIARS: dict[str, tuple[type[AlignmentJob], str, str]] = {
     "another order": (passes_on(lambda points: points[::-1].copy()), "b", "canaries"),
-    "other ids": (passes_on(lambda p: points_of([str(i) for i in range(len(p))], "align-1")), "b", "canaries"),
+    "other ids": (
+        passes_on(lambda p: points_of([str(i) for i in range(len(p))], "align-1")),
+        "b",
+        "canaries",
+    ),
     "a point twice": (passes_on(copied), "b", "repeated points|canaries"),
     "tags": (Tagger, "b", "canaries"),
     "tags, last of four": (Tagger, "d", "canaries"),
@@ -167,7 +184,9 @@ LIARS: dict[str, tuple[type[AlignmentJob], str, str]] = {
 
 
 @pytest.mark.parametrize("what", LIARS)
-def test_a_site_that_lies_ends_the_run_before_a_count_is_known(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_that_lies_ends_the_run_before_a_count_is_known(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     liar, name, words = LIARS[what]
     honest, sites = Site._job_of, "abcd" if name == "d" else "abc"
 
@@ -185,7 +204,9 @@ def test_a_site_that_lies_ends_the_run_before_a_count_is_known(what: str, monkey
     assert len(tallied) <= 1
 
 
-def heard_by(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], dict[str, AlignmentJob]]:
+def heard_by(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[Any], dict[str, AlignmentJob]]:
     """The points that one site opened, with whose they were, and all jobs, for negative controls."""
     heard, jobs, honest = [], dict[str, AlignmentJob](), AlignmentJob._received
 
@@ -201,7 +222,9 @@ def heard_by(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], dic
     return heard, jobs
 
 
-def test_a_site_with_a_dictionary_finds_no_id_of_another_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_with_a_dictionary_finds_no_id_of_another_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With the coordinator's help a site has all ciphertexts, its own keys and exponents, and the points that it passed."""
     heard, jobs = heard_by("b", monkeypatch)
     assert [owner for owner, _ in heard] == ["a", "c"]
@@ -210,7 +233,9 @@ def test_a_site_with_a_dictionary_finds_no_id_of_another_list(monkeypatch: pytes
     tried = [guesses, *(multiplied(guesses, e) for e in (own.start, own.passing, own.end))]
     for owner, points in heard:
         known = {point.tobytes() for point in points}
-        assert not any(point.tobytes() in known for each in tried for point in each), "a guess is confirmed"
+        assert not any(point.tobytes() in known for each in tried for point in each), (
+            "a guess is confirmed"
+        )
         # The negative control: with the owner's and the earlier sites' exponents every guess is confirmed.
         if owner == "a":
             opened = {point.tobytes() for point in multiplied(guesses, jobs["a"]._exponents.start)}

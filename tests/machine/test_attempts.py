@@ -71,11 +71,15 @@ def test_a_site_that_is_lost_and_is_the_same_process_goes_on_with_the_attempt() 
 def under_way(plan: Plan, steps: int) -> tuple[Site, list[m.Step]]:
     """Site a of a run, which has answered step ``steps``, and its steps so far."""
     pump = Pump(plan, make_sites("abc")).join().steps(steps)
-    return pump.sites["a"], [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, m.Step)]
+    return pump.sites["a"], [
+        s.message for s in pump.sent if s.site == "a" and isinstance(s.message, m.Step)
+    ]
 
 
 @BOTH
-def test_a_step_that_is_sent_again_has_the_very_answer_and_is_never_answered_anew(plan: Plan) -> None:
+def test_a_step_that_is_sent_again_has_the_very_answer_and_is_never_answered_anew(
+    plan: Plan,
+) -> None:
     """Whatever comes under its number: one mask would hide two numbers, and their difference would be in the clear."""
     site, sent = under_way(plan, 6)
     count, job = site._answered, site._job
@@ -90,13 +94,21 @@ def test_a_step_that_is_sent_again_has_the_very_answer_and_is_never_answered_ane
 def test_older_newer_and_foreign_steps_have_no_answer(plan: Plan) -> None:
     site, sent = under_way(plan, 6)
     last = sent[-1]
-    for wrong in (sent[1], sent[2], sent[-2], replace(last, step=last.step + 2), replace(last, attempt=1)):
+    for wrong in (
+        sent[1],
+        sent[2],
+        sent[-2],
+        replace(last, step=last.step + 2),
+        replace(last, attempt=1),
+    ):
         [said] = site.handle(wrong)
         assert isinstance(said, m.PlanRefused)
         assert "expected step" in said.reason
     [offer] = site.handle(m.Proposal(plan.run, 1, plan))
     assert offer.attempt == 1
-    assert all(site.handle(step) == [] for step in sent), "an attempt that is over is not gone back to"
+    assert all(site.handle(step) == [] for step in sent), (
+        "an attempt that is over is not gone back to"
+    )
     [later] = site.handle(m.Proposal(plan.run, 0, plan))
     assert later == offer, "records that are older than its keys hear of the later attempt"
     pump = undisturbed(plan)

@@ -7,7 +7,17 @@ from functools import partial
 
 import numpy as np
 import pytest
-from machine.tiny import IDS, Pump, allowing, make_plan, private_data, sealed, site_with, summed_before, undisturbed
+from machine.tiny import (
+    IDS,
+    Pump,
+    allowing,
+    make_plan,
+    private_data,
+    sealed,
+    site_with,
+    summed_before,
+    undisturbed,
+)
 
 from coordinator.machine.records import Phase
 from coreg_core.errors import Refused
@@ -23,8 +33,13 @@ def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
     memory, judged = Memory(), list[Callable[[], object]]()
     for run, members in (("one", "abcd"), ("two", "abc")):
         plan = sealed(make_plan(sites=tuple(members), min_sites=3, run=run))
-        sites = {s: site_with(s, private_data(s), memory=memory if s == "a" else Memory()) for s in members}
-        roster = Step(run, 0, 0, tuple(site.handle(Proposal(run, 0, plan))[0] for site in sites.values()))
+        sites = {
+            s: site_with(s, private_data(s), memory=memory if s == "a" else Memory())
+            for s in members
+        }
+        roster = Step(
+            run, 0, 0, tuple(site.handle(Proposal(run, 0, plan))[0] for site in sites.values())
+        )
         judged.append(partial(sites["a"].handle, roster))
     one, two = judged
     assert not isinstance(one()[0], PlanRefused)
@@ -37,7 +52,9 @@ def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
 
 def test_a_promise_is_its_run_s_and_gives_way_to_that_run_s_next_roster() -> None:
     consent, plan = Consent.simulated(), sealed(make_plan(sites=tuple("abcd"), min_sites=3))
-    consent.sum_with(make_plan(run="in the clear"), "i", "abc")  # nothing is hidden there, so it is no promise
+    consent.sum_with(
+        make_plan(run="in the clear"), "i", "abc"
+    )  # nothing is hidden there, so it is no promise
     for run, ids, sites in (("r", "i", "abcd"), ("r", "i", "abc"), ("q", "other", "abcd")):
         consent.sum_with(replace(plan, run=run), ids, sites)
     with pytest.raises(Refused):
@@ -46,7 +63,12 @@ def test_a_promise_is_its_run_s_and_gives_way_to_that_run_s_next_roster() -> Non
 
 @pytest.mark.parametrize(
     ("earlier", "now"),
-    [(["abc", "cde"], "abde"), (["abc", "def"], "abcdefg"), (["abcdefg"], "abc"), (["abcd"], "abcde")],
+    [
+        (["abc", "cde"], "abde"),
+        (["abc", "def"], "abcdefg"),
+        (["abcdefg"], "abc"),
+        (["abcd"], "abcde"),
+    ],
 )
 def test_no_site_is_summed_with_two_sets(earlier: list[str], now: str) -> None:
     """S(abc) + S(cde) − S(abde) = 2 S(c), and no site is in all three: some site of the last set refuses all the same."""
@@ -60,17 +82,26 @@ def test_no_site_is_summed_with_two_sets(earlier: list[str], now: str) -> None:
         policy = Policy(membership_changes=consents)
         return objections(plan, policy, None, memory, "ids", Counts(frozenset(now)))
 
-    assert any(judged([s for s in earlier if site in s], may_change=False, consents=True) for site in now)
+    assert any(
+        judged([s for s in earlier if site in s], may_change=False, consents=True) for site in now
+    )
     assert not judged(earlier, may_change=True, consents=True)
     assert judged(earlier, may_change=True, consents=False)
 
 
 @pytest.mark.parametrize("consents", [False, True])
 @pytest.mark.parametrize("may_change", [False, True])
-def test_a_sealed_run_goes_on_without_a_site_only_where_all_allow_it(consents: bool, may_change: bool) -> None:
+def test_a_sealed_run_goes_on_without_a_site_only_where_all_allow_it(
+    consents: bool, may_change: bool
+) -> None:
     plan = sealed(make_plan(on_dropout="continue", membership_changes=may_change))
-    before, policy = summed_before(IDS, "abc", may_change=may_change), allowing(membership_changes=consents)
-    pump = Pump(plan, {n: site_with(n, private_data(n), policy, copy(before)) for n in "abc"}).join()
+    before, policy = (
+        summed_before(IDS, "abc", may_change=may_change),
+        allowing(membership_changes=consents),
+    )
+    pump = Pump(
+        plan, {n: site_with(n, private_data(n), policy, copy(before)) for n in "abc"}
+    ).join()
     if may_change and not consents:
         assert "(membership_changes = false)" in pump.run().end.reason
         return
@@ -94,4 +125,8 @@ def test_what_a_sum_would_show_of_one_label_is_measured_before_any_label_is_in_i
     monkeypatch.setattr("site_agent.machine.agreement.LABEL_SHARE_MAX", most)
     pump = Pump(plan, {n: site_with(n, data) for n in "abc"}).join().run()
     assert (pump.outcome is Outcome.CONVERGED) is answers
-    assert answers or f"one label of this site would make up more than {most} of the variance" in pump.end.reason
+    assert (
+        answers
+        or f"one label of this site would make up more than {most} of the variance"
+        in pump.end.reason
+    )

@@ -51,7 +51,9 @@ LAST = 2  # the step to which sites answer that they have converged
 
 
 def tiny_plan(on_dropout: str, beginning: str) -> Plan:
-    return replace(make_plan(on_dropout=on_dropout), align=Alignment() if beginning == "unaligned" else None)
+    return replace(
+        make_plan(on_dropout=on_dropout), align=Alignment() if beginning == "unaligned" else None
+    )
 
 
 def said(step: int, attempt: int) -> m.Answer:
@@ -69,12 +71,22 @@ def likeness(federation: Federation) -> tuple[object, ...]:
     return (
         tuple(sorted(federation.sessions)),
         run.phase,
-        *(tuple(sorted(names)) for names in (run.here, run.ready, run.invited, run.fetched, run.signing, run.excluded)),
+        *(
+            tuple(sorted(names))
+            for names in (run.here, run.ready, run.invited, run.fetched, run.signing, run.excluded)
+        ),
         tuple(sorted((site, offer.key, offer.attempt) for site, offer in run.offers.items())),
         tuple(sorted(run.answers)),
         run.operators,
         tuple(sorted((site, step.step, step.attempt) for site, step in run.steps.items())),
-        (run.attempt, run.participants, run.ending, run.aligning, run.aligned, tuple(sorted(run.unaligned))),
+        (
+            run.attempt,
+            run.participants,
+            run.ending,
+            run.aligning,
+            run.aligned,
+            tuple(sorted(run.unaligned)),
+        ),
     )
 
 
@@ -99,7 +111,11 @@ def events_for(federation: Federation) -> list[e.Event]:
 
 def time_passes(run: Run) -> e.RunEvent:
     """While the ids are aligned, the other run has the deadlines."""
-    return e.Aligned(RUN, Outcome.STALLED, "b is gone") if run.aligning else e.DeadlinePassed(RUN, run.token)
+    return (
+        e.Aligned(RUN, Outcome.STALLED, "b is gone")
+        if run.aligning
+        else e.DeadlinePassed(RUN, run.token)
+    )
 
 
 HEAD = m.LedgerHead(7, "ab", "2026-01-01")
@@ -146,10 +162,15 @@ def watched(found: Explored) -> Iterator[None]:
         return next_phase(phase, turn)
 
     def handling(run: Run, event: Any) -> Any:
-        found.cells.add((type(event.message) if isinstance(event, e.Received) else type(event), run.phase))
+        found.cells.add(
+            (type(event.message) if isinstance(event, e.Received) else type(event), run.phase)
+        )
         return real(run, event)
 
-    with patch("coordinator.machine.run.next_phase", taking), patch("coordinator.machine.dispatch.handle", handling):
+    with (
+        patch("coordinator.machine.run.next_phase", taking),
+        patch("coordinator.machine.dispatch.handle", handling),
+    ):
         yield
 
 
@@ -184,7 +205,9 @@ def explored(on_dropout: str, beginning: str) -> Explored:
     found, plan = Explored([], set(), set()), tiny_plan(on_dropout, beginning)
     with watched(found):
         path = [first_state(plan, beginning)]
-        for event in islice(whole_run(plan), 10):  # so that the dice cannot miss what comes after these
+        for event in islice(
+            whole_run(plan), 10
+        ):  # so that the dice cannot miss what comes after these
             path.append(handle(path[-1], event)[0])
         seen = {likeness(state): state for state in path if run_of(state).phase is not Phase.DONE}
         frontier = dict[Phase, list[Federation]]()
@@ -226,8 +249,12 @@ def cooperate(federation: Federation) -> e.Finish | None:
             match action:
                 case e.Send(site, m.Proposal(attempt=attempt)):
                     run = run_of(federation)
-                    agreed = max((run.offers[s].n_unlabelled for s in run.ready), default=6)  # a site may have said 2
-                    events.append(e.Received(site, offer_of(site, plan, attempt, n_unlabelled=agreed)))
+                    agreed = max(
+                        (run.offers[s].n_unlabelled for s in run.ready), default=6
+                    )  # a site may have said 2
+                    events.append(
+                        e.Received(site, offer_of(site, plan, attempt, n_unlabelled=agreed))
+                    )
                 case e.BeginRun():
                     events.append(e.Aligned(RUN, Outcome.CONVERGED, ""))
                 case e.Send(site, m.Step(step=step, attempt=attempt)):
@@ -258,7 +285,9 @@ def test_whatever_happens_deadlines_alone_end_a_run(on_dropout: str, beginning: 
 
 
 @worlds
-def test_no_state_is_a_trap_when_every_site_behaves_from_now_on(on_dropout: str, beginning: str) -> None:
+def test_no_state_is_a_trap_when_every_site_behaves_from_now_on(
+    on_dropout: str, beginning: str
+) -> None:
     for state in explored(on_dropout, beginning).states:
         end, ending = cooperate(state), run_of(state).ending
         assert end is not None, likeness(state)
@@ -266,7 +295,9 @@ def test_no_state_is_a_trap_when_every_site_behaves_from_now_on(on_dropout: str,
 
 
 @worlds
-def test_steps_go_to_members_that_offered_and_are_answered_by_all(on_dropout: str, beginning: str) -> None:
+def test_steps_go_to_members_that_offered_and_are_answered_by_all(
+    on_dropout: str, beginning: str
+) -> None:
     for state, federation, actions in steps(on_dropout, beginning):
         run = run_of(federation)
         for action in actions:
@@ -283,11 +314,17 @@ def test_steps_go_to_members_that_offered_and_are_answered_by_all(on_dropout: st
 
 
 @worlds
-def test_no_attempt_is_begun_twice_or_gone_back_to_and_none_gains_a_site(on_dropout: str, beginning: str) -> None:
+def test_no_attempt_is_begun_twice_or_gone_back_to_and_none_gains_a_site(
+    on_dropout: str, beginning: str
+) -> None:
     """Two rosters under one number would be two keys that the sites take for one."""
     for state, federation, actions in steps(on_dropout, beginning):
         before, after = run_of(state), run_of(federation)
-        began = [a.record.attempt for a in actions if isinstance(a, e.Persist) and isinstance(a.record, AttemptBegan)]
+        began = [
+            a.record.attempt
+            for a in actions
+            if isinstance(a, e.Persist) and isinstance(a.record, AttemptBegan)
+        ]
         assert all((before.phase, before.attempt) == (Phase.PLANNING, number) for number in began)
         assert after.attempt >= before.attempt
         if before.phase in (Phase.ASKING, Phase.STALLED) and after.phase is Phase.PLANNING:
@@ -298,18 +335,24 @@ def test_no_attempt_is_begun_twice_or_gone_back_to_and_none_gains_a_site(on_drop
 
 
 @worlds
-def test_a_site_that_is_out_stays_out_and_is_never_asked_counted_or_awaited(on_dropout: str, beginning: str) -> None:
+def test_a_site_that_is_out_stays_out_and_is_never_asked_counted_or_awaited(
+    on_dropout: str, beginning: str
+) -> None:
     for state, federation, actions in steps(on_dropout, beginning):
         before, run = run_of(state), run_of(federation)
         out = set(run.plan.sites) - set(run.members)
         assert out >= set(before.plan.sites) - set(before.members)
         assert not out & (run.here | run.ready | set(run.awaited))
-        late = [a.message for a in actions if isinstance(a, e.Send) and a.site not in before.members]
+        late = [
+            a.message for a in actions if isinstance(a, e.Send) and a.site not in before.members
+        ]
         assert all(isinstance(message, m.Dismissed) for message in late)
 
 
 @worlds
-def test_every_list_of_actions_ends_a_wait_or_begins_at_most_one(on_dropout: str, beginning: str) -> None:
+def test_every_list_of_actions_ends_a_wait_or_begins_at_most_one(
+    on_dropout: str, beginning: str
+) -> None:
     """One timer: a list sets it at most once, to a token not used before; the last action of a run is its Finish."""
     for state, federation, actions in steps(on_dropout, beginning):
         before, run = run_of(state), run_of(federation)

@@ -43,7 +43,10 @@ FOUR = ("a", "b", "c", "d")
 @pytest.mark.parametrize(
     ("late", "words"),
     [
-        (hello("b", protocol=1), f"uses protocol 1, this coordinator {m.PROTOCOL_VERSION}. Install the same release"),
+        (
+            hello("b", protocol=1),
+            f"uses protocol 1, this coordinator {m.PROTOCOL_VERSION}. Install the same release",
+        ),
         (hello("z"), "not in this federation's list of sites (a, b, c)"),
     ],
 )
@@ -73,7 +76,10 @@ def test_a_breach_excludes_the_site_once_the_plan_is_out(event: Any, reason: str
     assert machine.handle(event) == [], "its session has ended"
     all_of(machine, [offers(machine, s) for s in "ac"])
     assert machine.participants == ("a", "c")
-    assert dismissed(machine, joins("b"), Outcome.SITE_FAULT, excluded=True) == f"b: no longer in this run: {why}"
+    assert (
+        dismissed(machine, joins("b"), Outcome.SITE_FAULT, excluded=True)
+        == f"b: no longer in this run: {why}"
+    )
 
 
 # --- a session carries any number of runs -------------------------------------------------------------------------
@@ -95,7 +101,10 @@ def both() -> Machine:
 
 def test_a_run_hears_of_its_own_sites_alone_and_of_the_messages_that_name_it(both: Machine) -> None:
     first = both.federation.runs[RUN]
-    assert told(both.handle(joins("d"))) == [n.joined("run-2", "d", 3, 3), n.plan_sent("run-2", ("b", "c", "d"), 2.0)]
+    assert told(both.handle(joins("d"))) == [
+        n.joined("run-2", "d", 3, 3),
+        n.plan_sent("run-2", ("b", "c", "d"), 2.0),
+    ]
     all_of(both, [offers(both, s) for s in "bcd"])
     assert both.run.phase is Phase.ASKING
     assert both.federation.runs[RUN] == first, "nothing of this concerns the other run"
@@ -106,7 +115,9 @@ def test_a_run_hears_of_its_own_sites_alone_and_of_the_messages_that_name_it(bot
     assert both.handle(e.Received("a", offer_of("a", both.plan))) == [], "a is not in run 2"
 
 
-def test_a_lost_session_concerns_every_run_of_the_site_and_an_exclusion_only_one(both: Machine) -> None:
+def test_a_lost_session_concerns_every_run_of_the_site_and_an_exclusion_only_one(
+    both: Machine,
+) -> None:
     lost = [n.left(run, "c", "gone", lost=True) for run in (RUN, "run-2")]
     assert told(both.handle(e.SiteLost("c", "gone"))) == lost
     both.handle(e.Received("b", m.Fault(RUN, 0, 0, "the disk is full")))
@@ -140,7 +151,11 @@ def test_runs_come_and_go_over_the_same_sessions_and_do_not_meet(limit: int) -> 
 
 
 def test_a_cancelled_run_is_over_for_good_wherever_it_is_and_the_federation_goes_on() -> None:
-    service = Service(max_concurrent_runs=1).joined("a").submit(make_plan(run="run-1"), make_plan(run="run-2"))
+    service = (
+        Service(max_concurrent_runs=1)
+        .joined("a")
+        .submit(make_plan(run="run-1"), make_plan(run="run-2"))
+    )
     service.tell(e.QueueRead((), {"run-1": "not today", "run-2": "nor this", "unknown": "x"}))
     assert service.finished == {"run-1": e.Finish("run-1", Outcome.CANCELLED, "not today")}
     assert [type(r) for r in service.records["run-1"]] == [Ended]
@@ -154,11 +169,16 @@ def test_a_cancelled_run_is_over_for_good_wherever_it_is_and_the_federation_goes
     assert service.federation.runs == {}
 
 
-def test_a_revoked_site_and_one_that_is_no_longer_listed_are_expelled_with_the_reason_and_missed() -> None:
+def test_a_revoked_site_and_one_that_is_no_longer_listed_are_expelled_with_the_reason_and_missed() -> (
+    None
+):
     service = Service(max_concurrent_runs=1).joined()
     service.tell(e.Revoked("b", "b is not in the list"), e.Revoked("z", "was never here"))
     assert service.rejected == {"b": "b is not in the list"}
-    for notice in (n.session_rejected("b", "b is not in the list"), n.session_ended("b", "b is not in the list")):
+    for notice in (
+        n.session_rejected("b", "b is not in the list"),
+        n.session_ended("b", "b is not in the list"),
+    ):
         assert notice in service.notices
     service.submit(make_plan(run="run-1", min_sites=3))
     assert service.federation.runs["run-1"].awaited == ("b",)
@@ -181,7 +201,9 @@ def test_draining_leaves_what_is_under_way_and_waits_for_what_is_over() -> None:
     service.queue.append(make_plan(run="late"))
     service.tell(e.QueueRead(tuple(service.queue)), e.Draining())
     assert service.finished["waits"].outcome is Outcome.INTERRUPTED
-    assert "waits" not in service.records, "no end is written down: the next process begins it again"
+    assert "waits" not in service.records, (
+        "no end is written down: the next process begins it again"
+    )
     service.queue = [later := make_plan(run="later")]
     service.tell(e.QueueChanged())
     assert service.queue == [later], "it stays in the queue"
@@ -232,15 +254,29 @@ def begins(actions: list[e.Action]) -> list[e.BeginRun]:
 def test_the_plan_of_an_alignment_is_the_runs_own_for_all_of_its_sites() -> None:
     plan = alignment_of(replace(OF_TWO, study="waits", data="patients", id="nhs"), 4)
     assert (plan.run, aligns_for(plan.run), aligns_for(RUN)) == (f"{RUN}-ids-4", RUN, "")
-    assert (plan.sites, plan.membership.min_sites, plan.objective, plan.align) == (("a", "b", "c"), 3, PLAN.align, None)
-    assert (plan.study, plan.data, plan.id, plan.privacy) == ("waits", "patients", "nhs", PLAN.privacy)
+    assert (plan.sites, plan.membership.min_sites, plan.objective, plan.align) == (
+        ("a", "b", "c"),
+        3,
+        PLAN.align,
+        None,
+    )
+    assert (plan.study, plan.data, plan.id, plan.privacy) == (
+        "waits",
+        "patients",
+        "nhs",
+        PLAN.privacy,
+    )
     assert plan_fault(plan) is None
     clear = replace(make_plan(), align=Alignment())
-    assert "an alignment needs sealed sums. Or write align = false in [alignment]" in (plan_fault(clear) or "")
+    assert "an alignment needs sealed sums. Or write align = false in [alignment]" in (
+        plan_fault(clear) or ""
+    )
 
 
 @pytest.mark.parametrize("aligned", ["", "a", "ab"])
-def test_the_ids_are_aligned_once_if_a_site_asks_for_it_and_then_the_plan_is_sent_again(aligned: str) -> None:
+def test_the_ids_are_aligned_once_if_a_site_asks_for_it_and_then_the_plan_is_sent_again(
+    aligned: str,
+) -> None:
     machine = planned(PLAN)
     said = [offers(machine, s) if s in aligned else unaligned(s) for s in "abc"]
     assert begins(all_of(machine, said[:2])) == []
@@ -248,7 +284,9 @@ def test_the_ids_are_aligned_once_if_a_site_asks_for_it_and_then_the_plan_is_sen
     assert (waits(machine), machine.awaited) == ("waiting for the alignment of ids", ())
     assert begins(machine.handle(offers(machine, "a"))) == []
     again = machine.handle(e.Aligned(RUN, Outcome.CONVERGED, ""))
-    assert [(s.site, s.message) for s in sends(again)] == [(s, m.Proposal(RUN, 0, PLAN)) for s in "abc"]
+    assert [(s.site, s.message) for s in sends(again)] == [
+        (s, m.Proposal(RUN, 0, PLAN)) for s in "abc"
+    ]
     all_of(machine, [offers(machine, s) for s in "abc"])
     assert machine.phase is Phase.ASKING
     assert machine.handle(e.Aligned(RUN, Outcome.CONVERGED, "")) == []
@@ -262,7 +300,9 @@ def test_offers_that_differ_are_aligned_and_dismissed_if_they_differ_still() -> 
     all_of(machine, differ[:2])
     assert "5 at c" in dismissed(machine, differ[2], Outcome.REFUSED, excluded=False)
     reason = dismissed(machine, unaligned("b"), Outcome.REFUSED, excluded=False)
-    assert reason.startswith("b: its ids are not those that were aligned for this run. Restore its table")
+    assert reason.startswith(
+        "b: its ids are not those that were aligned for this run. Restore its table"
+    )
     all_of(machine, [joins(s) for s in "bc"] + [offers(machine, s) for s in "abc"])
     assert machine.phase is Phase.ASKING
 
@@ -284,7 +324,9 @@ def test_ids_are_aligned_by_all_sites_or_not_at_all_and_without_a_result_the_run
     machine = planned(PLAN)
     all_of(machine, [*map(unaligned, "abc"), e.SiteLost("c", "gone"), joins("c")])
     actions = all_of(machine, [approval("c"), approval("c", given=True), unaligned("c")])
-    assert not any(isinstance(action, e.SetDeadline) for action in actions), "the other run has the deadlines"
+    assert not any(isinstance(action, e.SetDeadline) for action in actions), (
+        "the other run has the deadlines"
+    )
     assert machine.aligning
     machine.handle(e.Aligned(RUN, Outcome.NOTHING_SHARED, "b left"))
     assert machine.ending == (Outcome.NOTHING_SHARED, "the ids could not be aligned: b left")
@@ -305,7 +347,9 @@ def outcomes(service: Service) -> dict[str, Outcome]:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CONVERGED, Outcome.CANCELLED])
-def test_an_alignment_and_its_run_end_alike_and_the_next_run_trains_at_once(outcome: Outcome) -> None:
+def test_an_alignment_and_its_run_end_alike_and_the_next_run_trains_at_once(
+    outcome: Outcome,
+) -> None:
     service = aligning().tell(*[e.Cancelled(RUN, "enough")] * (outcome is Outcome.CANCELLED))
     assert outcomes(service) == {FIRST: outcome, RUN: outcome}
     if outcome is Outcome.CONVERGED:
@@ -319,11 +363,17 @@ def test_an_alignment_and_its_run_end_alike_and_the_next_run_trains_at_once(outc
 @pytest.mark.parametrize(
     ("change", "outcome", "reason"),
     [
-        ({"policy": allowing(aggregation="secure", alignment=False)}, Outcome.REFUSED, "b refused the plan: alignment"),
+        (
+            {"policy": allowing(aggregation="secure", alignment=False)},
+            Outcome.REFUSED,
+            "b refused the plan: alignment",
+        ),
         ({"ids": ("zoe",)}, Outcome.NOTHING_SHARED, "the ids could not be aligned"),
     ],
 )
-def test_a_failed_alignment_ends_the_run_at_every_site(change: dict[str, Any], outcome: Outcome, reason: str) -> None:
+def test_a_failed_alignment_ends_the_run_at_every_site(
+    change: dict[str, Any], outcome: Outcome, reason: str
+) -> None:
     service = Service()
     vars(service.agents["b"]).update(change)
     service.submit(PLAN).joined()
@@ -352,21 +402,34 @@ def test_a_cancelled_run_is_closed_wherever_it_waits() -> None:
     for cancelled in (ONE, TWO):
         after, closed = full.cancel({cancelled.run: "not today", "unknown": "x"})
         assert closed == [CloseRun(cancelled, Outcome.CANCELLED, "not today")]
-        assert {*names(after.unfinished), *names(after.waiting)} == {"one", "two", "other"} - {cancelled.run}
+        assert {*names(after.unfinished), *names(after.waiting)} == {"one", "two", "other"} - {
+            cancelled.run
+        }
 
 
-def test_the_queue_is_read_without_runs_that_have_started_and_idle_is_nothing_left_to_start() -> None:
+def test_the_queue_is_read_without_runs_that_have_started_and_idle_is_nothing_left_to_start() -> (
+    None
+):
     starting = Scheduler(1, starting={"one": ONE})
     assert names(starting.with_queue((ONE, TWO, OTHER), {"other"}).waiting) == ["two"]
     assert starting.started("one").starting == {}
     assert starting.started("one").idle
-    assert not any(s.idle for s in (starting, Scheduler(1, unfinished=(ONE,)), Scheduler(1, waiting=(ONE,))))
+    assert not any(
+        s.idle for s in (starting, Scheduler(1, unfinished=(ONE,)), Scheduler(1, waiting=(ONE,)))
+    )
 
 
-EVENTS = st.lists(st.tuples(st.sampled_from(["submit", "load", "end"]), st.integers(0, 9)), max_size=60)
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["submit", "load", "end"]), st.integers(0, 9)), max_size=60
+)
 
 
-@given(EVENTS, st.lists(st.integers(1, 2), min_size=1, max_size=10), st.integers(1, 3), st.integers(0, 3))
+@given(
+    EVENTS,
+    st.lists(st.integers(1, 2), min_size=1, max_size=10),
+    st.integers(1, 3),
+    st.integers(0, 3),
+)
 def test_whatever_comes_the_limit_the_threads_and_the_order_hold_and_no_run_is_lost(
     events: list[tuple[str, int]], threads: list[int], limit: int, left: int
 ) -> None:

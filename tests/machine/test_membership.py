@@ -58,12 +58,17 @@ def test_too_few_sites_join_or_offer_in_time() -> None:
 def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> None:
     machine = planned()
     assert told(machine.handle(approval("c"))) == [n.approval_awaited(RUN, ("c",), 0, 3, 500.0)]
-    assert waits(machine) == "waiting for a, b to check the plan and factor its data and for approval by c"
+    assert (
+        waits(machine)
+        == "waiting for a, b to check the plan and factor its data and for approval by c"
+    )
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b")])
     assert told(actions)[-1] == n.approval_awaited(RUN, ("c",), 2, 3, 500.0)
     assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [500.0]
     assert waits(machine) == "waiting for approval by c"
-    assert machine.handle(approval("c")) == [], "it comes again with a new session, and changes nothing"
+    assert machine.handle(approval("c")) == [], (
+        "it comes again with a new session, and changes nothing"
+    )
     late = planned()
     all_of(late, [offers(late, "a"), approval("b"), approval("c"), late.deadline])
     late.handle(late.deadline)
@@ -86,7 +91,9 @@ def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> 
 )
 def test_an_offer_that_cannot_be_used_excludes_the_site(plan: Plan, changes: Any) -> None:
     machine = planned(plan)
-    assert dismissed(machine, offers(machine, "b", **changes), Outcome.SITE_FAULT, excluded=True).startswith("b")
+    assert dismissed(
+        machine, offers(machine, "b", **changes), Outcome.SITE_FAULT, excluded=True
+    ).startswith("b")
     all_of(machine, [offers(machine, s) for s in "ac"])
     assert machine.participants == ("a", "c")
 
@@ -105,7 +112,9 @@ def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_rema
     assert machine.handle(e.Received("b", m.PlanRefused("another-run", "no"))) == []
     machine = started()
     all_of(machine, [joins("a"), joins("b"), machine.deadline, offers(machine, "a"), refusal])
-    assert (machine.phase, machine.awaited) == (Phase.PLANNING, ("c",)), "it did not join, and is needed again"
+    assert (machine.phase, machine.awaited) == (Phase.PLANNING, ("c",)), (
+        "it did not join, and is needed again"
+    )
     all_of(machine, comes_back(machine, "c"))
     assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "c"))
 
@@ -124,7 +133,9 @@ def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_rema
     ],
 )
 @pytest.mark.parametrize("wrong", ["a", "b", "c"])
-def test_the_site_that_differs_is_named_whoever_came_first(wrong: str, changes: Any, said: list[str]) -> None:
+def test_the_site_that_differs_is_named_whoever_came_first(
+    wrong: str, changes: Any, said: list[str]
+) -> None:
     machine, others = planned(), ", ".join(s for s in "abc" if s != wrong)
     *before, last = [offers(machine, s, **(changes if s == wrong else {})) for s in "abc"]
     assert sends(all_of(machine, before)) == []
@@ -132,7 +143,9 @@ def test_the_site_that_differs_is_named_whoever_came_first(wrong: str, changes: 
     assert said[0].format(wrong) in reason or said[1].format(wrong) in reason, reason
     assert said[-1].format(others) in reason, reason
     assert machine.awaited == (wrong,)
-    assert f"{wrong} to correct this: {reason[:40]}" in waits(machine), "not: to reconnect, it is connected"
+    assert f"{wrong} to correct this: {reason[:40]}" in waits(machine), (
+        "not: to reconnect, it is connected"
+    )
     actions = all_of(machine, comes_back(machine, wrong))
     assert e.Send(wrong, m.Proposal(RUN, 0, machine.plan)) in actions
     assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "b", "c"))
@@ -141,24 +154,41 @@ def test_the_site_that_differs_is_named_whoever_came_first(wrong: str, changes: 
 def test_of_two_sites_that_differ_both_are_dismissed_and_come_back_with_the_same_list() -> None:
     machine = planned(make_plan(sites=("a", "b")))
     actions = all_of(machine, [offers(machine, s, n_unlabelled=5 if s == "a" else 6) for s in "ab"])
-    assert {send.site for send in sends(actions)} == {"a", "b"}, "which of them is wrong is not known"
-    assert waits(machine).startswith("waiting for a, b to correct this: the sites list different numbers")
-    assert machine.handle(e.Received("a", m.PlanRefused(RUN, "no"))) == [], "a site that is dismissed is not heard"
+    assert {send.site for send in sends(actions)} == {"a", "b"}, (
+        "which of them is wrong is not known"
+    )
+    assert waits(machine).startswith(
+        "waiting for a, b to correct this: the sites list different numbers"
+    )
+    assert machine.handle(e.Received("a", m.PlanRefused(RUN, "no"))) == [], (
+        "a site that is dismissed is not heard"
+    )
     all_of(machine, [*comes_back(machine, "a"), *comes_back(machine, "b")])
     assert machine.phase is Phase.ASKING
 
 
 def test_a_dismissed_site_is_no_member_and_no_measure_for_members() -> None:
     machine = planned()
-    all_of(machine, [offers(machine, "a", n_unlabelled=5), *(offers(machine, s) for s in "bc"), machine.deadline])
+    all_of(
+        machine,
+        [
+            offers(machine, "a", n_unlabelled=5),
+            *(offers(machine, s) for s in "bc"),
+            machine.deadline,
+        ],
+    )
     assert machine.participants == ("b", "c"), "the timeout of the plan leaves the sites that agree"
     all_of(machine, [e.SiteLost("b", "gone"), joins("b"), offers(machine, "b", key="new")])
-    assert not any(send.site == "a" for send in sends(machine.handle(offers(machine, "a", n_unlabelled=5))))
+    assert not any(
+        send.site == "a" for send in sends(machine.handle(offers(machine, "a", n_unlabelled=5)))
+    )
     all_of(machine, [offers(machine, "b", key="new"), offers(machine, "c")])
     assert (machine.phase, machine.participants) == (Phase.ASKING, ("b", "c"))
     machine = planned(make_plan(min_sites=3))
     all_of(machine, [offers(machine, "a", n_unlabelled=5), offers(machine, "b"), machine.deadline])
-    told_at_the_end = "did not accept the plan in time; the sites list different numbers of shared instances"
+    told_at_the_end = (
+        "did not accept the plan in time; the sites list different numbers of shared instances"
+    )
     assert told_at_the_end in machine.ending[1]
 
 
@@ -166,7 +196,9 @@ def test_a_site_that_comes_back_changed_is_refused_and_may_come_back_as_it_was()
     machine = begun()
     for other in (0, 5):
         all_of(machine, [e.SiteLost("b", "gone"), joins("b")])
-        dismissed(machine, offers(machine, "b", n_unlabelled=other), Outcome.REFUSED, excluded=False)
+        dismissed(
+            machine, offers(machine, "b", n_unlabelled=other), Outcome.REFUSED, excluded=False
+        )
     assert machine.phase is Phase.ASKING
     assert machine.handle(answers("b")) == [], "the run does not hear it"
     assert steps_sent(all_of(machine, comes_back(machine, "b"))).keys() == {"b"}
@@ -202,10 +234,14 @@ def test_a_plan_that_continues_goes_on_in_another_attempt_and_a_dropped_site_sta
 
 def test_below_the_minimum_it_waits_and_goes_on_as_soon_as_it_may() -> None:
     machine = begun(CONTINUES)
-    all_of(machine, [e.SiteLost("b", "gone"), e.SiteLost("c", "gone"), answers("a"), machine.deadline])
+    all_of(
+        machine, [e.SiteLost("b", "gone"), e.SiteLost("c", "gone"), answers("a"), machine.deadline]
+    )
     assert (machine.phase, machine.awaited) == (Phase.STALLED, ("b", "c"))
     all_of(machine, comes_back(machine, "b"))
-    assert sends(machine.handle(answers("b"))) == [e.Send(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"]
+    assert sends(machine.handle(answers("b"))) == [
+        e.Send(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"
+    ]
     next_attempt(machine, "a", "b")
     assert machine.participants == ("a", "b")
 
@@ -214,16 +250,22 @@ def test_below_the_minimum_it_waits_and_goes_on_as_soon_as_it_may() -> None:
 def test_a_missing_site_that_is_back_has_its_time_to_answer(answers_too: bool) -> None:
     """To be dropped is for good."""
     machine = begun(CONTINUES)
-    all_of(machine, [e.SiteLost("b", "gone"), e.SiteLost("c", "gone"), answers("a"), machine.deadline])
+    all_of(
+        machine, [e.SiteLost("b", "gone"), e.SiteLost("c", "gone"), answers("a"), machine.deadline]
+    )
     all_of(machine, [*comes_back(machine, "b"), *comes_back(machine, "c")])
     assert machine.handle(answers("b")) == []
     actions = machine.handle(answers("c") if answers_too else machine.deadline)
     assert bool(steps_sent(actions)) is answers_too
-    assert (machine.phase, machine.attempt) == ((Phase.ASKING, 0) if answers_too else (Phase.PLANNING, 1))
+    assert (machine.phase, machine.attempt) == (
+        (Phase.ASKING, 0) if answers_too else (Phase.PLANNING, 1)
+    )
 
 
 @pytest.mark.parametrize(("may_change", "phase"), [(False, Phase.STALLED), (True, Phase.PLANNING)])
-def test_under_sealed_sums_nobody_is_dropped_unless_the_plan_allows_it(may_change: bool, phase: Phase) -> None:
+def test_under_sealed_sums_nobody_is_dropped_unless_the_plan_allows_it(
+    may_change: bool, phase: Phase
+) -> None:
     plan = sealed(make_plan(on_dropout="continue", membership_changes=may_change))
     machine, faulty = begun(plan), begun(plan)
     all_of(machine, [answers("a"), answers("b"), machine.deadline])
@@ -233,7 +275,9 @@ def test_under_sealed_sums_nobody_is_dropped_unless_the_plan_allows_it(may_chang
 
 
 @pytest.mark.parametrize(("on_dropout", "goes_on"), [("wait", False), ("continue", True)])
-def test_a_site_that_does_not_offer_again_is_dropped_where_the_plan_continues(on_dropout: str, goes_on: bool) -> None:
+def test_a_site_that_does_not_offer_again_is_dropped_where_the_plan_continues(
+    on_dropout: str, goes_on: bool
+) -> None:
     machine = begun(make_plan(on_dropout=on_dropout))
     all_of(machine, [joins("a"), offers(machine, "a", key="new")])
     assert (machine.phase, machine.attempt) == (Phase.PLANNING, 1)
@@ -258,7 +302,9 @@ def test_connected_sites_that_have_not_offered_when_it_begins_are_dismissed() ->
 
 @pytest.mark.parametrize("on_dropout", ["wait", "continue"])
 @pytest.mark.parametrize("again", [False, True])
-def test_who_was_never_a_member_does_not_become_one_by_another_attempt(on_dropout: str, again: bool) -> None:
+def test_who_was_never_a_member_does_not_become_one_by_another_attempt(
+    on_dropout: str, again: bool
+) -> None:
     """Sums over one site more would tell its answers."""
     plan = sealed(make_plan(sites=tuple("abcd"), min_sites=3, on_dropout=on_dropout))
     pump = Pump(plan, make_sites("abcd")).join(*"abc").run()
@@ -267,7 +313,10 @@ def test_who_was_never_a_member_does_not_become_one_by_another_attempt(on_dropou
     pump = pump.restarted().join().run() if again else pump.kill("a").run()
     assert pump.outcome is Outcome.CONVERGED
     assert members(pump.records) == [("a", "b", "c")] * 2
-    assert pump.bits == undisturbed(replace(plan, membership=replace(plan.membership, sites=tuple("abc")))).bits
+    assert (
+        pump.bits
+        == undisturbed(replace(plan, membership=replace(plan.membership, sites=tuple("abc")))).bits
+    )
 
 
 # --- after a restart ----------------------------------------------------------------------------------------------
@@ -294,8 +343,12 @@ def test_a_run_that_begins_again_waits_for_its_own_sites_and_begins_from_its_beg
 
 
 @pytest.mark.parametrize(("on_dropout", "goes_on"), [("wait", False), ("continue", True)])
-def test_a_run_that_begins_again_goes_on_without_a_site_where_the_plan_does(on_dropout: str, goes_on: bool) -> None:
-    machine = started(replace(FOUR, membership=replace(FOUR.membership, on_dropout=on_dropout)), AGAIN)
+def test_a_run_that_begins_again_goes_on_without_a_site_where_the_plan_does(
+    on_dropout: str, goes_on: bool
+) -> None:
+    machine = started(
+        replace(FOUR, membership=replace(FOUR.membership, on_dropout=on_dropout)), AGAIN
+    )
     actions = all_of(machine, [joins("a"), joins("c"), machine.deadline])
     if not goes_on:
         assert machine.ending == (Outcome.TOO_FEW_SITES, "b did not join within 1 s")

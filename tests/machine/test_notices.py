@@ -12,19 +12,35 @@ from coordinator.machine import notices as n
 from coreg_core.messages import Report
 from coreg_core.outcomes import Notice, Outcome
 
-FUNCTIONS = {name: f for name, f in getmembers(n, isfunction) if f.__module__ == n.__name__ and name[0] != "_"}
-VALUES: dict[Any, Any] = {str: "b", int: 3, float: math.inf, bool: True, tuple[str, ...]: ("a", "b")}
+FUNCTIONS = {
+    name: f
+    for name, f in getmembers(n, isfunction)
+    if f.__module__ == n.__name__ and name[0] != "_"
+}
+VALUES: dict[Any, Any] = {
+    str: "b",
+    int: 3,
+    float: math.inf,
+    bool: True,
+    tuple[str, ...]: ("a", "b"),
+}
 VALUES |= {Outcome: Outcome.STALLED, Report: Report()}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_notice_is_one_line_and_one_json_object(name: str) -> None:
     hints = get_type_hints(FUNCTIONS[name])
-    notice: Notice = FUNCTIONS[name](**{each: VALUES[hints[each]] for each in signature(FUNCTIONS[name]).parameters})
+    notice: Notice = FUNCTIONS[name](
+        **{each: VALUES[hints[each]] for each in signature(FUNCTIONS[name]).parameters}
+    )
     assert notice.name == ("round" if name == "step_answered" else name)
     assert "\n" not in notice.text
     told: dict[str, Any] = json.loads(json.dumps(notice.to_dict(), allow_nan=False))
-    assert (told["event"], told["level"], told.get("text", "")) == (notice.name, notice.level, notice.text)
+    assert (told["event"], told["level"], told.get("text", "")) == (
+        notice.name,
+        notice.level,
+        notice.text,
+    )
     assert (told.get("run", ""), told.get("site", "")) == (notice.run, notice.site)
     assert set(notice.fields) <= set(told) - {"event", "level", "run", "site", "text"}
 

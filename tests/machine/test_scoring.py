@@ -33,7 +33,9 @@ def plan_of(least: int = 3, sites: tuple[str, ...] = SITES, **changes: Any) -> P
 def batch(site: str, /, **changes: Any) -> Batch:
     rng = np.random.default_rng([1, *site.encode()])
     values, none = rng.normal(size=(M, 1)), np.zeros(M, dtype=np.bool_)
-    made = Batch(values, none, None, 0.0, "run-1", "agreement", "sums", SITES, "digest", site.encode())
+    made = Batch(
+        values, none, None, 0.0, "run-1", "agreement", "sums", SITES, "digest", site.encode()
+    )
     return replace(made, **changes)
 
 
@@ -59,13 +61,17 @@ def mean(names: str, row: int) -> float:
 
 
 @pytest.mark.parametrize("receivers", [(), ("b",), ("a", "c")])
-def test_agreeing_models_are_averaged_for_those_who_may_have_the_scores(receivers: tuple[str, ...]) -> None:
+def test_agreeing_models_are_averaged_for_those_who_may_have_the_scores(
+    receivers: tuple[str, ...],
+) -> None:
     pump = scored(plan_of(receivers=receivers))
     assert pump.outcome is Outcome.CONVERGED
     got = {name: found for name, found in scores(pump).items() if found is not None}
     assert set(got) == set(receivers or SITES)
     for found in got.values():
-        assert_allclose(found, [mean("abcd", i) for i in range(M)], atol=1e-11)  # a part has 40 bits
+        assert_allclose(
+            found, [mean("abcd", i) for i in range(M)], atol=1e-11
+        )  # a part has 40 bits
 
 
 def test_parts_of_different_sizes_add_up_at_every_receiver() -> None:
@@ -83,9 +89,14 @@ def test_an_individual_is_scored_by_the_sites_that_have_a_record_of_it() -> None
     for name in "ab":
         assert_allclose(scores(pump)[name], expected, atol=1e-11)  # a part has 40 bits
     assert "1 of 5 individuals lack a record at some site" in result.findings[0]
-    assert "no score for 1 of 5 individuals (empty cells): fewer than min_sites = 3 sites" in result.findings[1]
+    assert (
+        "no score for 1 of 5 individuals (empty cells): fewer than min_sites = 3 sites"
+        in result.findings[1]
+    )
     of_two = scored(c=lacks(2), d=lacks(2))
-    assert all(np.isnan(found[2]) for found in scores(of_two).values()), "each could compute the other's part"
+    assert all(np.isnan(found[2]) for found in scores(of_two).values()), (
+        "each could compute the other's part"
+    )
 
 
 def test_an_offline_site_does_not_stop_the_others_and_a_trainer_does_not_score() -> None:
@@ -106,7 +117,9 @@ def test_an_offline_site_does_not_stop_the_others_and_a_trainer_does_not_score()
     assert "cannot train" in said.reason
 
 
-def test_who_is_no_receiver_cannot_open_what_is_for_another_and_no_receiver_opens_a_single_part() -> None:
+def test_who_is_no_receiver_cannot_open_what_is_for_another_and_no_receiver_opens_a_single_part() -> (
+    None
+):
     pump = scored(plan_of(receivers=("b",)))
     last = [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, Step)][-1]
     seals = {name: pump.sites[name]._replica._seal for name in SITES}
@@ -126,10 +139,15 @@ def test_an_individual_has_few_models_in_its_life() -> None:
     memories, policy = {name: Memory() for name in SITES}, allowing(models_per_individual=2)
 
     def run(number: int, **changes: Any) -> Pump:
-        sites = {n: site_with(n, batch(n, **changes.get(n, {})), policy=policy, memory=memories[n]) for n in SITES}
+        sites = {
+            n: site_with(n, batch(n, **changes.get(n, {})), policy=policy, memory=memories[n])
+            for n in SITES
+        }
         return Pump(replace(plan_of(), run=f"score-{number}"), sites).join().run()
 
-    assert run(1).outcome is run(2).outcome is Outcome.CONVERGED, "the same model and sites tell nothing new"
+    assert run(1).outcome is run(2).outcome is Outcome.CONVERGED, (
+        "the same model and sites tell nothing new"
+    )
     assert run(3, b=lacks(1)).outcome is Outcome.CONVERGED
     assert run(4, b=lacks(0)).outcome is Outcome.CONVERGED, "it is another individual's second"
     refused = run(5, c=lacks(1))
@@ -140,10 +158,18 @@ def test_an_individual_has_few_models_in_its_life() -> None:
 @pytest.mark.parametrize(
     ("changes", "said", "outcome"),
     [
-        ({"of_run": "run-0"}, "run-1 \\(agreement\\), but b was started with one of run run-0", Outcome.REFUSED),
+        (
+            {"of_run": "run-0"},
+            "run-1 \\(agreement\\), but b was started with one of run run-0",
+            Outcome.REFUSED,
+        ),
         ({"trained": "additive"}, "one of run run-1 \\(additive\\)", Outcome.REFUSED),
         ({"sites": ("a", "b")}, "c, d took no part in run run-1", Outcome.REFUSED),
-        ({"name": "other sums"}, "the sites have models of different attempts at run run-1", Outcome.SITE_FAULT),
+        (
+            {"name": "other sums"},
+            "the sites have models of different attempts at run run-1",
+            Outcome.SITE_FAULT,
+        ),
     ],
 )
 def test_sites_that_cannot_score_together(changes: Any, said: str, outcome: Outcome) -> None:
@@ -151,7 +177,9 @@ def test_sites_that_cannot_score_together(changes: Any, said: str, outcome: Outc
     assert pump.outcome is outcome
     assert re.search(said, pump.end.reason), pump.end.reason
     assert pump.bits == {}
-    assert outcome is not Outcome.REFUSED or all(site._answered == 0 for site in pump.sites.values())
+    assert outcome is not Outcome.REFUSED or all(
+        site._answered == 0 for site in pump.sites.values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +199,9 @@ def test_a_policy_allows_scorings_and_can_forbid_them(keys: Any, least: int, tol
 
 def test_a_plan_in_the_clear_or_for_strangers_is_none() -> None:
     assert plan_fault(plan_of()) is None
-    assert "needs sealed sums" in (plan_fault(replace(plan_of(), privacy=Privacy("plaintext"))) or "")
+    assert "needs sealed sums" in (
+        plan_fault(replace(plan_of(), privacy=Privacy("plaintext"))) or ""
+    )
     assert "none of the sites" in (plan_fault(plan_of(receivers=("z",))) or "")
     assert "parts add up only" in str(plan_fault(plan_of(contributions=True))), "of an agreement"
     plan = plan_of(trained="additive", contributions=True)
@@ -191,7 +221,9 @@ def additive_batch(site: str, noise: float = 0.0, **changes: Any) -> Batch:
 
     class Model:
         deviation_of_labels = 1.0
-        weights = SimpleNamespace(noise=noise, missing_variance=lambda present: float(sum(v + 1 for v in present)) ** 2)
+        weights = SimpleNamespace(
+            noise=noise, missing_variance=lambda present: float(sum(v + 1 for v in present)) ** 2
+        )
 
         def part(self, phi: Any, present: Any) -> Any:
             return phi[:, 0] / sum(v + 1 for v in present)
@@ -202,7 +234,10 @@ def additive_batch(site: str, noise: float = 0.0, **changes: Any) -> Batch:
 def with_parts(contributions: bool, noise: float = 0.0, **changes: Any) -> Pump:
     plan = plan_of(trained="additive", receivers=("a", "c"), contributions=contributions)
     policy = allowing(contributions=True)
-    sites = {name: site_with(name, additive_batch(name, noise, **changes.get(name, {})), policy) for name in SITES}
+    sites = {
+        name: site_with(name, additive_batch(name, noise, **changes.get(name, {})), policy)
+        for name in SITES
+    }
     return Pump(plan, sites).join().run()
 
 
@@ -212,9 +247,15 @@ def test_receivers_read_each_part_where_all_policies_allow_it() -> None:
         result = pump.sites[name].result
         assert list(result.contributions) == list(SITES)
         for site, part in result.contributions.items():
-            expected = batch(site).features[:, 0] / np.where((np.arange(M) == 2), total("abc"), total("abcd"))
-            assert_allclose(part, np.where((np.arange(M) == 2) & (site == "d"), np.nan, expected), atol=1e-11)
-        assert_allclose(result.scores, 10.0 + np.nansum(list(result.contributions.values()), axis=0), atol=1e-11)
+            expected = batch(site).features[:, 0] / np.where(
+                (np.arange(M) == 2), total("abc"), total("abcd")
+            )
+            assert_allclose(
+                part, np.where((np.arange(M) == 2) & (site == "d"), np.nan, expected), atol=1e-11
+            )
+        assert_allclose(
+            result.scores, 10.0 + np.nansum(list(result.contributions.values()), axis=0), atol=1e-11
+        )
     assert pump.sites["b"].result.contributions == {}
     hidden = with_parts(False, d=lacks(2)).sites["a"].result
     assert list(hidden.contributions) == ["a"], "its own alone"
@@ -225,7 +266,9 @@ def test_the_noise_on_a_part_is_one_for_an_individual_and_the_sites_that_know_it
     def noise(**lacking: Any) -> Any:  # on the parts of b, c and d, as "a" reads them
         result = with_parts(True, 1.0, **lacking).sites["a"].result
         sizes = [total(there) for there in result.present]
-        return np.array([result.contributions[site] - batch(site).features[:, 0] / sizes for site in "bcd"])
+        return np.array(
+            [result.contributions[site] - batch(site).features[:, 0] / sizes for site in "bcd"]
+        )
 
     first = noise()
     assert 0.5 < np.sqrt(np.mean(first**2)) / 0.05 < 1.5, "of 15 numbers: its own deviation is 18 %"
@@ -234,7 +277,9 @@ def test_the_noise_on_a_part_is_one_for_an_individual_and_the_sites_that_know_it
     assert moved.tolist() == [False, False, True, False, False]
 
 
-def test_no_part_leaves_of_an_individual_that_too_few_sites_know(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_part_leaves_of_an_individual_that_too_few_sites_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     opened, receive = dict[str, Any](), ScoringJob.receive
 
     def spy(job: ScoringJob, asked: Any, delivery: Any, chain: bytes) -> Any:

@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machine.tiny import SCHEDULES, Pump, altered, make_plan, make_sites, private_data, sealed, site_with, undisturbed
+from machine.tiny import (
+    SCHEDULES,
+    Pump,
+    altered,
+    make_plan,
+    make_sites,
+    private_data,
+    sealed,
+    site_with,
+    undisturbed,
+)
 
 from coreg_core import messages as m
 from coreg_core.agreement.closed_form import consensus_closed_form
@@ -42,7 +52,10 @@ def test_keys_change_no_bit_and_the_sums_lead_to_the_closed_form(schedule: str) 
         z = consensus_closed_form(views, coupling)
         for view, site in zip(views, sites, strict=True):
             exact = view.solve(z, consensus_weight(coupling, 3)).prediction
-            assert np.abs(site.result.solutions[column].prediction - exact).max() < PLAN.iteration.prediction_tolerance
+            assert (
+                np.abs(site.result.solutions[column].prediction - exact).max()
+                < PLAN.iteration.prediction_tolerance
+            )
 
 
 # --- what is done to messages on their way ------------------------------------------------------------------------
@@ -113,7 +126,9 @@ SUMS: dict[str, Callable[[Wire, m.Step], m.Step]] = {
 
 
 @pytest.mark.parametrize("what", SUMS)
-def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from_it(what: str) -> None:
+def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from_it(
+    what: str,
+) -> None:
     """The third vector: its length is that of the one before, so that the one before could stand in for it."""
     at = FIRST + 3
 
@@ -124,13 +139,18 @@ def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from
     assert wire.replies
     for _, said in wire.replies:
         assert isinstance(said, m.Fault)
-        assert "the sum of this step does not match the sites' answers" in said.reason or "one word" in what
+        assert (
+            "the sum of this step does not match the sites' answers" in said.reason
+            or "one word" in what
+        )
     assert wire.pump.outcome is Outcome.SITE_FAULT
     assert wire.pump.bits == {}
     assert max(step for _, step in wire.answers) == at - 1, "no answer was made of it"
 
 
-def test_after_a_sum_that_was_changed_the_true_one_still_serves_and_one_that_is_withheld_is_a_breach() -> None:
+def test_after_a_sum_that_was_changed_the_true_one_still_serves_and_one_that_is_withheld_is_a_breach() -> (
+    None
+):
     def change(wire: Wire, site: str, step: m.Step) -> m.Step:
         if step.step == FIRST + 2:
             [said] = wire._sites[site].handle(with_words(step, bit(0)))
@@ -164,7 +184,10 @@ def test_two_sums_under_one_step_are_found_by_the_sites_themselves(last: bool) -
 
 def meets(change: Callable[[dict[str, m.Offer]], Any], plan: Plan = PLAN, **rules: Any) -> str:
     """What site a says of a roster that the coordinator has changed; empty where it answers."""
-    sites = {name: site_with(name, private_data(name), **(rules if name == "a" else {})) for name in plan.sites}
+    sites = {
+        name: site_with(name, private_data(name), **(rules if name == "a" else {}))
+        for name in plan.sites
+    }
     offers = {name: site.handle(m.Proposal(plan.run, 0, plan))[0] for name, site in sites.items()}
     changed = change(offers)
     roster = tuple(offers.values()) if changed is None else changed
@@ -191,31 +214,58 @@ def with_b(changes: Callable[[dict[str, m.Offer]], Any]) -> Callable[[dict[str, 
 
 ROSTERS: dict[str, tuple[Callable[[dict[str, m.Offer]], Any], str]] = {
     "as it is": (lambda o: None, ""),
-    "without the site": (lambda o: (o["b"], o["c"]), "does not contain this site's unchanged offer"),
-    "its offer changed": (lambda o: (replace(o["a"], release="2"), o["b"], o["c"]), "this site's unchanged offer"),
+    "without the site": (
+        lambda o: (o["b"], o["c"]),
+        "does not contain this site's unchanged offer",
+    ),
+    "its offer changed": (
+        lambda o: (replace(o["a"], release="2"), o["b"], o["c"]),
+        "this site's unchanged offer",
+    ),
     "two sites": (lambda o: (o["a"], o["b"]), "the roster has 2 sites; the plan needs at least 3"),
     "in another order": (lambda o: (o["b"], o["a"], o["c"]), "every site once, in site order"),
     "a site twice": (lambda o: (o["a"], o["b"], o["b"], o["c"]), "every site once, in site order"),
-    "a stranger": (lambda o: (*o.values(), replace(o["c"], site="z")), "the roster lists z, which the plan does not"),
+    "a stranger": (
+        lambda o: (*o.values(), replace(o["c"], site="z")),
+        "the roster lists z, which the plan does not",
+    ),
     "another attempt": (with_b(lambda o: {"attempt": 1}), "b is for another plan or attempt"),
     "another plan": (with_b(lambda o: {"plan_digest": "0"}), "b is for another plan or attempt"),
     "other ids": (with_b(lambda o: {"ids_digest": "0"}), "not the same ids"),
-    "another key under the signature": (with_b(lambda o: {"key": o["c"].key[::-1]}), "not signed by"),
-    "other rows": (with_b(lambda o: {"data_digest": "x"}), "the offer of b for this run is not signed by that site"),
-    "c's key at b": (with_b(lambda o: {"key": o["c"].key}), "one site cannot take part under two names"),
+    "another key under the signature": (
+        with_b(lambda o: {"key": o["c"].key[::-1]}),
+        "not signed by",
+    ),
+    "other rows": (
+        with_b(lambda o: {"data_digest": "x"}),
+        "the offer of b for this run is not signed by that site",
+    ),
+    "c's key at b": (
+        with_b(lambda o: {"key": o["c"].key}),
+        "one site cannot take part under two names",
+    ),
     "c's identity": (with_b(lambda o: {"identity": o["c"].identity}), "under two names"),
     "no identity": (with_b(lambda o: {"identity": "00"}), "sent for b cannot be read"),
     "a curve that does not exist": (
-        with_b(lambda o: {"identity": o["b"].identity.replace("2a8648ce3d030107", "2a8648ce3d030177")}),
+        with_b(
+            lambda o: {"identity": o["b"].identity.replace("2a8648ce3d030107", "2a8648ce3d030177")}
+        ),
         "sent for b cannot be read",
     ),
     "made up by who signs certificates": (
         lambda o: as_b(o, RunKeys(identity_of("the coordinator's own"), fingerprint_of)),
         "the key that the coordinator sent for b is not the one that is confirmed here",
     ),
-    "a key of low order": (lambda o: as_b(o, simulated_keys("b"), key="00" * 32), "b offered an invalid key"),
+    "a key of low order": (
+        lambda o: as_b(o, simulated_keys("b"), key="00" * 32),
+        "b offered an invalid key",
+    ),
     "of order eight": (
-        lambda o: as_b(o, simulated_keys("b"), key="e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+        lambda o: as_b(
+            o,
+            simulated_keys("b"),
+            key="e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+        ),
         "b offered an invalid key",
     ),
 }
@@ -234,13 +284,20 @@ def test_a_peer_whose_key_is_not_confirmed_takes_no_part() -> None:
     assert "Compare the eight words with the other operators" in said
 
 
-def test_of_a_site_that_gives_another_contribution_to_each_nobody_opens_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_site_that_gives_another_contribution_to_each_nobody_opens_a_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     honest = AttemptSecrets.wrap
 
-    def each_another(secrets: AttemptSecrets, roster: tuple[m.Offer, ...], transcript: bytes) -> dict[str, str]:
+    def each_another(
+        secrets: AttemptSecrets, roster: tuple[m.Offer, ...], transcript: bytes
+    ) -> dict[str, str]:
         if secrets.offer.site != "b":
             return honest(secrets, roster, transcript)
-        told = [honest(secrets, roster, transcript) for secrets._contribution in (bytes(32), bytes([7]) * 32)]
+        told = [
+            honest(secrets, roster, transcript)
+            for secrets._contribution in (bytes(32), bytes([7]) * 32)
+        ]
         return {**told[0], "c": told[1]["c"]}
 
     monkeypatch.setattr(AttemptSecrets, "wrap", each_another)
@@ -253,7 +310,9 @@ def test_of_a_site_that_gives_another_contribution_to_each_nobody_opens_a_sum(mo
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-3.0, 3.0))
-def test_no_honest_response_is_found_false_and_numbers_that_are_not_finite_are(seed: int, weight: float) -> None:
+def test_no_honest_response_is_found_false_and_numbers_that_are_not_finite_are(
+    seed: int, weight: float
+) -> None:
     """R = μS(I + μS)⁻¹ for any S ⪰ 0."""
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(9, 4))
@@ -268,9 +327,21 @@ def test_no_honest_response_is_found_false_and_numbers_that_are_not_finite_are(s
 @pytest.mark.parametrize(
     ("secure", "lie", "reason"),
     [
-        (False, lambda kind, v, s: (v, tuple(-1e6 * x for x in s) if kind == "sizes" else s), "some site sends false"),
-        (True, lambda kind, v, s: (v, tuple(-1e6 * x for x in s) if kind == "sizes" else s), "some site sends false"),
-        (True, lambda _kind, v, s: (v + 1e6 if v.size else v, s), "b: a number is beyond the bound that the sum was"),
+        (
+            False,
+            lambda kind, v, s: (v, tuple(-1e6 * x for x in s) if kind == "sizes" else s),
+            "some site sends false",
+        ),
+        (
+            True,
+            lambda kind, v, s: (v, tuple(-1e6 * x for x in s) if kind == "sizes" else s),
+            "some site sends false",
+        ),
+        (
+            True,
+            lambda _kind, v, s: (v + 1e6 if v.size else v, s),
+            "b: a number is beyond the bound that the sum was",
+        ),
     ],
 )
 def test_a_false_answer_ends_the_run_alike_at_all_sites(
@@ -288,4 +359,6 @@ def test_a_false_answer_ends_the_run_alike_at_all_sites(
     assert pump.outcome is Outcome.SITE_FAULT
     assert reason in pump.end.reason
     assert (pump.bits, pump.breaches) == ({}, {})
-    assert pump.end.reason.startswith("b:") or not any(f"{name}:" in pump.end.reason for name in "abc")
+    assert pump.end.reason.startswith("b:") or not any(
+        f"{name}:" in pump.end.reason for name in "abc"
+    )

@@ -55,9 +55,17 @@ def cannot(threads: int) -> int:
     ("site", "plan", "words"),
     [
         (make_site("z"), make_plan(), "the plan does not list z among its sites"),
-        (site_with("a", replace(private_data("a"), X=np.ones((4, 2)))), make_plan(bandwidth="paper"), "bandwidth"),
+        (
+            site_with("a", replace(private_data("a"), X=np.ones((4, 2)))),
+            make_plan(bandwidth="paper"),
+            "bandwidth",
+        ),
         (make_site("a", pin_threads=cannot), make_plan(), "1 threads cannot be had here"),
-        (make_site("a", policy=allowing(max_rounds=1)), make_plan(), "max_rounds = 300 is above max_rounds = 1"),
+        (
+            make_site("a", policy=allowing(max_rounds=1)),
+            make_plan(),
+            "max_rounds = 300 is above max_rounds = 1",
+        ),
         (
             site_with("a", replace(private_data("a"), X=np.zeros((0, 2)), y=np.zeros(0))),
             make_plan(),
@@ -66,7 +74,9 @@ def cannot(threads: int) -> int:
         (make_site("a"), sealed(make_plan(min_sites=1)), "sealed sums need 2 sites"),
     ],
 )
-def test_a_plan_that_this_site_cannot_carry_out_is_refused_with_the_reason(site: Site, plan: Plan, words: str) -> None:
+def test_a_plan_that_this_site_cannot_carry_out_is_refused_with_the_reason(
+    site: Site, plan: Plan, words: str
+) -> None:
     assert words in refused(site, plan)
 
 
@@ -74,22 +84,34 @@ def test_hello_and_offer_tell_what_was_agreed_and_no_more() -> None:
     plan, site = make_plan(), make_site("a")
     assert site.hello() == m.Hello("a", m.PROTOCOL_VERSION, "test")
     offer = proposed(site, plan)
-    assert (offer.run, offer.plan_digest, offer.site, offer.release) == (plan.run, plan.digest, "a", "test")
+    assert (offer.run, offer.plan_digest, offer.site, offer.release) == (
+        plan.run,
+        plan.digest,
+        "a",
+        "test",
+    )
     assert (offer.n_unlabelled, offer.ids_digest) == (UNLABELLED, IDS)
     assert {offer.signature, offer.identity} == {""}
     assert proposed(site, plan) is offer, "a session later too"
-    assert len({proposed(make_site("a"), plan).key for _ in range(3)}) == 3, "each process has a name of its own"
+    assert len({proposed(make_site("a"), plan).key for _ in range(3)}) == 3, (
+        "each process has a name of its own"
+    )
 
 
 def test_a_plan_may_not_change_in_the_middle_of_its_run() -> None:
     site = make_site("a")
     view = proposed(site) and site.view
-    assert refused(site, make_plan(coupling=(5.0, 9.0))) == "the plan changed in the middle of the run."
+    assert (
+        refused(site, make_plan(coupling=(5.0, 9.0)))
+        == "the plan changed in the middle of the run."
+    )
     assert proposed(site, attempt=1).attempt == 1
     assert site.view is view, "nothing is factored again"
 
 
-def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_the_site_and_by_the_run() -> None:
+def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_the_site_and_by_the_run() -> (
+    None
+):
     data, seen = private_data("a"), {proposed(make_site("a")).data_digest}
     assert {proposed(make_site("a")).data_digest} == seen
     for array in ("X", "y", "Z"):
@@ -104,7 +126,9 @@ def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_the_site
 # --- how much is answered -----------------------------------------------------------------------------------------
 
 
-def test_no_more_questions_are_answered_than_an_agents_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_questions_are_answered_than_an_agents_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plan = sealed(make_plan(min_sites=3, max_rounds=7))
     assert plan.objective.most_answers(plan) == 90, "ten attempts: seven rounds and two before"
     monkeypatch.setattr(Agreement, "most_answers", lambda self, plan: 6)
@@ -113,16 +137,23 @@ def test_no_more_questions_are_answered_than_an_agents_limit(monkeypatch: pytest
     assert "refused the plan: more than 6 questions: an agent's limit" in first.end.reason
     assert sum(site._answered for site in (first.sites["b"], sites["b"])) <= 6
     pump = Pump(plan, sites := make_sites("abc")).join().steps(3)
-    monkeypatch.setattr(sites["b"]._consent.memory, "recall", lambda plan, ids_digest: Remembered(6))
+    monkeypatch.setattr(
+        sites["b"]._consent.memory, "recall", lambda plan, ids_digest: Remembered(6)
+    )
     assert "more than 6 questions" in pump.run().end.reason
 
 
 def test_what_an_answer_tells_is_there_for_the_ledger_where_it_has_words_and_only_then() -> None:
     sites, told = make_sites("abc"), []
-    altered(sites["a"], lambda _, said: told.append((sites["a"].disclosure, getattr(said, "words", None))) or said)
+    altered(
+        sites["a"],
+        lambda _, said: told.append((sites["a"].disclosure, getattr(said, "words", None))) or said,
+    )
     Pump(sealed(make_plan(min_sites=3)), sites).join().run()
     assert {(t is not None) == (words is not None) for t, words in told} == {True}
-    assert {(t.sites, t.may_change, t.sealed) for t, _ in told if t is not None} == {(("a", "b", "c"), False, True)}
+    assert {(t.sites, t.may_change, t.sealed) for t, _ in told if t is not None} == {
+        (("a", "b", "c"), False, True)
+    }
 
 
 # --- numbers that overflow, and plans too large --------------------------------------------------------------------
@@ -133,12 +164,18 @@ def test_numbers_that_overflow_are_a_refusal_in_words(form: str) -> None:
     """Below 1e-155 every certificate was 0, and the run converged to a wrong model."""
     data = private_data("a")
     site = site_with("a", replace(data, X=1e160 * data.X, Z=1e160 * data.Z))
-    assert "features, of size inf, leave no digit" in refused(site, make_plan(form=form, kernel="linear"))
+    assert "features, of size inf, leave no digit" in refused(
+        site, make_plan(form=form, kernel="linear")
+    )
     for scale in (1e-160, 1e160, 1e200):
-        assert "Scale" in refused(site_with("a", replace(data, y=scale * data.y)), make_plan(form=form))
+        assert "Scale" in refused(
+            site_with("a", replace(data, y=scale * data.y)), make_plan(form=form)
+        )
 
 
-def test_a_coupling_at_which_the_system_is_singular_is_a_fault_of_the_site_that_says_what_to_do() -> None:
+def test_a_coupling_at_which_the_system_is_singular_is_a_fault_of_the_site_that_says_what_to_do() -> (
+    None
+):
     """λ = 1e20 on repeated rows: rounding outweighs the identity in I + (μ/ν)Σ."""
     data = private_data("a")
     repeated = replace(data, Z=np.repeat(data.Z[:1], UNLABELLED, axis=0))
@@ -151,25 +188,40 @@ def test_a_coupling_at_which_the_system_is_singular_is_a_fault_of_the_site_that_
 @pytest.mark.parametrize(
     ("n", "shared", "words"),
     [
-        (50, 200_000, r'894 GiB .*3 couplings, 200000 unlabelled .* Use form = "semi-parametric", or fewer couplings'),
+        (
+            50,
+            200_000,
+            r'894 GiB .*3 couplings, 200000 unlabelled .* Use form = "semi-parametric", or fewer couplings',
+        ),
         (100_000, 10, r'74.5 GiB .* 100000 labelled rows.* Use form = "semi-parametric"'),
     ],
 )
-def test_a_refusal_names_the_memory_and_the_form_that_serves(n: int, shared: int, words: str) -> None:
+def test_a_refusal_names_the_memory_and_the_form_that_serves(
+    n: int, shared: int, words: str
+) -> None:
     """A factor is 8 m² bytes for each coupling, and 8 n² for the labelled rows."""
     large = PrivateData(np.zeros((n, 1)), np.arange(float(n)), np.zeros((shared, 1)), "ids")
     with pytest.raises(BadData, match=words):
-        factor(Agreement(form="exact", bandwidth=1.0, ridge=1.0, coupling=(0.1, 0.2, 0.3)), large, large.y)
+        factor(
+            Agreement(form="exact", bandwidth=1.0, ridge=1.0, coupling=(0.1, 0.2, 0.3)),
+            large,
+            large.y,
+        )
 
 
 def many(n: int) -> PrivateData:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 2))
-    return PrivateData(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=n), rng.normal(size=(30, 2)), "ids")
+    return PrivateData(
+        X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=n), rng.normal(size=(30, 2)), "ids"
+    )
 
 
 def test_a_site_with_many_labels_uses_landmarks_and_says_so() -> None:
-    data, terms = many(301), Agreement(form="semi-parametric", bandwidth=4.0, ridge=1.0, landmarks=300)
+    data, terms = (
+        many(301),
+        Agreement(form="semi-parametric", bandwidth=4.0, ridge=1.0, landmarks=300),
+    )
     view = factor(terms, data, data.y)
     assert len(view.basis.points) == 300
     whole = make_view(LabelledPoints(), Gaussian(4.0), data.X, data.y, data.Z, 1.0)
@@ -204,7 +256,11 @@ def test_an_end_with_a_result_that_this_site_has_not_come_to_is_a_breach() -> No
 
 
 def test_the_result_is_there_with_the_last_answer_and_the_end_changes_nothing() -> None:
-    pump = Pump(make_plan(), make_sites("abc"), wire=lambda site, x: None if isinstance(x, m.Finished) else x)
+    pump = Pump(
+        make_plan(),
+        make_sites("abc"),
+        wire=lambda site, x: None if isinstance(x, m.Finished) else x,
+    )
     site = pump.join().run().sites["a"]
     result = site.result
     assert result.outcome is Outcome.CONVERGED
@@ -224,7 +280,9 @@ def test_the_result_is_there_with_the_last_answer_and_the_end_changes_nothing() 
         ([f"s{i}" for i in range(10, 75)], 2, "at most 64 sites"),
     ],
 )
-def test_a_plan_that_cannot_be_carried_out_is_refused(sites: str | list[str], least: int, words: str) -> None:
+def test_a_plan_that_cannot_be_carried_out_is_refused(
+    sites: str | list[str], least: int, words: str
+) -> None:
     plan = replace(sealed(make_plan()), membership=Membership(tuple(sites), least))
     assert words in (plan_fault(plan) or "")
     assert words in refused(make_site("a"), plan)

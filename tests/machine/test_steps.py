@@ -40,7 +40,11 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
     plan = make_plan(sites=("a", "b"))
     machine = Machine(plan)
     clear = e.Notify(n.answers_in_clear(RUN))
-    assert machine.start() == [clear, e.Notify(n.run_began(RUN, "", 0, ("a", "b"), 1.0)), e.SetDeadline(RUN, 1, 1.0)]
+    assert machine.start() == [
+        clear,
+        e.Notify(n.run_began(RUN, "", 0, ("a", "b"), 1.0)),
+        e.SetDeadline(RUN, 1, 1.0),
+    ]
     assert machine.handle(joins("b")) == [e.Notify(n.joined(RUN, "b", 1, 2))]
     assert machine.handle(joins("a")) == [
         e.Notify(n.joined(RUN, "a", 2, 2)),
@@ -77,7 +81,9 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
         e.SetDeadline(RUN, 5, 3.0),
     ]
     assert machine.handle(fetches("a")) == []
-    assert machine.handle(e.Received("a", m.Leaving("over"))) == [e.Notify(n.left(RUN, "a", "over", lost=False))]
+    assert machine.handle(e.Received("a", m.Leaving("over"))) == [
+        e.Notify(n.left(RUN, "a", "over", lost=False))
+    ]
     assert machine.awaited == ("b",)
     assert machine.handle(fetches("b")) == [e.Finish(RUN, Outcome.CONVERGED, "")]
     assert machine.phase is Phase.DONE
@@ -86,10 +92,14 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
 # --- what follows from the answers --------------------------------------------------------------------------------
 
 
-@given(st.lists(st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=3), min_size=3, max_size=3))
+@given(
+    st.lists(st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=3), min_size=3, max_size=3)
+)
 def test_words_are_added_modulo_two_to_the_64_whatever_they_mean(rows: list[list[int]]) -> None:
     machine = begun()
-    actions = all_of(machine, [answers(s, said=words(*row)) for s, row in zip("abc", rows, strict=True)])
+    actions = all_of(
+        machine, [answers(s, said=words(*row)) for s, row in zip("abc", rows, strict=True)]
+    )
     total = words(*(sum(column) % 2**64 for column in zip(*rows, strict=True)))
     assert {s: step.words for s, step in steps_sent(actions).items()} == dict.fromkeys("abc", total)
 
@@ -110,7 +120,9 @@ def test_parts_reach_the_one_they_are_for_with_their_senders_name_and_nobody_els
         return {s: {p.site: p.data for p in step.parts} for s, step in steps_sent(actions).items()}
 
     machine, others = begun(), {t: "abc".replace(t, "") for t in "abc"}
-    for_one = all_of(machine, [answers(s, parts=[(t, f"{s}{t}") for t in (*others[s], "z")]) for s in "abc"])
+    for_one = all_of(
+        machine, [answers(s, parts=[(t, f"{s}{t}") for t in (*others[s], "z")]) for s in "abc"]
+    )
     assert found(for_one) == {t: {s: f"{s}{t}" for s in others[t]} for t in "abc"}
     for_all = all_of(machine, [answers(s, 1, parts=[("", f"proof of {s}")]) for s in "abc"])
     assert found(for_all) == {t: {s: f"proof of {s}" for s in others[t]} for t in "abc"}
@@ -120,13 +132,21 @@ def test_parts_reach_the_one_they_are_for_with_their_senders_name_and_nobody_els
     ("odd", "sites", "reason"),
     [
         ({"report": m.Report(round=1)}, "b", "b: reports something else"),
-        ({"said": words(1, 2)}, "b", "answers of different lengths: a: 1 words, b: 2 words, c: 1 words"),
+        (
+            {"said": words(1, 2)},
+            "b",
+            "answers of different lengths: a: 1 words, b: 2 words, c: 1 words",
+        ),
         ({"report": m.Report(outcome="WON")}, "abc", "'WON'"),
     ],
 )
-def test_answers_that_do_not_fit_together_end_the_run_and_name_the_minority(odd: Any, sites: str, reason: str) -> None:
+def test_answers_that_do_not_fit_together_end_the_run_and_name_the_minority(
+    odd: Any, sites: str, reason: str
+) -> None:
     plain = {"said": words(1)}
-    actions = all_of(begun(), [answers(s, **{**plain, **(odd if s in sites else {})}) for s in "abc"])
+    actions = all_of(
+        begun(), [answers(s, **{**plain, **(odd if s in sites else {})}) for s in "abc"]
+    )
     [ended] = [r for r in written(actions) if isinstance(r, Ended)]
     assert ended.outcome is Outcome.SITE_FAULT
     assert reason in ended.reason
@@ -169,7 +189,9 @@ def test_a_lost_session_with_the_same_keys_goes_on_in_the_same_attempt() -> None
         assert sent == ([e.Send(site, step)] if site == "a" else []), "b has answered it"
     all_of(machine, [e.SiteLost("b", "gone"), answers("a", said=words(1))])
     assert steps_sent(machine.handle(answers("c", said=words(1)))).keys() == set("ac")
-    assert steps_sent(all_of(machine, comes_back(machine, "b"))) == {"b": m.Step(RUN, 0, 1, words=words(2))}
+    assert steps_sent(all_of(machine, comes_back(machine, "b"))) == {
+        "b": m.Step(RUN, 0, 1, words=words(2))
+    }
     assert machine.attempt == 0
 
 
@@ -197,7 +219,9 @@ def test_every_attempt_has_the_same_sites_and_ten_begin(dropout: str) -> None:
     reason = "10 attempts were interrupted; the last one because b restarted"
     actions = all_of(machine, [joins("b"), offers(machine, "b", key="another key")])
     assert written(actions) == [Ended(Outcome.STALLED, reason)], "for good"
-    assert sends(actions)[-3:] == [e.Send(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "abc"]
+    assert sends(actions)[-3:] == [
+        e.Send(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "abc"
+    ]
     # Of an additive training three begin, over all processes.
     plan = replace(sealed(make_plan()), objective=Additive())
     third, fourth = (started(plan, Begun(n, tuple("abc"), 7)) for n in (1, 2))
@@ -205,7 +229,9 @@ def test_every_attempt_has_the_same_sites_and_ten_begin(dropout: str) -> None:
     assert (third.phase, third.attempt) == (Phase.PLANNING, 2)
     [ended] = written(all_of(fourth, [joins(s) for s in "abc"]))
     assert ended.outcome is Outcome.STALLED
-    assert ended.reason.startswith("3 attempts were interrupted; the last one because the coordinator restarted")
+    assert ended.reason.startswith(
+        "3 attempts were interrupted; the last one because the coordinator restarted"
+    )
 
 
 # --- faults -------------------------------------------------------------------------------------------------------
@@ -260,9 +286,13 @@ def test_the_coordinator_sends_no_number_of_one_site_to_another() -> None:
     steps = [s.message for s in pump.sent if isinstance(s.message, m.Step)]
     assert len(rows) > 20
     assert not rows & {step.words.digest for step in steps if step.words is not None}
-    numbers = np.concatenate([row.words.values for row in said if row.words is not None]).view(np.uint8)
+    numbers = np.concatenate([row.words.values for row in said if row.words is not None]).view(
+        np.uint8
+    )
     counts, expected = np.bincount(numbers, minlength=256), len(numbers) / 256
-    assert abs(float(np.sum((counts - expected) ** 2) / expected) - 255) < 6 * np.sqrt(2 * 255), "and no byte tells"
+    assert abs(float(np.sum((counts - expected) ** 2) / expected) - 255) < 6 * np.sqrt(2 * 255), (
+        "and no byte tells"
+    )
 
 
 # --- the end: every site hears how its run ended, also after an absence -----------------------------------------------
@@ -311,7 +341,9 @@ def test_a_site_that_goes_is_not_waited_for(event: e.Event) -> None:
     assert (written(actions), actions[-1]) == ([], OVER)
 
 
-def test_a_site_that_connects_before_the_run_is_over_has_the_end_at_once_and_is_waited_for() -> None:
+def test_a_site_that_connects_before_the_run_is_over_has_the_end_at_once_and_is_waited_for() -> (
+    None
+):
     machine = ending("a", "b")
     assert machine.handle(joins("c")) == [e.Notify(n.joined(RUN, "c", 3, 3)), e.Send("c", END)]
     assert machine.awaited == ("a", "b", "c")
@@ -335,7 +367,9 @@ FETCHED = m.Fetched(RUN, HEAD, "03")
 
 
 def signed_by(site: str, signature: str = "05", reason: str = "") -> HeadSigned:
-    return HeadSigned(site, "03", "04", m.Countersigned(RUN, HEAD, "2026-01-02", signature, "06", reason))
+    return HeadSigned(
+        site, "03", "04", m.Countersigned(RUN, HEAD, "2026-01-02", signature, "06", reason)
+    )
 
 
 def head_of(machine: Machine, site: str, *signed: str) -> tuple[HeadSigned, list[e.Action]]:
@@ -353,15 +387,22 @@ def test_a_head_is_on_record_before_the_site_hears_of_it_and_before_the_run_is_o
     machine.handle(fetches("b"))
     signed, actions = head_of(machine, "c")
     assert actions == [e.Persist(RUN, signed), e.Send("c", signed.receipt), OVER]
-    assert machine.handle(e.HeadCountersigned(RUN, signed)) == [], "of a run that is over nothing is kept any more"
+    assert machine.handle(e.HeadCountersigned(RUN, signed)) == [], (
+        "of a run that is over nothing is kept any more"
+    )
 
 
 def test_a_site_that_leaves_while_its_head_is_signed_loses_no_signature() -> None:
     machine = ending("a")
     machine.handle(e.Received("a", FETCHED))
-    assert told(machine.handle(e.Received("a", m.Leaving("done")))) == [n.left(RUN, "a", "done", lost=False)]
+    assert told(machine.handle(e.Received("a", m.Leaving("done")))) == [
+        n.left(RUN, "a", "done", lost=False)
+    ]
     signed = signed_by("a")
     told_last = [e.Persist(RUN, signed), e.Send("a", signed.receipt), OVER]
     assert machine.handle(e.HeadCountersigned(RUN, signed)) == told_last
     doubtful, actions = head_of(ending("a", "b", "c"), "a", "", "a: of another key")
-    assert actions == [e.Notify(n.ledger_doubtful(RUN, "a", "a: of another key")), e.Send("a", doubtful.receipt)]
+    assert actions == [
+        e.Notify(n.ledger_doubtful(RUN, "a", "a: of another key")),
+        e.Send("a", doubtful.receipt),
+    ]

@@ -40,7 +40,12 @@ def make_plan(**changes: Any) -> Plan:
     parts = {
         "membership": Membership(sites=("a", "b", "c"), min_sites=2),
         "objective": Agreement(
-            form="semi-parametric", bandwidth=3.0, ridge=1.0, landmarks=3, coupling=(0.1, 1.0), label_units="centred"
+            form="semi-parametric",
+            bandwidth=3.0,
+            ridge=1.0,
+            landmarks=3,
+            coupling=(0.1, 1.0),
+            label_units="centred",
         ),
         "iteration": Iteration(tolerance=1e-9, prediction_tolerance=1e-3, max_rounds=300),
         "privacy": Privacy(aggregation="plaintext"),
@@ -71,7 +76,13 @@ _processes = count()
 
 def allowing(**keys: Any) -> Policy:
     """A policy that allows what tests do, but for these keys."""
-    least = {"rows_per_feature": 5, "noise": 0.0, "label_noise": 0.0, "least_labels": 3, "least_rows": 10}
+    least = {
+        "rows_per_feature": 5,
+        "noise": 0.0,
+        "label_noise": 0.0,
+        "least_labels": 3,
+        "least_rows": 10,
+    }
     allowed = {"aggregation": "plaintext", "scores_of_two": True}
     return Policy(**(allowed | least | keys))
 
@@ -84,7 +95,9 @@ def against(policy: Policy | None, plan: Plan, data: PrivateData | None = None) 
 def summed_before(ids: str, sites: Iterable[str], *, may_change: bool) -> Memory:
     """The memory of a site that was summed with these on such instances."""
     memory = Memory()
-    memory.add({"kind": "Offer", "run": "before", "plan": "another", "ids_digest": ids, "data_digest": ""})
+    memory.add(
+        {"kind": "Offer", "run": "before", "plan": "another", "ids_digest": ids, "data_digest": ""}
+    )
     answer = {"kind": "Answer", "run": "before", "numbers": 1, "question": "respond linear"}
     memory.add(answer | {"participants": list(sites), "may_change": may_change})
     return memory
@@ -149,18 +162,36 @@ def offer_of(site: str, plan: Plan, attempt: int = 0, /, **changes: Any) -> m.Of
     names = ("key", "identity", "signature")
     keys = {name: f"{name} of {site} for {attempt}" if plan.masked else "" for name in names}
     rows = {"n_unlabelled": UNLABELLED, "ids_digest": IDS, "data_digest": f"data-of-{site}"}
-    offer = m.Offer(run=plan.run, attempt=attempt, plan_digest=plan.digest, site=site, release="test", **rows, **keys)
+    offer = m.Offer(
+        run=plan.run,
+        attempt=attempt,
+        plan_digest=plan.digest,
+        site=site,
+        release="test",
+        **rows,
+        **keys,
+    )
     return replace(offer, **changes)
 
 
 def bits(result: SiteResult | None) -> tuple[Any, ...] | None:
     """Everything that a site ends with, equal only where every bit is; None where it has no model and no scores."""
-    if result is None or not (result.solutions or result.additive is not None or result.scores is not None):
+    if result is None or not (
+        result.solutions or result.additive is not None or result.scores is not None
+    ):
         return None
     models = [(s.function.coef.tobytes(), s.prediction.tobytes()) for s in result.solutions]
     own = result.additive
-    parts = None if own is None else (own.intercept, own.joined.tobytes(), own.weights.coef.tobytes())
-    return result.outcome, result.couplings, models, parts, None if result.scores is None else result.scores.tobytes()
+    parts = (
+        None if own is None else (own.intercept, own.joined.tobytes(), own.weights.coef.tobytes())
+    )
+    return (
+        result.outcome,
+        result.couplings,
+        models,
+        parts,
+        None if result.scores is None else result.scores.tobytes(),
+    )
 
 
 def begun_by(records: Iterable[Record]) -> Begun:
@@ -230,7 +261,9 @@ class Pump:
         self.carry_out(self.machine.start())
 
     def join(self, *names: str) -> "Pump":
-        self.events.extend(e.SiteJoined(self.sites[name].hello()) for name in names or tuple(self.sites))
+        self.events.extend(
+            e.SiteJoined(self.sites[name].hello()) for name in names or tuple(self.sites)
+        )
         return self
 
     def carry_out(self, actions: list[e.Action]) -> None:
@@ -240,11 +273,18 @@ class Pump:
             match action:
                 case e.Send(name, message) if (message := self._wire(name, message)) is not None:
                     self.sent.append(e.Send(name, message))
-                    self.events.extend(e.Received(name, answer) for answer in self.sites[name].handle(message))
+                    self.events.extend(
+                        e.Received(name, answer) for answer in self.sites[name].handle(message)
+                    )
                     if (found := bits(self.sites[name].result)) is not None:
                         self.bits[name] = found
-                    if isinstance(message, m.Finished | m.Dismissed) and message.outcome in RESUMABLE:
-                        self.sites[name] = restarted(self.sites[name])  # an agent forgets a run that is over
+                    if (
+                        isinstance(message, m.Finished | m.Dismissed)
+                        and message.outcome in RESUMABLE
+                    ):
+                        self.sites[name] = restarted(
+                            self.sites[name]
+                        )  # an agent forgets a run that is over
                 case e.Reject(name, reason):
                     self.sites[name].handle(m.Rejected(reason))
                 case e.Persist(record=record):

@@ -27,13 +27,17 @@ def read(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
     """Every sample by its name and its labels' values, as a scraper has them."""
     text = generate_latest(metrics.registry).decode()
     return {
-        (s.name, tuple(s.labels.values())): s.value for f in text_string_to_metric_families(text) for s in f.samples
+        (s.name, tuple(s.labels.values())): s.value
+        for f in text_string_to_metric_families(text)
+        for s in f.samples
     }
 
 
 def answered(*step: Any) -> Notice:
     notice = n.step_answered(*step)
-    return replace(notice, fields={**notice.fields, "seconds": 0.25, "bytes_sent": 100, "bytes_received": 200})
+    return replace(
+        notice, fields={**notice.fields, "seconds": 0.25, "bytes_sent": 100, "bytes_received": 200}
+    )
 
 
 def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
@@ -54,9 +58,10 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
         metrics.notice(n.run_ended(run, Outcome.CONVERGED, ""))
     found = read(metrics)
     assert found["coreg_rounds_total", ("waits",)] == steps[-1].report.round
-    assert sum(found["coreg_step_seconds_sum", (phase, "waits")] for phase in {s.report.phase for s in steps}) == (
-        pytest.approx(0.25 * len(steps))
-    )
+    assert sum(
+        found["coreg_step_seconds_sum", (phase, "waits")]
+        for phase in {s.report.phase for s in steps}
+    ) == (pytest.approx(0.25 * len(steps)))
     sent, received = (found["coreg_bytes_total", (way,)] for way in ("sent", "received"))
     assert (sent, received) == (100 * len(steps), 200 * len(steps))
     assert found["coreg_runs_finished_total", ("CONVERGED", "waits")] == 1
@@ -93,7 +98,9 @@ def test_the_rounds_of_every_attempt_count() -> None:
 
 def test_the_certificate_of_a_site_that_is_away_is_known_from_the_store() -> None:
     metrics = Metrics()
-    metrics.listed(("a", "b"), {"a": "2027-01-01T00:00:00+00:00", "gone": "2027-01-01T00:00:00+00:00"})
+    metrics.listed(
+        ("a", "b"), {"a": "2027-01-01T00:00:00+00:00", "gone": "2027-01-01T00:00:00+00:00"}
+    )
     found = read(metrics)
     assert found["coreg_site_certificate_not_after_seconds", ("a",)] == 1798761600
     assert ("coreg_site_certificate_not_after_seconds", ("gone",)) not in found
@@ -109,7 +116,9 @@ def test_it_is_read_over_http_and_from_this_machine_alone() -> None:
         metrics.listen("127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=rf"another program listens on port {port}.*with --metrics"):
+        with pytest.raises(
+            UsageError, match=rf"another program listens on port {port}.*with --metrics"
+        ):
             metrics.listen(f"127.0.0.1:{port}")
     end = metrics.listen(f"127.0.0.1:{port}")
     try:
@@ -123,7 +132,11 @@ def test_alerts_and_guide_name_metrics_that_there_are() -> None:
     there = {name for name, _ in read(Metrics())} | {f.name for f in Metrics().registry.collect()}
     there |= {f"{name}_{kind}" for name in there for kind in ("total", "count", "sum", "bucket")}
     root = Path(__file__).resolve().parents[2]
-    for page in ("deploy/alerts.yml", "deploy/grafana-dashboard.json", "docs/how-to/operate-a-coordinator.md"):
+    for page in (
+        "deploy/alerts.yml",
+        "deploy/grafana-dashboard.json",
+        "docs/how-to/operate-a-coordinator.md",
+    ):
         named = set(re.findall(r"\bcoreg_(?!core|sim|wire|agent_)\w+", (root / page).read_text()))
         assert len(named) >= 6
         assert named <= there, f"{page}: {sorted(named - there)}"
@@ -147,7 +160,9 @@ def test_a_heading_stands_over_its_own_rounds_alone(capsys):
 def test_the_end_has_its_certificate_and_the_next_command(capsys):
     plain = Plain()
     plain.notice(n.joined("r1", "a", 1, 2))
-    plain.notice(answered("r1", 4, 0, 2, Report(4, "", verified=True, residual=(1e-5,), gap=(1e-5,))))
+    plain.notice(
+        answered("r1", 4, 0, 2, Report(4, "", verified=True, residual=(1e-5,), gap=(1e-5,)))
+    )
     plain.finished(Finish("r1", Outcome.CONVERGED, ""), "coreg-coordinator show r1")
     shown = capsys.readouterr().out
     assert "a joined (1 of 2)" in shown

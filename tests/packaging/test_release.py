@@ -34,10 +34,29 @@ def clone(tmp_path_factory):
 @pytest.fixture(scope="module")
 def release(clone):
     key, out = clone.parent / "key", clone.parent / "out"
-    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release@example.org", "-f", key, cwd=clone)
+    run(
+        "ssh-keygen",
+        "-q",
+        "-t",
+        "ed25519",
+        "-N",
+        "",
+        "-C",
+        "release@example.org",
+        "-f",
+        key,
+        cwd=clone,
+    )
     tools = clone / ".venv-release"  # as the Makefile makes it, and faster
     run(sys.executable, "-m", "venv", "--without-pip", tools, cwd=clone)
-    uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", tools / "bin/python"]
+    uv = [
+        Path(sys.executable).with_name("uv"),
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        tools / "bin/python",
+    ]
     run(*uv, "--require-hashes", "-r", "requirements-release.lock", cwd=clone)
     (tools / ".installed").touch()
     environment = {**os.environ, "KEY": str(key), "RELEASE_URL": URL, "OUT": str(out)}
@@ -57,7 +76,14 @@ def test_a_release_has_its_files_their_checksums_and_the_next_commands(release):
     assert "audit: " in told, "an audit, or why there is none"
     with tarfile.open(out / f"coreg_federation-{version}.tar.gz") as source:
         held = {name.partition("/")[2] for name in source.getnames()}
-    assert {"LICENSE", "CHANGELOG.md", "SECURITY.md", "CITATION.cff", "requirements.lock", "tests/expected.py"} <= held
+    assert {
+        "LICENSE",
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "CITATION.cff",
+        "requirements.lock",
+        "tests/expected.py",
+    } <= held
 
 
 def test_the_sbom_names_every_locked_package_that_a_linux_site_installs_and_its_licence(release):
@@ -66,8 +92,14 @@ def test_the_sbom_names_every_locked_package_that_a_linux_site_installs_and_its_
         each["name"].lower().replace("_", "-"): each
         for each in json.loads((out / "sbom.cdx.json").read_text())["components"]
     }
-    locked = re.findall(r"^([\w.-]+)==(\S+?)(?: ;| \\)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
-    everywhere = {name for name, version in locked if components.get(name.lower(), {}).get("version") == version}
+    locked = re.findall(
+        r"^([\w.-]+)==(\S+?)(?: ;| \\)", (ROOT / "requirements.lock").read_text(), re.MULTILINE
+    )
+    everywhere = {
+        name
+        for name, version in locked
+        if components.get(name.lower(), {}).get("version") == version
+    }
     absent = {name for name, _ in locked} - everywhere
     assert absent <= {"colorama", "tzdata"}, "for Windows alone"
     licences = (out / "LICENCES.txt").read_text()
@@ -85,7 +117,11 @@ def test_the_packages_page_links_to_the_repository_and_to_nothing_relative(relea
     links = re.findall(r"\]\(([^)]+)\)", page)
     assert len(links) > 15
     assert {urlsplit(link).scheme for link in links} == {"https"}
-    paths = [urlsplit(link).path.removeprefix("/coreg/").split("/", 2) for link in links if link.startswith(URL)]
+    paths = [
+        urlsplit(link).path.removeprefix("/coreg/").split("/", 2)
+        for link in links
+        if link.startswith(URL)
+    ]
     assert {kind for kind, _, _ in paths} == {"blob", "raw"}
     assert all((ROOT / path).exists() for _, _, path in paths)
 
@@ -108,6 +144,15 @@ def test_the_same_commit_gives_the_same_wheel(release, clone, tmp_path):
     out, _ = release
     epoch = run("git", "log", "-1", "--format=%ct", cwd=clone).stdout.strip()
     again = {**os.environ, "RELEASE_URL": URL, "SOURCE_DATE_EPOCH": epoch}
-    run(clone / ".venv-release/bin/python", "-m", "hatchling", "build", "-d", tmp_path, cwd=clone, env=again)
+    run(
+        clone / ".venv-release/bin/python",
+        "-m",
+        "hatchling",
+        "build",
+        "-d",
+        tmp_path,
+        cwd=clone,
+        env=again,
+    )
     for path in out.glob("coreg_federation-*"):
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()

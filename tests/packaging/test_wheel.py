@@ -13,7 +13,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pip(*arguments):
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "-q",
+        *map(str, arguments),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
@@ -44,7 +51,14 @@ def test_every_command_starts_from_the_wheel_alone(installed, script):
 def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"coordinator/web/static/page.html", "coordinator/web/static/page.js"} <= names
-    packages = ("coreg_federation", "coreg_core", "coordinator", "site_agent", "coreg_sim", "coreg_wire")
+    packages = (
+        "coreg_federation",
+        "coreg_core",
+        "coordinator",
+        "site_agent",
+        "coreg_sim",
+        "coreg_wire",
+    )
     assert {f"{package}/py.typed" for package in packages} <= names
     assert {name.split("/")[1] for name in names if name.startswith("coreg_sim/")} == {
         "__init__.py", "py.typed", "problems.py", "simulate.py", "tables.py", "over_ray.py", "benefit", "cli",
@@ -58,13 +72,23 @@ def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
 def test_pip_installs_from_a_clone_as_the_page_says(tmp_path):
     page = (ROOT / "docs" / "how-to" / "install.md").read_text()
     [line] = re.findall(r"in an environment of your own, `(pip install .+?)`", page)
-    tree = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+    tree = subprocess.run(
+        ["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
     subprocess.run(["tar", "-x"], cwd=tmp_path, input=tree, check=True)
     typed = f"{sys.executable} -m venv own && . own/bin/activate && {line} --quiet && coreg-agent --version && cd /"
-    typed += ' && python -c "import coreg_federation as it; it.AdditiveRegressor; print(it.__file__)"'
-    plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    typed += (
+        ' && python -c "import coreg_federation as it; it.AdditiveRegressor; print(it.__file__)"'
+    )
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     plain["PIP_NO_COMPILE"] = "1"  # of a minute of work that this test does not need
-    done = subprocess.run(["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, env=plain)
+    done = subprocess.run(
+        ["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, env=plain
+    )
     assert done.returncode == 0, done.stderr
     version, where = done.stdout.splitlines()
     assert version.startswith("coreg-agent ")

@@ -57,7 +57,9 @@ def split(n=240, binary=False):
 def test_xnv_learns_from_its_labels_alone(binary):
     one = split(binary=binary)
     hidden = replace(one, y=np.where(np.arange(240) < 100, one.y, np.nan))
-    for a, b in zip(*(list(xnv._families(s, 20, np.random.default_rng(0))) for s in (one, hidden)), strict=True):
+    for a, b in zip(
+        *(list(xnv._families(s, 20, np.random.default_rng(0))) for s in (one, hidden)), strict=True
+    ):
         assert a.method == b.method
         error = a.error(one, a.tuned(one, 100), 60)
         assert error == b.error(hidden, b.tuned(hidden, 100), 60)
@@ -96,7 +98,13 @@ def test_the_bounds_are_theorem_3_as_printed(reading):
 
 # --- tables, jobs and whole experiments ---------------------------------------------------------------------------
 
-ENTRY = {"name": "toy", "file": "toy.csv", "target": "y", "task": "regression", "categorical": ["kind"]}
+ENTRY = {
+    "name": "toy",
+    "file": "toy.csv",
+    "target": "y",
+    "task": "regression",
+    "categorical": ["kind"],
+}
 
 
 def pool(folder, text, **changes):
@@ -109,7 +117,9 @@ def test_a_table_becomes_numbers(tmp_path):
     data = pool(tmp_path, "a,kind,y\n1,cat,0.5\n,dog,1\n4, cat ,NA\n3,?,2.5\n").load("toy")
     assert data.columns == ("a", "kind=?", "kind=cat", "kind=dog")
     assert data.attributes == ((0,), (1, 2, 3))
-    np.testing.assert_array_equal(data.X, [[1, 0, 1, 0], [2, 0, 0, 1], [3, 1, 0, 0]])  # 2 is the mean of 1 and 3
+    np.testing.assert_array_equal(
+        data.X, [[1, 0, 1, 0], [2, 0, 0, 1], [3, 1, 0, 0]]
+    )  # 2 is the mean of 1 and 3
     np.testing.assert_array_equal(data.y, [0.5, 1.0, 2.5])
     words = pool(tmp_path, "a,kind,y\n1,u,yes\n2,v,no\n", task="binary").load("toy")
     np.testing.assert_array_equal(words.y, [1.0, 0.0])
@@ -130,7 +140,11 @@ def test_a_killed_run_resumes_and_a_job_with_other_arguments_is_another_job(tmp_
     results, done = run()
     assert done == ["0", "1", "2", "3"]
     lines = record.read_bytes().splitlines(keepends=True)
-    for torn in (b"", lines[2][:9], lines[2][:-1]):  # killed between two lines, in one, before its end
+    for torn in (
+        b"",
+        lines[2][:9],
+        lines[2][:-1],
+    ):  # killed between two lines, in one, before its end
         record.write_bytes(b"".join(lines[:2]) + torn)
         assert run() == (results, ["2", "3"])
     assert sum(each["value"] for each in run(factor=10)[0].values()) == 140
@@ -142,7 +156,9 @@ def everything(tmp_path_factory):
     return stand_in(tmp_path_factory.mktemp("papers") / "data")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "snf-labelled"])  # snf takes the same path
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name != "snf-labelled"]
+)  # snf takes the same path
 def test_every_experiment_runs_and_reports(everything, tmp_path, monkeypatch, name):
     """The quick forms with fewer folds and labelled rows; `make papers` runs the experiments themselves."""
     for module in (corlsr_uci, rademacher):

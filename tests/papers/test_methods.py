@@ -27,7 +27,12 @@ def test_predictions_stay(name):
     """Of the first 12 of 80 rows, 40 of them labelled; OCA takes lists of tables, and classes as −1 and 1."""
     rng = np.random.default_rng(7)
     X = rng.uniform(size=(80, 6))
-    y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
+    y = (
+        10 * np.sin(np.pi * X[:, 0] * X[:, 1])
+        + 20 * (X[:, 2] - 0.5) ** 2
+        + 10 * X[:, 3]
+        + 5 * X[:, 4]
+    )
     of_classes = name.endswith("Classifier")
     y = np.where(y > np.median(y), 1.0, -1.0) if of_classes else y
     model = getattr(methods, name.removesuffix("Classifier").removesuffix("Regressor"))()
@@ -36,7 +41,9 @@ def test_predictions_stay(name):
     if "OCA" in name:
         model.set_params(loss="hinge" if of_classes else "squared")
         tables = X[:, :3], X[:, 3:]
-        found = model.fit([t[:40] for t in tables], y[:40], [t[40:] for t in tables]).predict([t[-12:] for t in tables])
+        found = model.fit([t[:40] for t in tables], y[:40], [t[40:] for t in tables]).predict(
+            [t[-12:] for t in tables]
+        )
     else:
         if "views" in known:
             model.set_params(views=[[0, 1], [2, 3], [4, 5]])
@@ -70,7 +77,9 @@ def test_the_value_and_the_gradient_of_a_reconstruction(degree):
     for i in np.ndindex(*Z.shape):
         step = np.zeros_like(Z)
         step[i] = h
-        numeric[i] = (_best(Z + step, targets, degree, ridge)[0] - _best(Z - step, targets, degree, ridge)[0]) / (2 * h)
+        numeric[i] = (
+            _best(Z + step, targets, degree, ridge)[0] - _best(Z - step, targets, degree, ridge)[0]
+        ) / (2 * h)
     assert_allclose(gradient, numeric, atol=1e-6 * max(1.0, np.abs(numeric).max()))
 
 
@@ -88,7 +97,9 @@ def test_the_solution_is_a_minimum_of_its_objective(method):
 
     best, rng = objective(model.function_.coef), np.random.default_rng(0)
     for size in (1e-1, 1e-3):
-        assert all(objective(model.function_.coef + size * rng.normal(size=75)) > best for _ in range(20))
+        assert all(
+            objective(model.function_.coef + size * rng.normal(size=75)) > best for _ in range(20)
+        )
     assert_allclose(P, P.T, atol=1e-9 * np.abs(P).max())
     assert np.linalg.eigvalsh(P).min() > -1e-9 * np.abs(P).max()
 
@@ -99,11 +110,15 @@ def test_the_solution_is_a_minimum_of_its_objective(method):
 def correlated(seed, n, p=4, q=3):
     rng = np.random.default_rng(seed)
     shared = rng.normal(size=(n, 2))
-    first, second = (shared @ rng.normal(size=(2, d)) + 0.5 * rng.normal(size=(n, d)) for d in (p, q))
+    first, second = (
+        shared @ rng.normal(size=(2, d)) + 0.5 * rng.normal(size=(n, d)) for d in (p, q)
+    )
     return first, second
 
 
-@pytest.mark.parametrize(("p", "q", "ridge"), [(4, 3, 0.0), (3, 4, 1e-3), (3, 3, 1.0), (1, 5, 1e-3)])
+@pytest.mark.parametrize(
+    ("p", "q", "ridge"), [(4, 3, 0.0), (3, 4, 1e-3), (3, 3, 1.0), (1, 5, 1e-3)]
+)
 def test_the_basis_has_the_two_properties_that_define_it(p, q, ridge):
     first, second = correlated(1, 200, p, q)
     blocks = [(first[i : i + 64], second[i : i + 64]) for i in range(0, 200, 64)]
@@ -124,12 +139,20 @@ def test_the_basis_has_the_two_properties_that_define_it(p, q, ridge):
 @settings(max_examples=50)
 def test_the_gradient_of_equation_9_vanishes(seed, ridge, n):
     rng = np.random.default_rng(seed)
-    Z, y, lam = rng.normal(size=(n, 5)), rng.normal(size=n), np.sort(rng.uniform(size=5))[::-1].copy()
+    Z, y, lam = (
+        rng.normal(size=(n, 5)),
+        rng.normal(size=n),
+        np.sort(rng.uniform(size=5))[::-1].copy(),
+    )
     beta = canonical_ridge(Z, y, lam, ridge)
     penalty = (1 - lam) / lam + ridge
     gradient = Z.T @ (Z @ beta - y) / n + penalty * beta
-    assert_allclose(gradient, 0, atol=1e-11 * (1 + np.abs(y).max() * np.abs(Z).max() * np.abs(penalty).max()))
-    assert_allclose(canonical_ridge(Z, y, np.ones(5), 0.0), lstsq(Z, y)[0], rtol=1e-6)  # and of least norm
+    assert_allclose(
+        gradient, 0, atol=1e-11 * (1 + np.abs(y).max() * np.abs(Z).max() * np.abs(penalty).max())
+    )
+    assert_allclose(
+        canonical_ridge(Z, y, np.ones(5), 0.0), lstsq(Z, y)[0], rtol=1e-6
+    )  # and of least norm
 
 
 # --- OCA ----------------------------------------------------------------------------------------------------------
@@ -147,7 +170,9 @@ LOSSES = {
     "squared": lambda p, y: 0.5 * (p - y) ** 2,
     "epsilon_insensitive": lambda p, y: np.maximum(0.0, np.abs(p - y) - EPSILON),
     "pairwise": lambda p, y: (
-        np.array([np.maximum(0.0, 1.0 - (p[i] - p[y < y[i]])).sum() for i in range(len(y))]) * 2 / (len(y) - 1)
+        np.array([np.maximum(0.0, 1.0 - (p[i] - p[y < y[i]])).sum() for i in range(len(y))])
+        * 2
+        / (len(y) - 1)
     ),
     "hinge": lambda p, y: np.maximum(0.0, 1.0 - y * p),
     "log_loss": lambda p, y: np.log1p(np.exp(-y * p)),
@@ -192,9 +217,13 @@ def test_full_batches_are_gradient_descent_on_equation_5(kind, M):
     w = [np.zeros(t.shape[1]) for t in X]
     for t in range(1, 7):
         eta = [e / (1 + e * lam * (t - 1)) for e, lam in zip(eta0, ridge, strict=True)]
-        w = [a - e * g for a, e, g in zip(w, eta, slopes(kind, w, X, y, Z, ridge, 0.3), strict=True)]
+        w = [
+            a - e * g for a, e, g in zip(w, eta, slopes(kind, w, X, y, Z, ridge, 0.3), strict=True)
+        ]
     for ours, expected in zip(model.fit(X, y, Z).coef_, w, strict=True):
-        assert_allclose(ours, expected, atol=1e-8)  # central differences: h² and eps/h are both below it
+        assert_allclose(
+            ours, expected, atol=1e-8
+        )  # central differences: h² and eps/h are both below it
 
 
 @pytest.mark.parametrize(("k", "eta0"), [(1, None), (3, 0.5), (30, None)])

@@ -99,7 +99,9 @@ def own(home: Path) -> Identity:
         (expired, "127.0.0.1", "rejected this site's certificate"),
     ],
 )
-def test_who_has_a_connection(home: Path, whose: Callable[[Path], Identity], dialled: str, said: str) -> None:
+def test_who_has_a_connection(
+    home: Path, whose: Callable[[Path], Identity], dialled: str, said: str
+) -> None:
     assert said in told(home / "ca", whose(home), "0.0.0.0", dialled)
 
 
@@ -143,12 +145,17 @@ def test_the_peers_name_comes_from_its_certificate_alone(home: Path) -> None:
     ("expected", "addresses"),
     [
         (True, "127.0.0.1 127.0.0.1:50051 127.9.8.7:1 localhost LOCALHOST:1 ::1 [::1] [::1]:50051"),
-        (False, " :50051 0.0.0.0:1 [::]:1 :: 10.0.0.1:1 128.0.0.1 127.0.0.1.example localhost.example:1 [localhost]:1"),
+        (
+            False,
+            " :50051 0.0.0.0:1 [::]:1 :: 10.0.0.1:1 128.0.0.1 127.0.0.1.example localhost.example:1 [localhost]:1",
+        ),
         (False, "::ffff:10.0.0.1 unix:/tmp/x 127.0.0.1:1,10.0.0.1:1"),
     ],
 )
 def test_loopback(expected: bool, addresses: str) -> None:
-    assert [address for address in addresses.split(" ") if is_loopback(address) is not expected] == []
+    assert [
+        address for address in addresses.split(" ") if is_loopback(address) is not expected
+    ] == []
 
 
 # --- holes that were found once
@@ -157,7 +164,9 @@ def test_loopback(expected: bool, addresses: str) -> None:
 def handshake(port: int, identity: Identity, version: ssl.TLSVersion) -> str | None:
     """The version that both ends agree on with a client that speaks that one alone."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the old versions, which is what is tried
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of the old versions, which is what is tried
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = context.maximum_version = version
     context.set_ciphers("ALL:@SECLEVEL=0")  # this client's own refusal would prove nothing
@@ -177,7 +186,9 @@ def test_the_lowest_version_of_tls_is_1_2(home: Path) -> None:
     async def tried() -> list[str | None]:
         versions = [version for version in ssl.TLSVersion if version.name.startswith("TLS")]
         async with serving(home / "ca") as port:
-            return [await asyncio.to_thread(handshake, port, own(home), version) for version in versions]
+            return [
+                await asyncio.to_thread(handshake, port, own(home), version) for version in versions
+            ]
 
     assert asyncio.run(tried()) == [None, None, "TLSv1.2", "TLSv1.3"]
 
@@ -199,10 +210,18 @@ def test_an_assert_tells_a_type_and_guards_nothing() -> None:
             case _:
                 return False
 
-    paths = [path for name in ("coordinator", "site_agent", "proto/coreg_wire") for path in (ROOT / name).rglob("*.py")]
+    paths = [
+        path
+        for name in ("coordinator", "site_agent", "proto/coreg_wire")
+        for path in (ROOT / name).rglob("*.py")
+    ]
     for path in paths:
         tree = ast.parse(path.read_text())
-        asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert) and node not in tree.body]
+        asserts = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assert) and node not in tree.body
+        ]
         assert [node.lineno for node in asserts if not narrows(node.test)] == [], path
 
 
@@ -211,7 +230,11 @@ def test_no_option_takes_a_secret_only_files_that_hold_one(app: typer.Typer) -> 
     """Arguments of a process can be read by every user of its machine."""
     program = typer.main.get_command(app)
     commands = [program, *getattr(program, "commands", {}).values()]
-    options = {option for command in commands for parameter in command.params for option in parameter.opts}
+    options = {
+        option for command in commands for parameter in command.params for option in parameter.opts
+    }
     assert "--policy" in options or "--web-token-file" in options
     secret = re.compile(r"token|passphrase|secret|password")
-    assert [option for option in options if secret.search(option) and not option.endswith("-file")] == []
+    assert [
+        option for option in options if secret.search(option) and not option.endswith("-file")
+    ] == []

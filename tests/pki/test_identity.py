@@ -39,10 +39,15 @@ def at(moment: datetime) -> Iterator[None]:
 
 
 def pems(path: Path) -> list[bytes]:
-    return [each.public_bytes(Encoding.PEM) for each in x509.load_pem_x509_certificates(path.read_bytes())]
+    return [
+        each.public_bytes(Encoding.PEM)
+        for each in x509.load_pem_x509_certificates(path.read_bytes())
+    ]
 
 
-def test_enrolling_makes_a_private_key_and_a_request_in_the_name_and_again_keeps_the_key(tmp_path: Path) -> None:
+def test_enrolling_makes_a_private_key_and_a_request_in_the_name_and_again_keeps_the_key(
+    tmp_path: Path,
+) -> None:
     directory = tmp_path / "deep" / "id"
     result = enrol(directory, "north")
     assert directory.stat().st_mode & 0o777 == 0o700
@@ -52,7 +57,9 @@ def test_enrolling_makes_a_private_key_and_a_request_in_the_name_and_again_keeps
     assert request.is_signature_valid
     assert request.subject.rfc4514_string() == "CN=north"
     key = (directory / "site.key").read_bytes()
-    assert key_fingerprint(request.public_key()) == key_fingerprint(load_pem_private_key(key, None).public_key())  # type: ignore[arg-type]
+    assert key_fingerprint(request.public_key()) == key_fingerprint(
+        load_pem_private_key(key, None).public_key()
+    )  # type: ignore[arg-type]
     enrol(directory, "b")
     assert (directory / "site.key").read_bytes() == key
 
@@ -77,7 +84,9 @@ def test_a_missing_file_names_itself_and_the_command(home: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o660, 0o700, 0o644, 0o620])
-def test_a_key_open_to_others_is_refused(home: Path, mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_open_to_others_is_refused(
+    home: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = home / "a" / "site.key"
     key.chmod(mode)
     for use in (lambda: check_identity(home / "a"), lambda: enrol(home / "a", "a")):
@@ -85,7 +94,9 @@ def test_a_key_open_to_others_is_refused(home: Path, mode: int, monkeypatch: pyt
             use()
     assert ("fsGroupChangePolicy: OnRootMismatch" in str(refused.value)) is bool(mode & 0o020)
     key.chmod(0o444)
-    with pytest.raises(Refused, match=r"mode 0444.*A secret of Docker has this mode: mount its folder"):
+    with pytest.raises(
+        Refused, match=r"mode 0444.*A secret of Docker has this mode: mount its folder"
+    ):
         check_identity(home / "a")
     for allowed in (0o400, 0o600, 0o440, 0o640):
         key.chmod(allowed)
@@ -116,8 +127,14 @@ def altered_certificate(home: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (copied(("site.key", "stranger/site.key")), r"site\.pem was issued for another key than site\.key"),
-        (copied(("ca.pem", "other-ca/ca.pem")), r"site\.pem was signed by 'coreg authority \w+', but .*ca\.pem is 'c"),
+        (
+            copied(("site.key", "stranger/site.key")),
+            r"site\.pem was issued for another key than site\.key",
+        ),
+        (
+            copied(("ca.pem", "other-ca/ca.pem")),
+            r"site\.pem was signed by 'coreg authority \w+', but .*ca\.pem is 'c",
+        ),
         (copied(("ca.pem", "a/site.pem")), r"ca\.pem is not a certificate authority"),
         (
             copied(("site.pem", "ca/coordinator.pem"), ("site.key", "ca/coordinator.key")),
@@ -126,7 +143,9 @@ def altered_certificate(home: Path) -> None:
         (altered_certificate, r"site\.pem names .* but has no valid signature of it"),
     ],
 )
-def test_the_message_says_which_file_is_wrong(home: Path, spoil: Callable[[Path], None], words: str) -> None:
+def test_the_message_says_which_file_is_wrong(
+    home: Path, spoil: Callable[[Path], None], words: str
+) -> None:
     spoil(home)
     with pytest.raises(Refused, match=words) as caught:
         check_identity(home / "a")
@@ -135,7 +154,10 @@ def test_the_message_says_which_file_is_wrong(home: Path, spoil: Callable[[Path]
 
 def test_time_is_checked_and_told(home: Path) -> None:
     now = datetime.now(UTC)
-    with pytest.raises(Refused, match=r"ca\.pem expired on .* join a new one"), at(now + 7306 * DAY):
+    with (
+        pytest.raises(Refused, match=r"ca\.pem expired on .* join a new one"),
+        at(now + 7306 * DAY),
+    ):
         check_identity(home / "a")
     with pytest.raises(Refused, match=r"not valid before .* check the clock"), at(now - DAY):
         check_identity(home / "a")
@@ -144,7 +166,9 @@ def test_time_is_checked_and_told(home: Path) -> None:
 def test_an_encrypted_or_foreign_key_is_said_so(home: Path) -> None:
     path = home / "a" / "site.key"
     key = load_pem_private_key(path.read_bytes(), None)
-    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x")))
+    path.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+    )
     with pytest.raises(BadData, match="not a private key in PEM"):
         check_identity(home / "a")
     other = rsa.generate_private_key(65537, 2048)
@@ -156,13 +180,17 @@ def test_an_encrypted_or_foreign_key_is_said_so(home: Path) -> None:
 # --- install
 
 
-def test_another_authority_is_never_adopted_silently_nor_an_answer_for_another_site(home: Path) -> None:
+def test_another_authority_is_never_adopted_silently_nor_an_answer_for_another_site(
+    home: Path,
+) -> None:
     enrol(home / "b", "b")
     with pytest.raises(Refused, match=r"b\.pem: the site's certificate was issued for another key"):
         install(home / "a", issued(home / "ca", home / "b" / "site.csr"))
     assert check_identity(home / "a").name == "a"
     signed = issued(home / "other-ca", home / "a" / "site.csr")
-    with pytest.raises(Refused, match=r"is not the one that this site trusts .* join in another folder"):
+    with pytest.raises(
+        Refused, match=r"is not the one that this site trusts .* join in another folder"
+    ):
         install(home / "a", signed)
     (home / "a" / "ca.pem").unlink()
     install(home / "a", signed)
@@ -185,17 +213,23 @@ def test_an_answer_must_be_whole(home: Path) -> None:
         install(home / "a", home / "a" / "site.csr")
 
 
-def test_a_failed_signature_leaves_the_listed_certificate(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_signature_leaves_the_listed_certificate(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After one enrolment as root the lock belongs to root: the next one must not write a certificate that is not listed."""
     path = issued(home / "ca", home / "a" / "site.csr")
     before = path.read_bytes()
-    monkeypatch.setattr(authorised, "exclusive", lambda path, holder, _seconds: exclusive(path, holder, 0.05))
+    monkeypatch.setattr(
+        authorised, "exclusive", lambda path, holder, _seconds: exclusive(path, holder, 0.05)
+    )
     with exclusive(home / "ca" / ALLOW_LIST, "busy"), pytest.raises(StorageError):
         issued(home / "ca", home / "a" / "site.csr")
     assert path.read_bytes() == before
 
 
-def test_the_next_certificate_from_the_coordinator_is_installed_if_it_is_this_sites(home: Path) -> None:
+def test_the_next_certificate_from_the_coordinator_is_installed_if_it_is_this_sites(
+    home: Path,
+) -> None:
     path = home / "a" / "site.pem"
     before = path.read_bytes()
     enrol(home / "b", "b")
@@ -247,12 +281,16 @@ def test_an_agent_shows_at_its_next_dialling_what_was_installed_meanwhile(home: 
         (["site.key", "site.pem", "ca.pem"], "it names stranger, but this agent is a"),
     ],
 )
-def test_an_agent_keeps_what_it_has_where_the_files_are_not_right(home: Path, files: list[str], words: str) -> None:
+def test_an_agent_keeps_what_it_has_where_the_files_are_not_right(
+    home: Path, files: list[str], words: str
+) -> None:
     log, first = list[Notice](), check_identity(home / "a")
     stays = ReloadingIdentity(first, log.append, lambda _identity: None)
     good = {file: (home / "a" / file).read_bytes() for file in files}
     for file in files:
-        (home / "a" / file).write_bytes((home / "stranger" / file).read_bytes() if len(files) > 1 else b"rubbish")
+        (home / "a" / file).write_bytes(
+            (home / "stranger" / file).read_bytes() if len(files) > 1 else b"rubbish"
+        )
     stays.refresh()
     stays.refresh()
     assert stays.identity is first

@@ -56,12 +56,17 @@ def listening(folder: Path) -> Iterator[Coordinator]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         made = Coordinator(folder, free.getsockname()[1] - 1)
     loop = asyncio.new_event_loop()
-    task = loop.create_task(Enrolment(folder, made.notices.append).serve("127.0.0.1", made.port + 1))
+    task = loop.create_task(
+        Enrolment(folder, made.notices.append).serve("127.0.0.1", made.port + 1)
+    )
     thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
     thread.start()
     try:
         for _ in range(1000):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", made.port + 1)):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", made.port + 1)),
+            ):
                 break
             time.sleep(0.005)
         yield made
@@ -82,7 +87,10 @@ def asked(invitation: Invitation, request: Path, as_site: str = "") -> dict[str,
     """A hand-made question of a client that verifies nothing."""
     csr = request.read_text()
     given = proof(invitation.secret, invitation.site, csr)
-    return raw(invitation, {"ask": "certificate", "site": as_site or invitation.site, "request": csr, "proof": given})
+    return raw(
+        invitation,
+        {"ask": "certificate", "site": as_site or invitation.site, "request": csr, "proof": given},
+    )
 
 
 def raw(invitation: Invitation, question: dict[str, str] | bytes) -> dict[str, str]:
@@ -99,11 +107,17 @@ def raw(invitation: Invitation, question: dict[str, str] | bytes) -> dict[str, s
 # --- the right use
 
 
-def test_an_invitation_is_worth_one_certificate_for_one_key(coordinator: Coordinator, tmp_path: Path) -> None:
+def test_an_invitation_is_worth_one_certificate_for_one_key(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
     invitation = coordinator.invite()
     identity = join(invitation, tmp_path / "site")
     assert identity.name == "clinic"
-    assert sorted(path.name for path in (tmp_path / "site").iterdir()) == ["ca.pem", "site.key", "site.pem"]
+    assert sorted(path.name for path in (tmp_path / "site").iterdir()) == [
+        "ca.pem",
+        "site.key",
+        "site.pem",
+    ]
     Authorised(coordinator.folder).check("clinic", identity.certificate_pem)
     assert coordinator.told() == ["enrolled"]
     lines = (coordinator.folder / "invitations" / "clinic").read_text().splitlines()
@@ -127,7 +141,10 @@ def test_the_command_writes_the_settings_of_a_new_site_and_leaves_those_that_are
     Path("line.txt").write_text(f"Type this at the site:\n  {invitation}\n")
     told = run.invoke(agent_app, ["join", "line.txt"], catch_exceptions=False).output
     assert "clinic: joined, certificate valid until" in told
-    assert told.splitlines()[-1] == "next: coreg-agent check --data local.csv; coreg-agent --data local.csv"
+    assert (
+        told.splitlines()[-1]
+        == "next: coreg-agent check --data local.csv; coreg-agent --data local.csv"
+    )
     assert f'coordinator = "127.0.0.1:{coordinator.port}"' in Path("agent.toml").read_text()
     Path("agent.toml").write_text('coordinator = "elsewhere:1"\n')
     told = run.invoke(agent_app, ["join", str(invitation)], catch_exceptions=False).output
@@ -140,11 +157,15 @@ def test_the_command_writes_the_settings_of_a_new_site_and_leaves_those_that_are
         (invitation.secret.encode(), {"line.txt", "fed/invitations/clinic"}),
     ):
         assert {
-            path.as_posix() for path in Path().rglob("*") if path.is_file() and hidden in path.read_bytes()
+            path.as_posix()
+            for path in Path().rglob("*")
+            if path.is_file() and hidden in path.read_bytes()
         } == places
 
 
-def test_a_new_invitation_replaces_an_expired_certificate(coordinator: Coordinator, tmp_path: Path) -> None:
+def test_a_new_invitation_replaces_an_expired_certificate(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
     request, long_ago = enrol(tmp_path / "site", "clinic"), utc_now() - timedelta(days=100)
     ca, folder = coordinator.folder, tmp_path / "site"
     key = (folder / "site.key").read_bytes()
@@ -157,7 +178,9 @@ def test_a_new_invitation_replaces_an_expired_certificate(coordinator: Coordinat
     join(coordinator.invite(), folder)
     assert check_identity(folder).days_left() > 300
     assert (folder / "site.key").read_bytes() == key
-    with pytest.raises(UsageError, match=r"holds the certificate of clinic\. Join as lab-1 in another folder"):
+    with pytest.raises(
+        UsageError, match=r"holds the certificate of clinic\. Join as lab-1 in another folder"
+    ):
         join(coordinator.invite("lab-1"), folder)
 
 
@@ -181,20 +204,29 @@ def test_expired_replaced_revoked_and_invented_invitations_are_refused(
     with pytest.raises(Refused, match="was revoked or has expired"):
         join(used, tmp_path / "clinic")
     monkeypatch.setattr(invitations, "VALID", timedelta(seconds=-1))
-    with pytest.raises(Refused, match=r"expired on \d{4}-.* Ask the coordinator's operator for a new invitation"):
+    with pytest.raises(
+        Refused, match=r"expired on \d{4}-.* Ask the coordinator's operator for a new invitation"
+    ):
         join(coordinator.invite(), tmp_path / "clinic")
     assert Authorised(coordinator.folder).sites() == {}
 
 
-def test_a_proof_serves_for_its_request_and_its_site_alone(coordinator: Coordinator, tmp_path: Path) -> None:
+def test_a_proof_serves_for_its_request_and_its_site_alone(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
     invitation, other = coordinator.invite(), coordinator.invite("lab-1")
     mine, thief = (enrol(tmp_path / name, "clinic") for name in ("mine", "thief"))
     seen = proof(invitation.secret, "clinic", mine.read_text())
     stolen = {"ask": "certificate", "site": "clinic", "request": thief.read_text(), "proof": seen}
     assert "is not valid" in raw(invitation, stolen)["refused"]
     assert "is not valid" in asked(invitation, mine, as_site="lab-1")["refused"]
-    assert asked(other, mine)["refused"] == "The invitation is for lab-1, but the request for clinic."
-    for text, words in (("rubbish", "not a PEM certificate request"), ("-----BEGIN PRIVATE KEY-----", "private key")):
+    assert (
+        asked(other, mine)["refused"] == "The invitation is for lab-1, but the request for clinic."
+    )
+    for text, words in (
+        ("rubbish", "not a PEM certificate request"),
+        ("-----BEGIN PRIVATE KEY-----", "private key"),
+    ):
         (tmp_path / "x.csr").write_text(text)
         assert words in asked(invitation, tmp_path / "x.csr")["refused"]
     outside = {"ask": "certificate", "site": "../ca", "request": "", "proof": "0" * 64}
@@ -216,15 +248,22 @@ def test_nothing_of_the_secret_is_sent_to_another_authority(
     monkeypatch.setattr("site_agent.identity.identity.STARTING", 0.0)
     invitation = coordinator.invite()
     create_authority(tmp_path / "false", [])
-    true, own = ((folder / "ca.pem").read_bytes() for folder in (coordinator.folder, tmp_path / "false"))
+    true, own = (
+        (folder / "ca.pem").read_bytes() for folder in (coordinator.folder, tmp_path / "false")
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "false" / "coordinator.pem", tmp_path / "false" / "coordinator.key")
+    context.load_cert_chain(
+        tmp_path / "false" / "coordinator.pem", tmp_path / "false" / "coordinator.key"
+    )
     heard = list[bytes]()
 
     def answer(server: socket.socket, shown: bytes) -> None:
         with contextlib.suppress(OSError):
             while True:
-                with contextlib.suppress(ssl.SSLError), context.wrap_socket(server.accept()[0], True) as channel:
+                with (
+                    contextlib.suppress(ssl.SSLError),
+                    context.wrap_socket(server.accept()[0], True) as channel,
+                ):
                     heard.append(channel.makefile("rb").readline())
                     channel.sendall(json.dumps({"authority": shown.decode()}).encode() + b"\n")
 
@@ -248,7 +287,9 @@ def test_nothing_of_the_secret_is_sent_to_another_authority(
         join(invite(tmp_path / "third", "clinic", "127.0.0.1:1"), tmp_path / "site")
 
 
-def test_refusals_are_delayed(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_refusals_are_delayed(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(enrolment, "DELAY_SECONDS", 0.5)
     invitation, seconds = coordinator.invite(), list[float]()
     wrong = {"ask": "certificate", "site": "clinic", "request": "", "proof": "0" * 64}
@@ -261,12 +302,19 @@ def test_refusals_are_delayed(coordinator: Coordinator, monkeypatch: pytest.Monk
     join(invitation, tmp_path / "site")
     monkeypatch.setattr(invitations, "VALID", timedelta(seconds=-1))
     for late, folder, words, logged in (
-        (invitation, "thief", "was used by another key", "two keys have used the invitation of clinic"),
+        (
+            invitation,
+            "thief",
+            "was used by another key",
+            "two keys have used the invitation of clinic",
+        ),
         (coordinator.invite("lab-1"), "lab-1", "expired on", "expired on"),
     ):
         with pytest.raises(Refused, match=words):
             join(late, tmp_path / folder)
-        assert logged in coordinator.notices[-1].text, "a flood does not hide a holder of the secret"
+        assert logged in coordinator.notices[-1].text, (
+            "a flood does not hide a holder of the secret"
+        )
     began = time.monotonic()
     assert "authority" in raw(invitation, {"ask": "authority"})
     assert time.monotonic() - began < 0.4, "others are not delayed"
@@ -283,7 +331,10 @@ def test_long_and_slow_clients_are_cut_and_leave_room_for_others(
 
         def silent_ones(source: str, count: int) -> list[socket.socket]:
             address = "127.0.0.1", coordinator.port + 1
-            return [silent.enter_context(socket.create_connection(address, 20, (source, 0))) for _ in range(count)]
+            return [
+                silent.enter_context(socket.create_connection(address, 20, (source, 0)))
+                for _ in range(count)
+            ]
 
         idle = silent_ones("127.0.0.1", enrolment.MOST_OF_ONE_ADDRESS)
         monkeypatch.setattr("site_agent.identity.identity.STARTING", 0.0)
@@ -315,12 +366,18 @@ def test_a_fault_of_the_coordinator_is_told_to_its_operator_alone(
     assert "chmod 600" in coordinator.notices[-1].text
     key.chmod(0o600)
     join(invitation, tmp_path / "site")
-    (coordinator.folder / "invitations" / "lab-1").write_text(f"{coordinator.invite('lab-1')}\nvalid until never\n")
-    with pytest.raises(StorageError, match=r"cannot be read\. Replace it: `coreg-coordinator invite") as caught:
+    (coordinator.folder / "invitations" / "lab-1").write_text(
+        f"{coordinator.invite('lab-1')}\nvalid until never\n"
+    )
+    with pytest.raises(
+        StorageError, match=r"cannot be read\. Replace it: `coreg-coordinator invite"
+    ) as caught:
         redeem(coordinator.folder, "lab-1", b"", "0" * 64)
     assert invitation.secret not in str(caught.value)
     monkeypatch.setattr("os.geteuid", lambda: 65534)  # as after a command as root
-    with pytest.raises(StorageError, match=r"lab-1 belongs to .* cannot be read\. Replace it: `sudo -u .* invite"):
+    with pytest.raises(
+        StorageError, match=r"lab-1 belongs to .* cannot be read\. Replace it: `sudo -u .* invite"
+    ):
         redeem(coordinator.folder, "lab-1", b"", "0" * 64)
     key.unlink()
     with pytest.raises(UsageError, match=r"ca\.key does not exist"):
@@ -330,15 +387,25 @@ def test_a_fault_of_the_coordinator_is_told_to_its_operator_alone(
     assert [notice.name for notice in told] == ["enrolment_closed"]
 
 
-def test_init_and_invite_print_the_lines_that_join_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_and_invite_print_the_lines_that_join_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     run = CliRunner()
     hosts, sites = ["--host", "fed.example", "--host", "10.0.0.1"], ["--site", "a", "--site", "b"]
     made = run.invoke(coordinator_app, ["init", "fed", *hosts, *sites])
-    assert "a (valid 7 days, once): type `coreg-agent join`, and paste below it\n  coreg://" in made.output
+    assert (
+        "a (valid 7 days, once): type `coreg-agent join`, and paste below it\n  coreg://"
+        in made.output
+    )
     assert "join coreg://" not in made.output, "a secret in a command is in the shell's history"
-    found = [parse_invitation(line) for line in made.output.splitlines() if line.startswith("  coreg://")]
-    assert [(each.address, each.site) for each in found] == [("fed.example:7600", "a"), ("fed.example:7600", "b")]
+    found = [
+        parse_invitation(line) for line in made.output.splitlines() if line.startswith("  coreg://")
+    ]
+    assert [(each.address, each.site) for each in found] == [
+        ("fed.example:7600", "a"),
+        ("fed.example:7600", "b"),
+    ]
     assert made.output.endswith("and run `coreg-coordinator run fed`\n")
     files = [Path("fed/invitations/a"), *Path("fed").glob("*.key"), Path("fed/federation.toml")]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
@@ -357,7 +424,10 @@ def test_init_and_invite_print_the_lines_that_join_reads(tmp_path: Path, monkeyp
 # --- the line
 
 
-@given(st.sampled_from(["fed.example.org", "10.0.0.7", "::1", "2001:db8::7", "localhost"]), st.integers(1, 65534))
+@given(
+    st.sampled_from(["fed.example.org", "10.0.0.7", "::1", "2001:db8::7", "localhost"]),
+    st.integers(1, 65534),
+)
 def test_a_line_is_read_as_it_was_written(host: str, port: int) -> None:
     made = Invitation(host, port, "lab-1", "0a" * 32, "9f" * 16)
     assert parse_invitation(f" {made}\n") == made

@@ -64,7 +64,9 @@ def test_keys_are_private_and_certificates_belong_together(authority: Path) -> N
     ca, server = certificate(authority / "ca.pem"), certificate(authority / "coordinator.pem")
     server.verify_directly_issued_by(ca)
     ca.verify_directly_issued_by(ca)
-    assert ca.extensions.get_extension_for_class(x509.BasicConstraints).value == x509.BasicConstraints(True, 0)
+    assert ca.extensions.get_extension_for_class(
+        x509.BasicConstraints
+    ).value == x509.BasicConstraints(True, 0)
     assert ca.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
     assert not server.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     purposes = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -87,15 +89,21 @@ def test_an_authority_is_never_overwritten_or_half_made(authority: Path, tmp_pat
     assert [path.name for path in new.iterdir()] == ["ca.key.lock"]
 
 
-def test_a_renewed_server_keeps_the_names_that_sites_dial_and_a_lost_key_is_made_again(authority: Path) -> None:
-    names = certificate(authority / "coordinator.pem").extensions.get_extension_for_class(x509.SubjectAlternativeName)
+def test_a_renewed_server_keeps_the_names_that_sites_dial_and_a_lost_key_is_made_again(
+    authority: Path,
+) -> None:
+    names = certificate(authority / "coordinator.pem").extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
     before = pki.server_names(authority)
     assert before == ["coordinator.example", "10.1.2.3", "localhost", "127.0.0.1", "::1"]
     assert [str(name.value) for name in names.value] == before
     end = pki.reissue_server(authority)
     assert certificate(authority / "coordinator.pem").not_valid_after_utc == end
     (authority / "coordinator.key").unlink()
-    with pytest.raises(UsageError, match=r"coordinator.key does not exist. Make it again: .* --renew-server`"):
+    with pytest.raises(
+        UsageError, match=r"coordinator.key does not exist. Make it again: .* --renew-server`"
+    ):
         pki.load_server(authority)
     pki.reissue_server(authority)
     pki.load_server(authority)
@@ -105,7 +113,9 @@ def test_a_renewed_server_keeps_the_names_that_sites_dial_and_a_lost_key_is_made
     kept = {path.name: path.read_bytes() for path in authority.iterdir()}
     with pytest.raises(UsageError, match=r"coordinator\.pem does not exist.*--host"):
         pki.reissue_server(authority)
-    assert {path.name: path.read_bytes() for path in authority.iterdir()} == kept, "nothing was begun"
+    assert {path.name: path.read_bytes() for path in authority.iterdir()} == kept, (
+        "nothing was begun"
+    )
     pki.reissue_server(authority, ["new.example"])
     assert pki.server_names(authority)[0] == "new.example"
     (authority / "ca.pem").unlink()
@@ -114,9 +124,15 @@ def test_a_renewed_server_keeps_the_names_that_sites_dial_and_a_lost_key_is_made
 
 
 def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:
-    with clock(LATER), pytest.raises(Refused, match=r"coordinator\.pem expired on .* --renew-server"):
+    with (
+        clock(LATER),
+        pytest.raises(Refused, match=r"coordinator\.pem expired on .* --renew-server"),
+    ):
         pki.load_server(authority)
-    with clock(datetime.now(UTC) - timedelta(days=1)), pytest.raises(Refused, match="check the clock"):
+    with (
+        clock(datetime.now(UTC) - timedelta(days=1)),
+        pytest.raises(Refused, match="check the clock"),
+    ):
         pki.load_server(authority)
     pki.create_authority(tmp_path / "other", [])
     with pytest.raises(UsageError, match=r"ca\.key does not exist.*coreg-coordinator init"):
@@ -124,7 +140,9 @@ def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:
     (authority / "ca.pem").write_bytes((tmp_path / "other" / "ca.pem").read_bytes())
     with pytest.raises(Refused, match=r"not signed by ca\.pem"):
         pki.load_server(authority)
-    (authority / "coordinator.key").write_bytes((tmp_path / "other" / "coordinator.key").read_bytes())
+    (authority / "coordinator.key").write_bytes(
+        (tmp_path / "other" / "coordinator.key").read_bytes()
+    )
     with pytest.raises(Refused, match="another key"):
         pki.load_server(authority)
     for key in ("ca.key", "coordinator.key"):
@@ -145,7 +163,9 @@ def test_nothing_is_signed_through_a_link(authority: Path, tmp_path: Path) -> No
     assert (victim.read_text(), answer.is_symlink()) == ("mine", False)
 
 
-def test_a_signed_site_is_a_client_with_one_name_and_no_dns_name(authority: Path, tmp_path: Path) -> None:
+def test_a_signed_site_is_a_client_with_one_name_and_no_dns_name(
+    authority: Path, tmp_path: Path
+) -> None:
     signed = issued(authority, request(tmp_path, "north"))
     site, ca = x509.load_pem_x509_certificates(signed.read_bytes())
     site.verify_directly_issued_by(ca)
@@ -171,7 +191,9 @@ def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
 def test_a_damaged_signature_is_refused(authority: Path, tmp_path: Path) -> None:
     path = request(tmp_path, "north")
     der = bytearray(x509.load_pem_x509_csr(path.read_bytes()).public_bytes(Encoding.DER))
-    der[der.index(b"coreg:site:north") + len("coreg:site:")] = ord("f")  # ..., forth: the signature no longer fits
+    der[der.index(b"coreg:site:north") + len("coreg:site:")] = ord(
+        "f"
+    )  # ..., forth: the signature no longer fits
     path.write_bytes(x509.load_der_x509_csr(bytes(der)).public_bytes(Encoding.PEM))
     with pytest.raises(Refused, match="not signed by its own key"):
         issued(authority, path)
@@ -208,7 +230,9 @@ def test_other_kinds_of_key_and_of_file_are_refused(authority: Path, tmp_path: P
 # --- the allow-list
 
 
-def test_another_key_replaces_the_first_and_revoking_needs_no_restart(authority: Path, tmp_path: Path) -> None:
+def test_another_key_replaces_the_first_and_revoking_needs_no_restart(
+    authority: Path, tmp_path: Path
+) -> None:
     path, allowed = request(tmp_path, "a"), Authorised(authority)
     old, new = (issued(authority, path).read_bytes() for _ in range(2))
     for pem in (old, new):
@@ -224,7 +248,9 @@ def test_another_key_replaces_the_first_and_revoking_needs_no_restart(authority:
         allowed.check("coordinator", (authority / "coordinator.pem").read_bytes())
     assert revoke(authority, "a")
     assert not revoke(authority, "a")
-    with pytest.raises(UsageError, match=r"authorised-sites does not exist: no site is listed there"):
+    with pytest.raises(
+        UsageError, match=r"authorised-sites does not exist: no site is listed there"
+    ):
         revoke(tmp_path / "elsewhere", "a")
     with pytest.raises(Refused, match="never signed here, or was revoked"):
         allowed.check("a", another)
@@ -262,7 +288,9 @@ def test_sites_signed_at_the_same_time_are_all_listed(authority: Path, tmp_path:
     assert sorted(Authorised(authority).sites()) == sorted(f"s{i}" for i in range(16))
 
 
-def test_certificates_that_run_out_soon_are_announced_once_a_day(authority: Path, tmp_path: Path) -> None:
+def test_certificates_that_run_out_soon_are_announced_once_a_day(
+    authority: Path, tmp_path: Path
+) -> None:
     signed = issued(authority, request(tmp_path, "a"), days=20)
     assert pki.days_left(signed.read_bytes()) == pytest.approx(20, abs=0.01)
     access = AccessControl(authority)
@@ -270,14 +298,21 @@ def test_certificates_that_run_out_soon_are_announced_once_a_day(authority: Path
     assert "a.pem expires in 20 days: if a does not connect before, invite it again" in warning
     assert access.expiring(1000.0 + DAY - 1) == []
     assert access.warnings == [warning], "for `status`"
-    assert access.expiring(1000.0 + DAY, ("a", "zz"))[1].startswith("waiting for `coreg-agent join` of zz, ")
+    assert access.expiring(1000.0 + DAY, ("a", "zz"))[1].startswith(
+        "waiting for `coreg-agent join` of zz, "
+    )
     with clock(LATER):
         late = pki.expiry_warnings(authority)
     end = certificate(authority / "coordinator.pem").not_valid_after_utc
-    assert any(f"coordinator.pem EXPIRED on {end:%Y-%m-%d}" in text and "--renew-server" in text for text in late)
+    assert any(
+        f"coordinator.pem EXPIRED on {end:%Y-%m-%d}" in text and "--renew-server" in text
+        for text in late
+    )
 
 
-def test_a_site_and_the_server_are_renewed_a_month_before_their_end_with_the_same_key(tmp_path: Path) -> None:
+def test_a_site_and_the_server_are_renewed_a_month_before_their_end_with_the_same_key(
+    tmp_path: Path,
+) -> None:
     authority = tmp_path / "ca"
     with mock.patch.object(pki, "DAYS", 29):
         pki.create_authority(authority, ["coordinator.example"])
@@ -295,12 +330,18 @@ def test_a_site_and_the_server_are_renewed_a_month_before_their_end_with_the_sam
     assert access.expiring(1000.0) == [], "the server's is renewed"
     assert access.ends()["server"] > time.time() + 300 * DAY
     assert not pki.renew_server(authority)
-    assert ((authority / "coordinator.key").read_bytes(), pki.server_names(authority)) == (key, names)
+    assert ((authority / "coordinator.key").read_bytes(), pki.server_names(authority)) == (
+        key,
+        names,
+    )
     pki.load_server(authority)
     (authority / "ca.key").unlink()
     assert pki.renewed_site(authority, old) is None, "the authority's key is elsewhere"
     assert access.changed()
-    assert "ca.key is missing: no site can enrol, and no certificate is renewed" in access.expiring(1001.0)[0]
+    assert (
+        "ca.key is missing: no site can enrol, and no certificate is renewed"
+        in access.expiring(1001.0)[0]
+    )
 
 
 @given(st.text(max_size=70))

@@ -24,7 +24,10 @@ from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
 
-RUN, NEXT = "run-1", "run-2"  # the second is the name that the configuration has made up for a new run
+RUN, NEXT = (
+    "run-1",
+    "run-2",
+)  # the second is the name that the configuration has made up for a new run
 OTHER = make_plan(run=NEXT, coupling=(9.0,))
 UNTIL = {"no attempt": [], "an attempt": RECORDS[:1], "a step": RECORDS[:2]}
 
@@ -45,7 +48,9 @@ def test_an_unfinished_run_of_the_same_plan_is_chosen(store: RunStore, until: st
     assert store.waiting() == []
 
 
-def test_a_run_of_the_same_plan_that_waits_is_chosen_and_otherwise_a_new_one_is_queued(store: RunStore) -> None:
+def test_a_run_of_the_same_plan_that_waits_is_chosen_and_otherwise_a_new_one_is_queued(
+    store: RunStore,
+) -> None:
     begun(store, RECORDS)  # over
     for name in (NEXT, "run-3"):
         assert choose_run(store, make_plan(run=name), new=False) == make_plan(run=NEXT)
@@ -55,7 +60,9 @@ def test_a_run_of_the_same_plan_that_waits_is_chosen_and_otherwise_a_new_one_is_
 
 def test_a_run_of_another_plan_is_not_abandoned_unasked(store: RunStore) -> None:
     begun(store, UNTIL["an attempt"])
-    with pytest.raises(UsageError, match=r"run run-1 in .* is unfinished and has another plan.*--new"):
+    with pytest.raises(
+        UsageError, match=r"run run-1 in .* is unfinished and has another plan.*--new"
+    ):
         choose_run(store, OTHER, new=False)
     assert store.find(RUN).ended is None
     assert choose_run(store, OTHER, new=True) == OTHER
@@ -77,7 +84,9 @@ def test_models_score_together_that_were_trained_together(store: RunStore) -> No
     scoring = replace(make_plan(run="score"), objective=Scoring("new", "agreement"))
     store.begin(scoring, NOW)
     write(store, scoring, [Ended(Outcome.CONVERGED, "")])
-    aligned = replace(make_plan(run="aligned"), objective=Alignment())  # its results are lists of ids
+    aligned = replace(
+        make_plan(run="aligned"), objective=Alignment()
+    )  # its results are lists of ids
     store.begin(aligned, NOW)
     write(store, aligned, RECORDS)
     found = trained_run(store.path, "")
@@ -108,7 +117,14 @@ def path(tmp_path: Path) -> Path:
 
 def carried_out(path: Path, plan: Any = None) -> tuple[Any, list[str], Configuration]:
     configuration, names = read_configuration(path), list[str]()
-    end = run(path, configuration, plan or make_plan(), ServiceOptions(), lambda n: names.append(n.name), new=False)
+    end = run(
+        path,
+        configuration,
+        plan or make_plan(),
+        ServiceOptions(),
+        lambda n: names.append(n.name),
+        new=False,
+    )
     return end, names, configuration
 
 
@@ -116,8 +132,13 @@ def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) 
     end, names, configuration = carried_out(path)
     assert (end.run, end.outcome) == (RUN, Outcome.TOO_FEW_SITES)
     assert "a, b, c did not join within 0.5 s" in end.reason
-    first = [names.pop(names.index(name)) for name in ("certificate_warning", "server_renewed")]  # a thread finds them
-    assert (names, len(first)) == (["listening", "answers_in_clear", "run_began", "run_ended", "stopped"], 2)
+    first = [
+        names.pop(names.index(name)) for name in ("certificate_warning", "server_renewed")
+    ]  # a thread finds them
+    assert (names, len(first)) == (
+        ["listening", "answers_in_clear", "run_began", "run_ended", "stopped"],
+        2,
+    )
     store = RunStore(configuration.service.store)
     assert (store.find(RUN).stop, store.unfinished()) == ("TOO_FEW_SITES", [])
     store.close()
@@ -126,7 +147,15 @@ def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) 
 @pytest.fixture
 def daemon(path: Path, store: RunStore) -> Any:
     with closing(Status(store.path)) as status:
-        yield Daemon(path, read_configuration(path), ServiceOptions(), AccessControl(path.parent), store, status, [])
+        yield Daemon(
+            path,
+            read_configuration(path),
+            ServiceOptions(),
+            AccessControl(path.parent),
+            store,
+            status,
+            [],
+        )
 
 
 def test_a_site_is_greeted_with_the_ends_that_it_waits_for(daemon: Daemon, store: RunStore) -> None:
@@ -136,8 +165,12 @@ def test_a_site_is_greeted_with_the_ends_that_it_waits_for(daemon: Daemon, store
     assert daemon._transport.greetings("a", hello) == [Finished(RUN, Outcome.CONVERGED, "")]
 
 
-def test_the_log_says_what_needs_a_restart_and_when_a_damaged_list_is_read_again(daemon: Daemon, path: Path) -> None:
-    path.write_text(path.read_text().replace("127.0.0.1:0", "127.0.0.1:1").replace("join = 0.5", "join = 0.3"))
+def test_the_log_says_what_needs_a_restart_and_when_a_damaged_list_is_read_again(
+    daemon: Daemon, path: Path
+) -> None:
+    path.write_text(
+        path.read_text().replace("127.0.0.1:0", "127.0.0.1:1").replace("join = 0.5", "join = 0.3")
+    )
     daemon._reload()
     for lines in ("damaged", "", ""):
         (path.parent / "authorised-sites").write_text(lines)
@@ -148,12 +181,16 @@ def test_the_log_says_what_needs_a_restart_and_when_a_damaged_list_is_read_again
     assert notices.draining(()).fields == {}
 
 
-def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(path: Path, monkeypatch: Any) -> None:
+def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(
+    path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr("coreg_wire.files.disk.ACQUIRE_SECONDS", 0.1)
     _, _, configuration = carried_out(path)  # it left its status behind
     store = configuration.service.store
     with store_of(store):
-        with pytest.raises(StorageError, match=r"in use by the coordinator with process id \d+ on .*submit"):
+        with pytest.raises(
+            StorageError, match=r"in use by the coordinator with process id \d+ on .*submit"
+        ):
             carried_out(path)
         reader = RunStore(store, read_only=True)
         assert len(reader.runs()) == 1, "readers need no lock"

@@ -27,7 +27,9 @@ from coreg_sim.over_ray import OverRay, RayActors, connected
 from coreg_sim.problems import generated
 from coreg_sim.simulate import Hosted, plan_for, simulate
 
-PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(aggregation="plaintext"))
+PLAN = Plan(
+    "run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(aggregation="plaintext")
+)
 MIB = 1 << 17  # numbers
 
 
@@ -92,14 +94,22 @@ def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(clust
         for message in (step(), m.Finished("run-1", Outcome.CONVERGED, "")):
             await actors.send("a", message)  # nobody is there any more
         await actors.send("nobody", step())
-        await asyncio.sleep(0)  # the loop's next turn sends; it has heard why, as its neighbour in the actor can tell
-        heard = await actors._home["a"].handle.__ray_call__.remote(lambda host: host._sites["a"].heard)
+        await asyncio.sleep(
+            0
+        )  # the loop's next turn sends; it has heard why, as its neighbour in the actor can tell
+        heard = await actors._home["a"].handle.__ray_call__.remote(
+            lambda host: host._sites["a"].heard
+        )
         assert heard[-1] == m.Rejected("its list differs")
         last = m.Step("run-1", 1, 0)
         for name in "bc":
             await actors.send(name, last)
         await actors.close()  # delivers what is queued
-        assert (actors.results["b"][-1], actors.results["c"][-1], "a" in actors.results) == (last, last, False)
+        assert (actors.results["b"][-1], actors.results["c"][-1], "a" in actors.results) == (
+            last,
+            last,
+            False,
+        )
         await actors.send("b", step())
         assert events.empty(), "what a session says once it is closed is no event"
 
@@ -113,18 +123,25 @@ def same(left, right):
     assert left.predictions.tobytes() == right.predictions.tobytes()
     for figure in ("rounds", "numbers_sent", "certified_gap"):
         assert getattr(left, figure) == getattr(right, figure)
-    for mine, other in zip((*left.solutions, *left.alone), (*right.solutions, *right.alone), strict=True):
+    for mine, other in zip(
+        (*left.solutions, *left.alone), (*right.solutions, *right.alone), strict=True
+    ):
         assert mine.function.coef.tobytes() == other.function.coef.tobytes()
 
 
 def both_schedules_end_on_the_bits_of_one_process_masked_or_not(cluster):
     problem = generated(5, 10, 40, 2, seed=1)
-    for form, schedule in (("exact", "block-coordinate-descent"), ("semi-parametric", "conjugate-gradients")):
+    for form, schedule in (
+        ("exact", "block-coordinate-descent"),
+        ("semi-parametric", "conjugate-gradients"),
+    ):
         terms = Agreement(form=form, coupling=(0.1,)), Iteration(schedule, 1e-8, 1e-3)
         here = simulate(problem, plan_for(problem, *terms))
         same(simulate(problem, plan_for(problem, *terms), hosting=OverRay(cluster)), here)
         assert here.outcome is Outcome.CONVERGED
-    masked = simulate(problem, plan_for(problem, *terms, aggregation="secure"), hosting=OverRay(cluster))
+    masked = simulate(
+        problem, plan_for(problem, *terms, aggregation="secure"), hosting=OverRay(cluster)
+    )
     same(replace(masked, numbers_sent=here.numbers_sent), here)
     assert masked.numbers_sent > here.numbers_sent, "it has tags"
 
@@ -137,7 +154,9 @@ def an_actor_that_dies_ends_the_simulation(cluster):
     def hosting(_data):
         yield Hosted(actors, actors.results.get, lambda: actors.failure)
 
-    assert "an actor died with s" in raised(Unreachable, lambda: simulate(problem, plan_for(problem), hosting=hosting))
+    assert "an actor died with s" in raised(
+        Unreachable, lambda: simulate(problem, plan_for(problem), hosting=hosting)
+    )
 
 
 class Mortal(Echo):
@@ -167,7 +186,9 @@ def both_nodes_are_used_and_the_bits_are_the_same(cluster):
 
     def look(notice):
         if notice.name == "run_ended":
-            nodes.update(cluster.ray.get([actor.handle.__ray_call__.remote(node_of) for actor in actors]))
+            nodes.update(
+                cluster.ray.get([actor.handle.__ray_call__.remote(node_of) for actor in actors])
+            )
 
     same(simulate(problem, plan, look, hosting), simulate(problem, plan))
     assert len(nodes) == 2, nodes

@@ -14,7 +14,14 @@ from benchmarks.benefit.__main__ import run
 from benchmarks.benefit.study import BenefitStudy, table_named
 from benchmarks.benefit.trial import trial as trial_of_study
 from coreg_core.errors import UsageError
-from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, AttributeTable, fits, partition, table_of
+from coreg_sim.benefit.partition import (
+    LEAST_TEST,
+    REGIMES,
+    AttributeTable,
+    fits,
+    partition,
+    table_of,
+)
 from coreg_sim.benefit.trial import Federation, SiteOutcome, trial
 from coreg_sim.benefit.verdict import METHODS, figure, figures, findings
 
@@ -29,7 +36,9 @@ def table(rows=900, attributes=9):
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("regime", [r for r in REGIMES.values() if sum(r.labels) < 600], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "regime", [r for r in REGIMES.values() if sum(r.labels) < 600], ids=lambda r: r.name
+)
 def test_a_regime_deals_what_it_says(regime):
     made = table()
     drawn = partition(made, regime, (1, 2))
@@ -37,7 +46,9 @@ def test_a_regime_deals_what_it_says(regime):
     assert len(drawn.test) >= LEAST_TEST
     assert len(drawn.shared) == 405
     together = np.concatenate([drawn.shared, drawn.test, *drawn.labelled])
-    assert len(np.unique(together)) == len(together), "nobody trains on a test row, and no label is shared by chance"
+    assert len(np.unique(together)) == len(together), (
+        "nobody trains on a test row, and no label is shared by chance"
+    )
     for own, y in zip(drawn.labelled, drawn.labels, strict=True):
         assert_array_equal(y, made.y[own])
     assert sum(X.shape[1] for X in drawn.columns) == 9
@@ -65,7 +76,9 @@ def test_every_method_of_a_federation_against_the_local_model():
     federation, found = Federation(drawn, 3), trial(drawn, 3)
     methods = federation.methods()
     assert set(methods) == {*METHODS, "pooled"}
-    errors = {name: np.sqrt(np.mean((drawn.y_test - each) ** 2, axis=1)) for name, each in methods.items()}
+    errors = {
+        name: np.sqrt(np.mean((drawn.y_test - each) ** 2, axis=1)) for name, each in methods.items()
+    }
     local = np.sqrt(np.mean((drawn.y_test - federation.local) ** 2, axis=1))
     for v, site in enumerate(found):
         assert (site.site, site.labels, site.shared, site.areas) == (v, 20, len(drawn.shared), {})
@@ -73,7 +86,9 @@ def test_every_method_of_a_federation_against_the_local_model():
             assert site.change[method] == pytest.approx(each[v] / local[v] - 1.0)
     assert len(set(errors["pooled"])) == 1, "one model for all"
     scores = federation.scores(checked=False)
-    assert np.ptp(scores - scores.mean(axis=1, keepdims=True), axis=0).max() < 1e-9, "one score, own intercepts"
+    assert np.ptp(scores - scores.mean(axis=1, keepdims=True), axis=0).max() < 1e-9, (
+        "one score, own intercepts"
+    )
     private = Federation(drawn, 3, private=True)
     assert private.changes(private.scores()).mean() > federation.changes(federation.scores()).mean()
 
@@ -96,9 +111,14 @@ def test_a_target_of_two_values_is_judged_by_its_ranking_also_if_a_class_is_rare
         assert all(0.0 <= area <= 1.0 for area in site.areas.values())
     [told] = [line for line in findings(REGIMES["n50"], found) if "AUC" in line]
     moved = [site.areas["joined"] - site.areas["local"] for site in found]
-    assert f"by more than 0.05 at {100 * np.mean(np.array(moved) < -0.05):.0f} % of the sites" in told
+    assert (
+        f"by more than 0.05 at {100 * np.mean(np.array(moved) < -0.05):.0f} % of the sites" in told
+    )
     rare = [replace(site, positive=0.02) for site in found]
-    assert any("Only 2.0 % of the test labels are of one class" in line for line in findings(REGIMES["n50"], rare))
+    assert any(
+        "Only 2.0 % of the test labels are of one class" in line
+        for line in findings(REGIMES["n50"], rare)
+    )
     few = replace(numbers, y=(numbers.y >= np.sort(numbers.y)[-2]).astype(np.float64))
     drawn = partition(few, REGIMES["n10"], (2,))  # no positive test row
     assert all(bool(site.areas) == drawn.yes_no == drawn.y_test.any() for site in trial(drawn, 0))
@@ -109,7 +129,9 @@ def test_a_target_of_two_values_is_judged_by_its_ranking_also_if_a_class_is_rare
 
 def outcomes(count=30, regime="n20", areas=None, **changes):
     values = {"joined": 0.0, "score": 0.0, "ridge": 0.0, "mean": 0.3, "pooled": -0.3} | changes
-    return REGIMES[regime], [SiteOutcome(n % 3, n // 3, 20, 198, values, areas or {}) for n in range(count)]
+    return REGIMES[regime], [
+        SiteOutcome(n % 3, n // 3, 20, 198, values, areas or {}) for n in range(count)
+    ]
 
 
 def verdict(*made):
@@ -121,20 +143,30 @@ def verdict(*made):
     ("joined", "ridge", "mean", "score", "said"),
     [
         (-0.10, 0.05, 0.3, -0.2, "join. Joined models pay. Scores gain more."),
-        (-0.10, -0.2, 0.3, -0.2, "with every agent connected. For predictions alone use ridge regression."),
+        (
+            -0.10,
+            -0.2,
+            0.3,
+            -0.2,
+            "with every agent connected. For predictions alone use ridge regression.",
+        ),
         (-0.10, -0.2, 0.3, -0.01, "do not join. Ridge regression on the own columns is better"),
         (-0.02, 0.05, 0.3, -0.2, "join for scores only, with every agent connected."),
         (-0.02, 0.05, 0.3, -0.01, "do not join. The gain is below 5 %."),
-        (-0.10, 0.05, -0.1, -0.1, "do not join with this number of labels. Neither joined models nor scores are"),
+        (
+            -0.10,
+            0.05,
+            -0.1,
+            -0.1,
+            "do not join with this number of labels. Neither joined models nor scores are",
+        ),
     ],
 )
 def test_the_verdict_follows_the_tutorial(joined, ridge, mean, score, said):
     made = outcomes(joined=joined, ridge=ridge, mean=mean, score=score)
     assert verdict(*made).startswith("Verdict for n20: ")
     assert said in verdict(*made)
-    few = (
-        "\n    60 labelled individuals: default policies refuse fewer than 150; lower least_rows in study and policies."
-    )
+    few = "\n    60 labelled individuals: default policies refuse fewer than 150; lower least_rows in study and policies."
     assert verdict(*made).endswith(few) == ("do not join" not in said)
     assert "refuse" not in verdict(REGIMES["n50"], made[1]), "150 are enough"
     head, *lines = findings(*made)[0].split("\n    ")
@@ -160,24 +192,36 @@ def test_every_site_has_the_change_of_every_method():
     sites = trial_of_study(of_study.partition(table(), of_study.REGIMES["n50"], (3,)), 3)
     json.dumps(sites, allow_nan=False)
     for site in sites:
-        assert {"score", "joined", "private score", "default score", "score, one missing"} <= set(site["change"])
+        assert {"score", "joined", "private score", "default score", "score, one missing"} <= set(
+            site["change"]
+        )
         assert 0.5 < site["inside"]["score"] <= 1.0
         assert site["recommended"] == "score"
         assert site["forecast"]["score"] == pytest.approx(site["change"]["score"], abs=0.35)
-    whole, missing = (np.mean([site["change"][name] for site in sites]) for name in ("score", "score, one missing"))
+    whole, missing = (
+        np.mean([site["change"][name] for site in sites])
+        for name in ("score", "score, one missing")
+    )
     assert whole < missing < 0.0, "three parts are better than two"
     few = trial_of_study(of_study.partition(table(500), of_study.REGIMES["n20"], (3,)), 3)
-    assert not any("default score" in site["change"] for site in few), "the rules want 150 labelled individuals"
+    assert not any("default score" in site["change"] for site in few), (
+        "the rules want 150 labelled individuals"
+    )
 
 
 def test_a_study_writes_its_tables(tmp_path):
     folder = stand_in(tmp_path / "data", ["mg", "sarcos_test"], rows=300)
     run(BenefitStudy(folder, ("mg", "diabetes"), ("n10",), 1), tmp_path, 1)
-    page, text = json.loads((tmp_path / "benefit.json").read_text()), (tmp_path / "benefit.md").read_text()
+    page, text = (
+        json.loads((tmp_path / "benefit.json").read_text()),
+        (tmp_path / "benefit.md").read_text(),
+    )
     heading, *rows = page["changes"]
     assert [row[0] for row in rows] == ["n10"]
     assert rows[0][heading.index("default score")] == "", "too few labels for a federation"
-    assert text.count("| n10 | 1 |") == 3, "judged, strong baselines, and the set that defaults were chosen on"
+    assert text.count("| n10 | 1 |") == 3, (
+        "judged, strong baselines, and the set that defaults were chosen on"
+    )
     assert "" not in page["rivals"][1], "every baseline has a figure"
     assert "2 federations" in text
     plain = len(table_named(folder, "sarcos_test").attributes)

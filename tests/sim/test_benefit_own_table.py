@@ -27,13 +27,23 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     rows = "\n".join(";".join(f"{v:.4f}".replace(".", ",") for v in line) for line in lines)
     (tmp_path / "mine.csv").write_text(f"a;b;c;d;y;after\n{rows}\n")
     assert "study says" not in benefit("--help").stdout
-    options = ("--data", tmp_path / "mine.csv", "--target", "y", "--regimes", "n10,n20", "--draws", 1)
+    options = (
+        "--data",
+        tmp_path / "mine.csv",
+        "--target",
+        "y",
+        "--regimes",
+        "n10,n20",
+        "--draws",
+        1,
+    )
     result = benefit(*options)
     assert (result.exit_code, result.exception) == (0, None)
     told = " ".join(result.stdout.split())
     for n in (10, 20):
         assert re.search(
-            rf"n{n} \(3 sites of {n} labels, 315 shared rows\), 3 simulated sites: joined model [+-]", told
+            rf"n{n} \(3 sites of {n} labels, 315 shared rows\), 3 simulated sites: joined model [+-]",
+            told,
         )
     assert "The verdict may be void: column 'after' has nearly the order of the target" in told
     assert "benefit: 2 of 2 federations" in result.stderr
@@ -49,7 +59,10 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
     rng = np.random.default_rng(0)
     begin, stay = rng.integers(0, 300, 300), rng.integers(1, 30, 300)
     day = np.datetime64("2024-01-01")
-    rows = [f"{day + b},{day + b + s},{'long' if s > 14 else 'short'},{s}" for b, s in zip(begin, stay, strict=True)]
+    rows = [
+        f"{day + b},{day + b + s},{'long' if s > 14 else 'short'},{s}"
+        for b, s in zip(begin, stay, strict=True)
+    ]
     (tmp_path / "stay.csv").write_text("in,out,band,days\n" + "\n".join(rows) + "\n")
     dates = {"in": "%Y-%m-%d"}
 
@@ -71,19 +84,31 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
 def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
     (tmp_path / "own.csv").write_text("x,y\n1,2\n3,4\n")
     (tmp_path / "one.csv").write_text("a,b,y,long,kind\n1,2,5,no,p\n2,3,5,yes,q\n3,4,5,,r\n")
-    table, one = ("--data", tmp_path / "own.csv", "--target", "y"), ("--data", tmp_path / "one.csv", "--target")
+    table, one = (
+        ("--data", tmp_path / "own.csv", "--target", "y"),
+        ("--data", tmp_path / "one.csv", "--target"),
+    )
     for options, why in (
         ((*table, "--regimes", "n10", "n20"), "unexpected n20. Write several names with commas"),
-        ((tmp_path / "own.csv", "--target", "y"), f"Give a table with --data {tmp_path / 'own.csv'}."),
+        (
+            (tmp_path / "own.csv", "--target", "y"),
+            f"Give a table with --data {tmp_path / 'own.csv'}.",
+        ),
         (("--data", tmp_path / "own.csv"), "Name your table and the column to predict"),
         ((*table, "--regimes", "n30"), "n30: no such regime. There are n10, n20, n50,"),
-        (table, "2 rows with a target, 1 columns. n20 needs 3 columns and 190 rows with a target; n50 needs"),
+        (
+            table,
+            "2 rows with a target, 1 columns. n20 needs 3 columns and 190 rows with a target; n50 needs",
+        ),
         ((*one, "y"), "the target 'y' has one value, 5"),
         (
             (*one, "long"),
             "column 'long': the target has 2 texts: 'no', 'yes'. If it is yes/no, add --positive no or --positive yes: the value",
         ),
-        ((*one, "kind"), "3 texts: 'p', 'q', 'r'. More than two classes are not supported. Correct the wrong cells"),
+        (
+            (*one, "kind"),
+            "3 texts: 'p', 'q', 'r'. More than two classes are not supported. Correct the wrong cells",
+        ),
     ):
         result = benefit(*options)
         assert isinstance(result.exception, UsageError | BadData), result.output
@@ -129,11 +154,18 @@ def test_a_division_that_is_given_has_an_answer_for_each_site(divided):
         rf"a {change} {change} b {change} .* Verdict for a: [^:.]+\. Verdict for b: [^:.]+\. ",
         told,
     )
-    assert re.search(r"one \(100 labels at the first .*\).* b [+-].* \(\d+ %\) without labels", told)
+    assert re.search(
+        r"one \(100 labels at the first .*\).* b [+-].* \(\d+ %\) without labels", told
+    )
     assert "harmed" in told
-    assert "0 at each of the others, 162 shared rows), 1 simulated sites with labels: joined model" in told
+    assert (
+        "0 at each of the others, 162 shared rows), 1 simulated sites with labels: joined model"
+        in told
+    )
     assert "With two sites each can compute the answers of the other" in told
-    assert "40 of 400 rows have no target. In a federation they would be shared rows" in result.stderr
+    assert (
+        "40 of 400 rows have no target. In a federation they would be shared rows" in result.stderr
+    )
 
 
 def test_the_columns_of_a_division_are_those_of_the_file(divided):
@@ -141,8 +173,14 @@ def test_the_columns_of_a_division_are_those_of_the_file(divided):
     table = OwnTable.divided(divided / "views.toml").read()[0]
     drawn = partition(table, REGIMES["n20"].with_sites(2), (0,))
     assert [len(rows) for rows in drawn.labelled] == [20, 20]
-    assert [X.shape[1] for X in drawn.columns] == [3 + 1 + 2, 1], "levels, days, a number and its gaps"
-    c = [float(line.split(",")[0]) for line in (divided / "mine.csv").read_text().splitlines()[1:] if line[-1] != ","]
+    assert [X.shape[1] for X in drawn.columns] == [3 + 1 + 2, 1], (
+        "levels, days, a number and its gaps"
+    )
+    c = [
+        float(line.split(",")[0])
+        for line in (divided / "mine.csv").read_text().splitlines()[1:]
+        if line[-1] != ","
+    ]
     np.testing.assert_allclose(drawn.columns[1][:, 0], c)
 
 
@@ -151,7 +189,11 @@ def test_what_a_division_refuses(divided):
     for text, options, why in (
         (VIEWS, ["--regimes", "n10,M5"], "--regimes M5: about the number of sites"),
         (VIEWS, ["--target", "y"], "names the table and its columns"),
-        (VIEWS.replace("columns", "columnz", 1), [], "sites.b.columnz: unknown key; did you mean columns?"),
+        (
+            VIEWS.replace("columns", "columnz", 1),
+            [],
+            "sites.b.columnz: unknown key; did you mean columns?",
+        ),
         (VIEWS.replace('"c"', '"k"'), [], "all columns of a site are constant"),
         (VIEWS.replace('"c"', '"y"'), [], "'y' is the target. Remove it from the columns of b"),
         (VIEWS.partition("[sites.a]")[0], [], "one site has no other to join"),
@@ -164,10 +206,22 @@ def test_what_a_division_refuses(divided):
         assert why in str(result.exception)
 
 
-def test_an_own_table_is_read_as_an_agent_reads_it_and_a_column_of_whole_numbers_is_doubted(tmp_path):
-    lines = [f"p{i};2024-01-{i % 28 + 1:02};{i % 7},5;{'' if i == 3 else i % 5};{i},25;{i + 7}" for i in range(60)]
+def test_an_own_table_is_read_as_an_agent_reads_it_and_a_column_of_whole_numbers_is_doubted(
+    tmp_path,
+):
+    lines = [
+        f"p{i};2024-01-{i % 28 + 1:02};{i % 7},5;{'' if i == 3 else i % 5};{i},25;{i + 7}"
+        for i in range(60)
+    ]
     (tmp_path / "own.csv").write_text("\n".join(["who;when;x;z;y;number", *lines]) + "\n")
-    given = Inputs(table=tmp_path / "own.csv", target="y", drop=("who",), dates={"when": "%Y-%m-%d"})
+    given = Inputs(
+        table=tmp_path / "own.csv", target="y", drop=("who",), dates={"when": "%Y-%m-%d"}
+    )
     table, warnings, _ = OwnTable(given).read()
-    assert sorted(block.shape[1] for block in table.attributes) == [1, 1, 1, 2], "of z also whether it is empty"
-    assert "column 'number' has a different whole number in every row. Add --drop number if it is an id." in warnings
+    assert sorted(block.shape[1] for block in table.attributes) == [1, 1, 1, 2], (
+        "of z also whether it is empty"
+    )
+    assert (
+        "column 'number' has a different whole number in every row. Add --drop number if it is an id."
+        in warnings
+    )

@@ -63,7 +63,12 @@ def test_a_cluster_of_two_nodes_is_joined_and_its_bits_are_the_same():
 
 def test_sites_are_partitioned_in_order_and_every_core_has_some():
     sites = [f"s{i}" for i in range(10)]
-    assert partition(sites, 4) == [tuple(sites[:3]), tuple(sites[3:6]), tuple(sites[6:9]), tuple(sites[9:])]
+    assert partition(sites, 4) == [
+        tuple(sites[:3]),
+        tuple(sites[3:6]),
+        tuple(sites[6:9]),
+        tuple(sites[9:]),
+    ]
 
 
 def sim(*arguments):

@@ -86,7 +86,9 @@ def test_the_work_of_a_round_is_proportional_to_the_number_of_sites():
     """1,000 sites took 5 s a round: each built the schedule again, whose terms have one number for each site."""
     calls_of_four_rounds(16)  # fills caches and imports
     ratio = calls_of_four_rounds(64) / calls_of_four_rounds(16)
-    assert 2.0 < ratio < 4.4, "4 where each site does the same; 16 where each does something for each other site"
+    assert 2.0 < ratio < 4.4, (
+        "4 where each site does the same; 16 where each does something for each other site"
+    )
 
 
 def test_a_breach_ends_a_simulation_at_once_and_is_its_reason():
@@ -94,9 +96,14 @@ def test_a_breach_ends_a_simulation_at_once_and_is_its_reason():
 
     @contextmanager
     def breaching(data):
-        sites = {name: simulated_site(name, private, SharedFold()) for name, private in data.items()}
+        sites = {
+            name: simulated_site(name, private, SharedFold()) for name, private in data.items()
+        }
         first = min(sites)
-        answer, sites[first].handle = sites[first].handle, lambda message: handled(sites[first], answer, message)
+        answer, sites[first].handle = (
+            sites[first].handle,
+            lambda message: handled(sites[first], answer, message),
+        )
         yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
     def handled(site, answer, message):
@@ -111,9 +118,15 @@ def test_a_breach_ends_a_simulation_at_once_and_is_its_reason():
 
 @pytest.mark.parametrize(
     ("sites", "unlabelled", "form", "scale", "most"),
-    [(4, 50_000, "semi-parametric", 1.0, 50), (16, 300, "exact", 1.0, 35), (16, 300, "exact", 1000.0, 35)],
+    [
+        (4, 50_000, "semi-parametric", 1.0, 50),
+        (16, 300, "exact", 1.0, 35),
+        (16, 300, "exact", 1000.0, 35),
+    ],
 )
-def test_a_run_with_default_tolerances_ends_well_and_soon_in_any_unit(sites, unlabelled, form, scale, most):
+def test_a_run_with_default_tolerances_ends_well_and_soon_in_any_unit(
+    sites, unlabelled, form, scale, most
+):
     """148 and 127 rounds, both STAGNATED, when the tolerance had the unit of the labels."""
     problem = generated(sites, 50, unlabelled, 5, seed=0)
     scaled = {name: replace(data, y=scale * data.y) for name, data in problem.sites.items()}
@@ -140,7 +153,9 @@ def views_of(folder, text):
     return folder / "views.toml"
 
 
-SITES = '[sites.two]\ncolumns = ["b", "kind"]\ncategorical = ["kind"]\n[sites.one]\ncolumns = ["a"]\n'
+SITES = (
+    '[sites.two]\ncolumns = ["b", "kind"]\ncategorical = ["kind"]\n[sites.one]\ncolumns = ["a"]\n'
+)
 
 
 def test_columns_are_the_sites_that_the_file_says_and_rows_are_drawn(tmp_path):
@@ -151,14 +166,30 @@ def test_columns_are_the_sites_that_the_file_says_and_rows_are_drawn(tmp_path):
     assert [data.Z.shape for data in problem.sites.values()] == [(30, 1), (30, 3)]
     assert [X.shape for X in problem.held_out] == [(40, 1), (40, 3)]
     assert len(problem.held_out_y) == 40
-    assert not np.array_equal(partitioned(views, 10, 30, seed=2).sites["one"].y, problem.sites["one"].y)
-    assert len({y for data in problem.sites.values() for y in data.y}) == 20, "each site has its own rows"
+    assert not np.array_equal(
+        partitioned(views, 10, 30, seed=2).sites["one"].y, problem.sites["one"].y
+    )
+    assert len({y for data in problem.sites.values() for y in data.y}) == 20, (
+        "each site has its own rows"
+    )
     assert len(partitioned(views, 10, None, seed=1).sites["one"].Z) == 46
     with pytest.raises(BadData, match="90 rows with a target are too few for 2 x 40"):
         partitioned(views, 40, 30, seed=1)
-    told = sim("run", "--objective", "agreement", "--views", str(tmp_path / "views.toml"), "--labelled", "10", "--json")
+    told = sim(
+        "run",
+        "--objective",
+        "agreement",
+        "--views",
+        str(tmp_path / "views.toml"),
+        "--labelled",
+        "10",
+        "--json",
+    )
     assert json.loads(told.stdout.splitlines()[-1])["rounds"], told.output
-    apart, common = problem, partitioned(views, 10, 30, seed=1, common=True)  # labelled rows can be shared too
+    apart, common = (
+        problem,
+        partitioned(views, 10, 30, seed=1, common=True),
+    )  # labelled rows can be shared too
     for name, data in common.sites.items():
         assert (len(data.Z), len(set(data.positions.tolist()))) == (30 + 2 * 10, 10)
         np.testing.assert_array_equal(data.Z[data.positions], data.X)
@@ -196,13 +227,20 @@ def test_a_run_prints_each_site_s_errors_and_forecasts():
     done = sim("run", *SMALL)  # the default objective
     assert done.exit_code == 0, done.output
     heading, *rows = done.output.splitlines()[-4:]
-    assert " ".join(heading.split()) == "labels local joined change forecast score change forecast recommended"
+    assert (
+        " ".join(heading.split())
+        == "labels local joined change forecast score change forecast recommended"
+    )
     assert [row.split()[:2] for row in rows] == [[f"site-{v}", "50"] for v in range(3)]
     exact, private = (
         json.loads(sim("run", *SMALL, *more, "--json").output.splitlines()[-1])
         for more in (("--noise", "0", "--label-noise", "0"), ("--private-rows",))
     )
-    assert (exact["event"], exact["schedule"], exact["stop"]) == ("finished", "additive", "CONVERGED")
+    assert (exact["event"], exact["schedule"], exact["stop"]) == (
+        "finished",
+        "additive",
+        "CONVERGED",
+    )
     assert exact["bytes_sent"] > 0
     for site in exact["sites"].values():
         assert site["rmse"]["score"] < site["rmse"]["joined"] < site["rmse"]["local"]
@@ -214,9 +252,15 @@ def test_a_run_prints_each_site_s_errors_and_forecasts():
     ("options", "says"),
     [
         (["--coupling", "0.1"], "--coupling needs --objective agreement"),
-        (["--objective", "agreement", "--label-noise", "0"], "--label-noise needs --objective additive"),
+        (
+            ["--objective", "agreement", "--label-noise", "0"],
+            "--label-noise needs --objective additive",
+        ),
         (["--sites", "39"], "39 sites: an additive training has at most 38"),
-        (["--sites", "3", "--labelled", "40"], "150: label more. Give each site more labels (--labelled), or change"),
+        (
+            ["--sites", "3", "--labelled", "40"],
+            "150: label more. Give each site more labels (--labelled), or change",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_and_too_few_labels_are_told(options, says):

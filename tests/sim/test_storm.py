@@ -22,7 +22,9 @@ def test_every_seed_ends_with_the_models_of_a_calm_run_and_whole_ledgers():
     outcomes = [outcome for storm in told for outcome in storm["outcomes"].values()]
     good = sum(outcome.split()[1] in GOOD for outcome in outcomes)
     assert good > 0.6 * len(outcomes), "and most runs ended with a result"
-    assert any(outcome.endswith("STALLED") for outcome in outcomes), "and one after its last attempt"
+    assert any(outcome.endswith("STALLED") for outcome in outcomes), (
+        "and one after its last attempt"
+    )
 
 
 def test_a_seed_gives_the_same_trace_in_every_process():
@@ -39,5 +41,7 @@ def test_a_seed_gives_the_same_trace_in_every_process():
 def test_a_defect_that_is_put_back_is_found(defect):
     broken = broken_by(defect, DEFECTS[defect][1])
     assert broken
-    assert not [told for told in broken if re.search("(Type|Attribute|Name)Error", told)], "the patch itself is wrong"
+    assert not [told for told in broken if re.search("(Type|Attribute|Name)Error", told)], (
+        "the patch itself is wrong"
+    )
     assert defect != "a session leaves a task behind" or "at rest" in str(broken)

@@ -40,11 +40,15 @@ def test_a_site_that_waits_for_the_end_of_a_run_receives_it(store: RunStore) -> 
     write(store, plan, [Ended(Outcome.MAX_ROUNDS, "too few")])
     assert store.end_for(plan.run, "a") == Finished(plan.run, Outcome.MAX_ROUNDS, "too few")
     why = "c: the run ended (max_rounds) with a, b, and without this site."
-    assert store.end_for(plan.run, "c") == Dismissed(plan.run, Outcome.STALLED, why), "it was dropped"
+    assert store.end_for(plan.run, "c") == Dismissed(plan.run, Outcome.STALLED, why), (
+        "it was dropped"
+    )
     assert store.end_for("another run", "a") is None
     for damage in ("participants = '{'", "participants = '7'", "stop = 'NO_SUCH_OUTCOME'"):
         assert store._db.execute(f"update runs set {damage}").rowcount
-        with pytest.raises(StorageError, match=r"the run store cannot be read.*restore the newest backup"):
+        with pytest.raises(
+            StorageError, match=r"the run store cannot be read.*restore the newest backup"
+        ):
             store.end_for(plan.run, "a")
 
 
@@ -54,18 +58,28 @@ def test_no_file_of_the_store_has_a_number_of_a_site_in_it(store: RunStore) -> N
     pump = undisturbed(plan)
     store.begin(plan, NOW)
     write(store, plan, pump.records)
-    sums = [send.message.words.values for send in pump.sent if isinstance(send.message, Step) and send.message.words]
+    sums = [
+        send.message.words.values
+        for send in pump.sent
+        if isinstance(send.message, Step) and send.message.words
+    ]
     assert len(sums) > 10
     content = b"".join(file.read_bytes() for file in store.path.parent.glob("runs.sqlite*"))
     assert not any(word.tobytes() in content for words in sums for word in words if word > 1 << 32)
 
 
 @pytest.mark.parametrize("kept", [0, 5, len(RECORDS)])
-def test_a_run_that_is_not_under_way_is_ended_and_what_it_ended_with_stays(store: RunStore, kept: int) -> None:
+def test_a_run_that_is_not_under_way_is_ended_and_what_it_ended_with_stays(
+    store: RunStore, kept: int
+) -> None:
     plan = begun(store, RECORDS[:kept])
     store.close_run(plan, Outcome.INTERRUPTED, "abandoned", "2026-02-02")
     [summary] = store.runs()
-    ends = (NOW, "CONVERGED", "") if kept == len(RECORDS) else ("2026-02-02", "INTERRUPTED", "abandoned")
+    ends = (
+        (NOW, "CONVERGED", "")
+        if kept == len(RECORDS)
+        else ("2026-02-02", "INTERRUPTED", "abandoned")
+    )
     assert (store.unfinished(), summary.ended, summary.stop, summary.reason) == ([], *ends)
 
 
@@ -75,7 +89,9 @@ def test_a_run_that_is_not_under_way_is_ended_and_what_it_ended_with_stays(store
 def test_a_failed_write_leaves_nothing_half_done(store: RunStore) -> None:
     plan = begun(store, RECORDS[:3])
     before = store.begun(plan.run)
-    store._db.execute("create trigger full before insert on rounds begin select raise(abort, 'disk is full'); end")
+    store._db.execute(
+        "create trigger full before insert on rounds begin select raise(abort, 'disk is full'); end"
+    )
     with pytest.raises(StorageError, match="disk is full"):
         store.write(plan.run, RECORDS[3], LAP, NOW)
     assert store.begun(plan.run) == before
@@ -117,11 +133,17 @@ def test_a_run_is_cancelled_by_a_beginning_of_its_name_until_it_has_ended(store:
     assert store.cancel("two", "enough", NOW) == ("two", True)
     assert store.read() == QueueRead((ONE,), {"one": "not today", "two": "enough"})
     assert store.cancelled() == [(ONE, NOW)]
-    assert store.waiting() == [], "a cancelled run is not listed as queued, also while no coordinator runs"
+    assert store.waiting() == [], (
+        "a cancelled run is not listed as queued, also while no coordinator runs"
+    )
     for plan in (ONE, TWO):
         store.close_run(plan, Outcome.CANCELLED, "", NOW)
     assert store.read() == QueueRead((), {})
-    for name, words in (("one", "is over, or cancelled already"), ("three", "no runs begin"), ("", "2 runs begin")):
+    for name, words in (
+        ("one", "is over, or cancelled already"),
+        ("three", "no runs begin"),
+        ("", "2 runs begin"),
+    ):
         with pytest.raises(UsageError, match=words):
             store.cancel(name, "", NOW)
 
@@ -145,7 +167,9 @@ def test_the_status_of_sites_and_of_the_service_is_read_by_other_processes(tmp_p
     noticed(status, "2026-01-01", n.session_opened("b", "0.2.0", "2027"))
     noticed(status, "2026-01-02", n.session_opened("a", "", ""))
     noticed(status, "2026-01-03", n.session_ended("a", "gone"))
-    noticed(status, "2026-01-04", n.session_rejected("c", "revoked"), n.access_denied("", "nameless"))
+    noticed(
+        status, "2026-01-04", n.session_rejected("c", "revoked"), n.access_denied("", "nameless")
+    )
     status.set_service({"state": "ready", "sites": ["a"]}, "2026-01-05")
     reader = Status(status.path, read_only=True)
     a, b, c = reader.sites()
@@ -153,7 +177,11 @@ def test_the_status_of_sites_and_of_the_service_is_read_by_other_processes(tmp_p
     assert b == SiteStatus("b", "2026-01-01", None, "0.2.0", "2027")
     assert (c.refusal, c.refused) == ("revoked", "2026-01-04")
     assert reader.service() == {"state": "ready", "sites": ["a"], "updated_at": "2026-01-05"}
-    assert (a.seen("2026-01-05"), b.seen("2026-01-05"), c.seen("2026-01-05")) == ("2026-01-03", "2026-01-05", None)
+    assert (a.seen("2026-01-05"), b.seen("2026-01-05"), c.seen("2026-01-05")) == (
+        "2026-01-03",
+        "2026-01-05",
+        None,
+    )
     status.all_ended("2026-01-06")
     assert [site.ended for site in reader.sites()] == ["2026-01-03", "2026-01-06", "2026-01-06"]
 
@@ -173,8 +201,17 @@ def test_a_run_and_its_rounds_show_what_happened(store: RunStore) -> None:
     steps = [record for record in RECORDS if isinstance(record, StepDone)]
     assert summary.steps == len(steps) == len(rounds)
     for row, step in zip(rounds, steps, strict=True):
-        assert (row["number"], row["attempt"], row["answered"]) == (step.number, step.attempt, step.answered)
-        assert (row["seconds"], row["bytes_sent"], row["bytes_received"], row["at"]) == (0.25, 100, 200, NOW)
+        assert (row["number"], row["attempt"], row["answered"]) == (
+            step.number,
+            step.attempt,
+            step.answered,
+        )
+        assert (row["seconds"], row["bytes_sent"], row["bytes_received"], row["at"]) == (
+            0.25,
+            100,
+            200,
+            NOW,
+        )
         told = {name: tuple(x) if isinstance(x := row[name], list) else x for name in SHOWN}
         assert told == {name: getattr(step.report, name) for name in SHOWN}
     certified = [row for row in rounds if row["verified"]][-1]
@@ -185,11 +222,15 @@ def test_a_run_and_its_rounds_show_what_happened(store: RunStore) -> None:
     for number, report in enumerate((first, Report(2, gap=(9.0, 9.0)), Report(2))):
         store.write(other.run, StepDone(number, 0, 3, report), LAP, NOW)
     found = store.find(other.run)
-    assert (found.steps, found.rounds, found.gap, found.residual) == (3, 2, 1.0, None), "-1 is no number"
+    assert (found.steps, found.rounds, found.gap, found.residual) == (3, 2, 1.0, None), (
+        "-1 is no number"
+    )
 
 
 @pytest.mark.parametrize("records", [RECORDS, INTERRUPTED], ids=["undisturbed", "interrupted"])
-def test_the_last_attempt_that_began_is_read_back_after_each_record(store: RunStore, records: list[Record]) -> None:
+def test_the_last_attempt_that_began_is_read_back_after_each_record(
+    store: RunStore, records: list[Record]
+) -> None:
     plan = begun(store)
     assert store.begun(plan.run) == Begun()
     for kept, record in enumerate(records, 1):
@@ -216,7 +257,9 @@ def test_a_run_is_found_by_its_name_or_by_a_unique_beginning(store: RunStore) ->
             store.show(name)
 
 
-def test_runs_are_listed_the_latest_first_and_unfinished_ones_in_the_order_in_which_they_began(store: RunStore) -> None:
+def test_runs_are_listed_the_latest_first_and_unfinished_ones_in_the_order_in_which_they_began(
+    store: RunStore,
+) -> None:
     for run, started in [("old", "01"), ("new", "03"), ("middle", "02")]:
         store.begin(make_plan(run=run), f"2026-01-{started}")
     store.begin(make_plan(run="other", coupling=(9.0,)), "2026-01-08")
@@ -234,14 +277,19 @@ def test_signed_heads_are_read_by_run_and_the_last_one_by_site(store: RunStore) 
         for site in ("a", "b"):
             receipt = Countersigned(run, LedgerHead(7, "ab", NOW), NOW, "05", "06")
             store.write(run, HeadSigned(site, "03", "04", receipt), LAP, NOW)
-    assert [(c.site, c.receipt.run) for c in store.checkpoints("two")] == [("a", "two"), ("b", "two")]
+    assert [(c.site, c.receipt.run) for c in store.checkpoints("two")] == [
+        ("a", "two"),
+        ("b", "two"),
+    ]
     last = store.last_checkpoint("a")
     assert last is not None
     assert (last.run, last.head) == ("two", LedgerHead(7, "ab", NOW))
     assert store.last_checkpoint("c") is None
 
 
-def test_notices_come_back_the_last_first_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notices_come_back_the_last_first_and_the_oldest_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     status = Status(tmp_path / "runs.sqlite")
     stalled, joined = n.stalled(RUN, ("b",), "", 600.0), n.joined("run-2", "a", 1, 3)
     for at, notice in ((1, stalled), (2, joined), (3, n.step_answered(RUN, 0, 0, 3, Report()))):
@@ -274,7 +322,9 @@ def test_a_store_is_for_its_owner_alone_and_opened_at_once_by_many(tmp_path: Pat
         each.close()
 
 
-def test_a_reader_changes_nothing_and_a_store_of_another_release_is_an_error(tmp_path: Path) -> None:
+def test_a_reader_changes_nothing_and_a_store_of_another_release_is_an_error(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "runs.sqlite"
     with pytest.raises(StorageError, match="cannot be opened for reading"):
         RunStore(path, read_only=True)
@@ -284,12 +334,16 @@ def test_a_reader_changes_nothing_and_a_store_of_another_release_is_an_error(tmp
         assert reader.runs() == []
         store._db.execute("pragma user_version = 99")
         for read_only in (False, True):
-            with pytest.raises(StorageError, match=r"another release of coreg-federation.*schema 99"):
+            with pytest.raises(
+                StorageError, match=r"another release of coreg-federation.*schema 99"
+            ):
                 RunStore(path, read_only=read_only)
 
 
 @pytest.mark.parametrize("content", [b"dear diary, " * 1000, bytes(65536)])
-def test_a_file_that_is_no_database_is_a_storage_error_and_stays_as_it_was(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_database_is_a_storage_error_and_stays_as_it_was(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "runs.sqlite"
     path.write_bytes(content)
     for wrong in (path, tmp_path, tmp_path / "missing" / "runs.sqlite"):
@@ -334,7 +388,10 @@ def test_threads_take_turns_on_one_connection(tmp_path):
     with ThreadPoolExecutor(4) as threads:
         writes = [
             *(threads.submit(status.set_service, {"state": str(i)}, NOW) for i in range(50)),
-            *(threads.submit(noticed, status, NOW, n.session_opened(f"site-{i}", "1", "")) for i in range(50)),
+            *(
+                threads.submit(noticed, status, NOW, n.session_opened(f"site-{i}", "1", ""))
+                for i in range(50)
+            ),
             *(threads.submit(status.service) for _ in range(50)),
         ]
     for each in writes:

@@ -16,10 +16,18 @@ from tests.storm.batches import storms
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.storm", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.storm",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seeds", type=int, default=100, help="number of storms [100]")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed; it gives the same storm [0]")
+    parser.add_argument(
+        "--from",
+        dest="first",
+        type=int,
+        default=0,
+        help="the first seed; it gives the same storm [0]",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="number of processes [2]")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     asked = parser.parse_args()
@@ -31,13 +39,24 @@ def main() -> int:
         if asked.json:
             print(json.dumps({"event": "storm", **told}), flush=True)
         elif told["broken"]:
-            print(f"seed {told['seed']}:\n{told['story']}\n  " + "\n  ".join(told["broken"]), flush=True)
+            print(
+                f"seed {told['seed']}:\n{told['story']}\n  " + "\n  ".join(told["broken"]),
+                flush=True,
+            )
     took = time.monotonic() - began
     if asked.json:
-        print(json.dumps({"event": "finished", "storms": count, "broken": bad, "seconds": round(took, 1)}))
+        print(
+            json.dumps(
+                {"event": "finished", "storms": count, "broken": bad, "seconds": round(took, 1)}
+            )
+        )
     else:
-        held = f"broken: seeds {', '.join(map(str, sorted(bad)))}" if bad else "every invariant held"
-        print(f"{count} storms, {hours:.1f} simulated hours, {answers} answers, {took:.0f} s; {held}")
+        held = (
+            f"broken: seeds {', '.join(map(str, sorted(bad)))}" if bad else "every invariant held"
+        )
+        print(
+            f"{count} storms, {hours:.1f} simulated hours, {answers} answers, {took:.0f} s; {held}"
+        )
     return 1 if bad else 0
 
 

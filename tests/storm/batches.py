@@ -26,7 +26,9 @@ class StormFailed(Exception):
 def storms(first: int, seeds: int, jobs: int) -> Iterator[dict[str, Any]]:
     """The result of each seed, in the order in which batches end. StormFailed: a batch crashed, or took too long."""
     with ThreadPoolExecutor(jobs) as pool:
-        batches = [(at, min(BATCH, first + seeds - at)) for at in range(first, first + seeds, BATCH)]
+        batches = [
+            (at, min(BATCH, first + seeds - at)) for at in range(first, first + seeds, BATCH)
+        ]
         for done in as_completed([pool.submit(asked, *map(str, batch)) for batch in batches]):
             yield from done.result()
 
@@ -34,15 +36,23 @@ def storms(first: int, seeds: int, jobs: int) -> Iterator[dict[str, Any]]:
 def asked(*arguments: str) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "tests.storm.batches", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False, cwd=ROOT)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DEADLINE, check=False, cwd=ROOT
+        )
     except subprocess.TimeoutExpired:
-        raise StormFailed(f"seeds {' '.join(arguments)} did not end within {DEADLINE:g} s.") from None
+        raise StormFailed(
+            f"seeds {' '.join(arguments)} did not end within {DEADLINE:g} s."
+        ) from None
     if done.returncode:
-        raise StormFailed(f"seeds {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
+        raise StormFailed(
+            f"seeds {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-3000:]}"
+        )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-if __name__ == "__main__":  # a JSON object for each seed; no clean-up, since tasks of the dead must never run again
+if (
+    __name__ == "__main__"
+):  # a JSON object for each seed; no clean-up, since tasks of the dead must never run again
     code, (first, count) = 0, map(int, sys.argv[1:])
     try:
         for story in map(story_of, range(first, first + count)):

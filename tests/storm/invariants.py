@@ -25,7 +25,9 @@ class Told:
     trace: str = ""
     seconds: float = 0.0
     answers: int = 0
-    outcomes: dict[str, str] = field(default_factory=dict)  # of each run: its study, and its outcome
+    outcomes: dict[str, str] = field(
+        default_factory=dict
+    )  # of each run: its study, and its outcome
 
 
 def is_over(world: World, plans: dict[str, Plan]) -> bool:
@@ -45,7 +47,10 @@ async def check_tasks(world: World, broken: list[str]) -> None:
     tasks: dict[str, int] = {}
     for _ in range(10):
         await asyncio.sleep(13.0)
-        tasks = {name: sum(not task.done() for task in process.tasks) for name, process in world.processes.items()}
+        tasks = {
+            name: sum(not task.done() for task in process.tasks)
+            for name, process in world.processes.items()
+        }
         without = world.sites_restored | (
             {"coordinator"} if world.sites_restored else set()
         )  # they dial again and again
@@ -55,7 +60,11 @@ async def check_tasks(world: World, broken: list[str]) -> None:
 
 
 def check(
-    world: World, runs: dict[str, tuple[str, Plan]], faults: tuple[Fault, ...], told: Told, twins: Mapping[str, Any]
+    world: World,
+    runs: dict[str, tuple[str, Plan]],
+    faults: tuple[Fault, ...],
+    told: Told,
+    twins: Mapping[str, Any],
 ) -> None:
     broken, found = told.broken, world.runs()
     away = any(fault.seconds >= LONG for fault in faults)
@@ -70,31 +79,55 @@ def check(
         allowed |= {"SITE_FAULT"} if any(fault.kind == "noise" for fault in faults) else set()
         allowed |= {"REFUSED"} if run in world.refusing else set()
         # What a lie says may end a run in any way, but for a model that is wrong.
-        allowed |= set(Outcome.__members__) if any(fault.kind == "lie" for fault in faults) else set()
+        allowed |= (
+            set(Outcome.__members__) if any(fault.kind == "lie" for fault in faults) else set()
+        )
         # The questions of an older store use up what a site grants for the plan.
         allowed |= {"REFUSED"} if world.restored else set()
         allowed |= {"STALLED", "TOO_FEW_SITES"} if away else set()
         allowed |= {"STALLED"} if interrupted_too_often(world, plan, summary) else set()
         # A site whose ledger is older than its last countersigned head answers no more, and the operator cancels its runs.
-        allowed |= {"STALLED", "TOO_FEW_SITES", "REFUSED", "CANCELLED"} if world.sites_restored else set()
+        allowed |= (
+            {"STALLED", "TOO_FEW_SITES", "REFUSED", "CANCELLED"} if world.sites_restored else set()
+        )
         if summary.stop not in good | allowed:
             broken.append(f"{run} of {study} ended as {summary.stop}: {summary.reason}")
         told.outcomes[run] = f"{study} {summary.stop}"
         # A site stores its result before its last answer, so it can have one of a run that ended without.
         results = {site: world.result(site, plan) for site in SITES}
         if summary.stop in good:
-            broken += [f"{at} has no result of {run}: {summary.stop}" for at, each in results.items() if each is None]
+            broken += [
+                f"{at} has no result of {run}: {summary.stop}"
+                for at, each in results.items()
+                if each is None
+            ]
             if study != "scoring" and len({world.opened(site, plan) for site in SITES}) > 1:
                 broken.append(f"the sites have results of {run} from different sums")
         for site, result in results.items():
-            if result is not None and study in twins and study != "scoring" and not alike(result, twins[study][site]):
-                broken.append(f"{site}'s result of {run} of {study} is another one than in a calm run")
+            if (
+                result is not None
+                and study in twins
+                and study != "scoring"
+                and not alike(result, twins[study][site])
+            ):
+                broken.append(
+                    f"{site}'s result of {run} of {study} is another one than in a calm run"
+                )
     # An older store begins a run again that the sites have forgotten: with the same numbers, and other keys.
     broken += world.network.twice if not world.restored else []
     broken += [f"the loop's handler heard {error}" for error in world.loop.errors]
     broken += [end for end in world.ends if end.startswith("DEFECT")]
-    broken += [f"{run} has not ended" for run, summary in found.items() if aligns_for(run) and summary.ended is None]
-    still = {(site, run) for site, daemon in world.agents.items() for run in daemon.agent.runs if run in found}
+    broken += [
+        f"{run} has not ended"
+        for run, summary in found.items()
+        if aligns_for(run) and summary.ended is None
+    ]
+    still = {
+        (site, run)
+        for site, daemon in world.agents.items()
+        for run in daemon.agent.runs
+        if run in found
+    }
     if still and not world.sites_restored:
         broken.append(f"agents wait for the end of runs that are over: {sorted(still)}")
     _check_ledgers(world, broken)
@@ -105,7 +138,8 @@ def interrupted_too_often(world: World, plan: Plan, summary: RunSummary) -> bool
     again = world.starts - len(EVERYWHERE)
     each = (plan.objective, plan.align or plan.objective)
     return any(
-        f"{it.attempts} attempts were interrupted; " in str(summary.reason) and again >= it.attempts for it in each
+        f"{it.attempts} attempts were interrupted; " in str(summary.reason) and again >= it.attempts
+        for it in each
     )
 
 
@@ -113,23 +147,36 @@ def _check_ledgers(world: World, broken: list[str]) -> None:
     """Every answer that left stands in the site's ledger, whose chain and signatures hold, and which has every head kept."""
     store = RunStore(world.folder / "runs.sqlite")
     try:
-        kept_heads = [head_of(asdict(signed)) for run in store.runs() for signed in store.checkpoints(run.run)]
+        kept_heads = [
+            head_of(asdict(signed)) for run in store.runs() for signed in store.checkpoints(run.run)
+        ]
     finally:
         store.close()
     for site in (site for site in SITES if site not in world.sites_restored):
         try:
-            path, record = world.folder / site / "ledger.jsonl", [head for head in kept_heads if head.site == site]
+            path, record = (
+                world.folder / site / "ledger.jsonl",
+                [head for head in kept_heads if head.site == site],
+            )
             audit(path, world.certificates.trusted(), site, record)
             entries = list(read_ledger(path))
         except CoregError as error:
             broken.append(f"{site}'s ledger: {error}")
             continue
         kept = {
-            (e["run"], e["attempt"], e["step"], e["sha256"]) for e in entries if e["kind"] == "Answer" and "sha256" in e
+            (e["run"], e["attempt"], e["step"], e["sha256"])
+            for e in entries
+            if e["kind"] == "Answer" and "sha256" in e
         }
-        sets = {tuple(e["participants"]) for e in entries if e.get("participants") and not e["may_change"]}
+        sets = {
+            tuple(e["participants"])
+            for e in entries
+            if e.get("participants") and not e["may_change"]
+        }
         if len(sets) > 1:
-            broken.append(f"{site}'s answers were summed in different sets of sites: {sorted(sets)}")
+            broken.append(
+                f"{site}'s answers were summed in different sets of sites: {sorted(sets)}"
+            )
         left = {
             (run, attempt, step, sha)
             for (name, run, attempt, step), sha in world.network.answers.items()
@@ -157,7 +204,9 @@ def keystreams_watched(broken: list[str]) -> Iterator[None]:
         see(self, text, "text", context, receiver)
         return real[1](self, context, text, receiver)
 
-    def blind(self: AttemptSeal, context: bytes, words: Any, senders: tuple[str, ...], receiver: str) -> Any:
+    def blind(
+        self: AttemptSeal, context: bytes, words: Any, senders: tuple[str, ...], receiver: str
+    ) -> Any:
         see(self, words.tobytes(), "blind", context, receiver)
         return real[2](self, context, words, senders, receiver)
 

@@ -58,7 +58,9 @@ class _NoWait(selectors.SelectSelector):
         found = super().select(0)
         if not found:
             if timeout is None:
-                raise RuntimeError("every process waits, and no timer runs: a wait without a deadline")
+                raise RuntimeError(
+                    "every process waits, and no timer runs: a wait without a deadline"
+                )
             self._passes(timeout)
         return found
 
@@ -69,7 +71,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, chance: random.Random):
         super().__init__(_NoWait(self._passed))
         self._virtual, self._chance = 0.0, chance
-        self.slow: dict[str, float] = {}  # processes with a slow disk: seconds of each piece of work
+        self.slow: dict[
+            str, float
+        ] = {}  # processes with a slow disk: seconds of each piece of work
         self.errors: list[str] = []  # what reached the loop's exception handler
         self.set_exception_handler(self._reported)
 
@@ -84,7 +88,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     # --- handles of dead processes --------------------------------------------------------------------------------
 
-    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+    def call_soon(
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:  # type: ignore[override]
         return super().call_soon(_unless_dead(callback, context), *args, context=context)
 
     def create_task(  # type: ignore[override]
@@ -103,7 +109,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     # --- what a process asks of its system ------------------------------------------------------------------------
 
-    def run_in_executor(self, _executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":  # type: ignore[override]
+    def run_in_executor(
+        self, _executor: Any, func: Callable[..., Any], *args: Any
+    ) -> "asyncio.Future[Any]":  # type: ignore[override]
         done: asyncio.Future[Any] = self.create_future()
         delay = self._chance.expovariate(500.0) + self.slow.get(process_name(), 0.0)
         self.call_later(delay, self._work, done, func, args)
@@ -162,7 +170,9 @@ class Durable:
         self._sizes[found.st_ino] = found.st_size
 
     def all_synced(self, folder: Path) -> None:
-        self._sizes |= {path.stat().st_ino: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+        self._sizes |= {
+            path.stat().st_ino: path.stat().st_size for path in folder.rglob("*") if path.is_file()
+        }
 
     def power_cut(self, folder: Path, chance: random.Random) -> None:
         """Cut each file of a folder between what is durable and what was written."""
@@ -182,7 +192,9 @@ class Durable:
         """The store and its log after a power cut at this moment."""
         frames, salt, page = _log_of(store)
         durable, then = self._committed.get(store, (0, b""))
-        kept = chance.randint(durable if then == salt else 0, frames)  # another salt: the log began anew
+        kept = chance.randint(
+            durable if then == salt else 0, frames
+        )  # another salt: the log began anew
         log = _beside(store, "-wal").read_bytes()[: _WAL_HEADER + kept * (_FRAME_HEADER + page)]
         return store.read_bytes(), log
 
@@ -195,7 +207,11 @@ def _log_of(store: Path) -> tuple[int, bytes, int]:
     """Frames, salt and page size, of the index of an open store's write-ahead log."""
     with _beside(store, "-shm").open("rb") as file:
         index = file.read(_INDEX_HEADER)
-    return struct.unpack_from("=I", index, 16)[0], index[32:40], struct.unpack_from("=H", index, 14)[0]
+    return (
+        struct.unpack_from("=I", index, 16)[0],
+        index[32:40],
+        struct.unpack_from("=H", index, 14)[0],
+    )
 
 
 @contextmanager

@@ -67,7 +67,14 @@ class Lane:
 class Link:
     """A connection of a site: both lanes. It is the agent's `Connection`; `CoordinatorEnd` is the other end."""
 
-    def __init__(self, loop: VirtualLoop, site: str, chance: random.Random, network: "Network", certificate: bytes):
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        site: str,
+        chance: random.Random,
+        network: "Network",
+        certificate: bytes,
+    ):
         self.site, self._network, self.certificate = site, network, certificate
         latency, bandwidth = 10 ** chance.uniform(-4, -0.5), 10 ** chance.uniform(5, 8)
         self.up, self.down = Lane(loop, latency, bandwidth), Lane(loop, latency, bandwidth)
@@ -121,9 +128,13 @@ class Network:
         self.armed: list[
             tuple[str, str, Callable[[], None]]
         ] = []  # (site, name of a message, what happens when it leaves)
-        self.answers: dict[tuple[str, str, int, int], str] = {}  # digest of the words of (site, run, attempt, step)
+        self.answers: dict[
+            tuple[str, str, int, int], str
+        ] = {}  # digest of the words of (site, run, attempt, step)
         self.over: set[str] = set()  # runs of which an agent has heard a good end
-        self.twice: list[str] = []  # answers that left with other words than before, or after the run's end
+        self.twice: list[
+            str
+        ] = []  # answers that left with other words than before, or after the run's end
         self.trace = hashlib.sha256()
 
     def left(self, site: str, message: object) -> None:
@@ -133,7 +144,9 @@ class Network:
         name = type(message).__name__
         self.trace.update(f"{self.loop.time():.6f} {site} {name}\n".encode())
         for armed in [
-            each for each in self.armed if each[1] == name and (name == FETCHED or each[0] in (site, "coordinator"))
+            each
+            for each in self.armed
+            if each[1] == name and (name == FETCHED or each[0] in (site, "coordinator"))
         ]:
             self.armed.remove(armed)
             self.loop.call_soon(armed[2], context=_NOBODY)
@@ -142,7 +155,9 @@ class Network:
         if isinstance(message, Answer) and message.words is not None:
             key, digest = (site, message.run, message.attempt, message.step), message.words.digest
             if self.answers.setdefault(key, digest) != digest:
-                self.twice.append(f"{site} answered step {message.step} of {message.run} twice, with other words")
+                self.twice.append(
+                    f"{site} answered step {message.step} of {message.run} twice, with other words"
+                )
 
     def open(self, site: str, certificate: bytes) -> Link:
         if self.server is None or self.host is None or self.host.dead or site in self.cut_off:

@@ -19,7 +19,18 @@ from coreg_core.secure import cross_products
 from coreg_wire import clock
 from tests.storm.invariants import Told, check, check_tasks, is_over, keystreams_watched
 from tests.storm.loop import VirtualLoop, followed
-from tests.storm.story import EVERYWHERE, GOOD, JUMPS, LONG, NEEDS, PATIENCE, STORM, STUDIES, Fault, Story
+from tests.storm.story import (
+    EVERYWHERE,
+    GOOD,
+    JUMPS,
+    LONG,
+    NEEDS,
+    PATIENCE,
+    STORM,
+    STUDIES,
+    Fault,
+    Story,
+)
 from tests.storm.world import SITES, World
 
 
@@ -72,7 +83,8 @@ _GRAVES: list[Any] = []  # until the end of the process; see `World.graves`
 
 def _plans(world: World, story: Story) -> dict[str, Plan]:
     return {
-        f"run-{i}": world.plan_of(f"run-{i}", STUDIES[study], f"run-{i - 1}") for i, (_, study) in enumerate(story.runs)
+        f"run-{i}": world.plan_of(f"run-{i}", STUDIES[study], f"run-{i - 1}")
+        for i, (_, study) in enumerate(story.runs)
     }
 
 
@@ -86,7 +98,9 @@ async def _live(world: World, story: Story, told: Told, twins: Mapping[str, Any]
     plans = _plans(world, story)
     world.unsubmitted |= set(plans)
     for (at, study), plan in zip(story.runs, plans.values(), strict=True):
-        loop.call_later(at, _submit, world, plan, f"run-{int(plan.run[4:]) - 1}" if study in NEEDS else "")
+        loop.call_later(
+            at, _submit, world, plan, f"run-{int(plan.run[4:]) - 1}" if study in NEEDS else ""
+        )
     if story.asks:
         loop.call_later(1.0, _decide, world)
     for fault in story.faults:
@@ -113,7 +127,9 @@ def _submit(world: World, plan: Plan, needed: str) -> None:
     if not needed or (earlier is not None and earlier.ended is not None and earlier.stop in GOOD):
         world.unsubmitted.discard(plan.run)
         world.submit(plan)
-    elif (earlier is None and not world.restored) or (earlier is not None and earlier.ended is None):
+    elif (earlier is None and not world.restored) or (
+        earlier is not None and earlier.ended is None
+    ):
         world.loop.call_later(7.0, _submit, world, plan, needed)
     else:
         world.unsubmitted.discard(plan.run)
@@ -128,7 +144,9 @@ def _decide(world: World) -> None:
 def _happens(world: World, fault: Fault) -> None:
     loop = world.loop
     if fault.moment:
-        world.network.armed.append((fault.where, fault.moment, lambda: _happens(world, replace(fault, moment=""))))
+        world.network.armed.append(
+            (fault.where, fault.moment, lambda: _happens(world, replace(fault, moment="")))
+        )
         return
     match fault.kind:
         case "kill":

@@ -26,14 +26,21 @@ GOOD = {"CONVERGED", "MAX_ROUNDS"}  # outcomes with models
 # A second stream: what operators do, the coordinator's power, and clocks.
 OPERATED = ("reload", "revoke", "renew", "unlist", "power cut", "clock", "wrong peer")
 # A third one: a process that is killed at so many of its next answers ("crash loop"), until no further attempt may begin.
-JUMPS = (-18_000.0, 300.0, 18_000.0, 86_400.0 * 400)  # seconds; the last one is beyond the end of a site's certificate
+JUMPS = (
+    -18_000.0,
+    300.0,
+    18_000.0,
+    86_400.0 * 400,
+)  # seconds; the last one is beyond the end of a site's certificate
 AT_A_MESSAGE = ("kill", "power cut", "break", "full disk", "noise", "lie", "old store", "old site")
 AT_A_SITE = ("power cut", "break", "full disk", "noise", "lie", "cut off", "stall", "old site")
 STORM = 90.0  # seconds in which studies are submitted and faults begin
 PATIENCE = 3600.0  # virtual seconds after the last fault until every run must have ended
 MANY = 12  # faults of a storm at most
 LONG = 700.0  # seconds of absence beyond every timeout of the coordinator
-IDLE = {"coordinator": 4 + 2 * len(SITES)} | dict.fromkeys(SITES, 8)  # tasks of a process when no run is under way
+IDLE = {"coordinator": 4 + 2 * len(SITES)} | dict.fromkeys(
+    SITES, 8
+)  # tasks of a process when no run is under way
 
 
 @dataclass(frozen=True)
@@ -65,10 +72,15 @@ class Story:
 
     def __str__(self) -> str:
         submitted = [
-            f"{at:7.2f} s  run-{i} of the study {study} is submitted" for i, (at, study) in enumerate(self.runs)
+            f"{at:7.2f} s  run-{i} of the study {study} is submitted"
+            for i, (at, study) in enumerate(self.runs)
         ]
         approved = ["   0.00 s  every site's operator approves each run"] * self.asks
-        return "\n".join(sorted([*approved, *submitted, *map(str, self.faults)], key=lambda x: float(x.split()[0])))
+        return "\n".join(
+            sorted(
+                [*approved, *submitted, *map(str, self.faults)], key=lambda x: float(x.split()[0])
+            )
+        )
 
 
 def story_of(seed: int) -> Story:
@@ -94,23 +106,41 @@ def story_of(seed: int) -> Story:
         begun = chance.choice(runs)[0]
         at = begun + chance.expovariate(0.5) if chance.random() < 0.8 else chance.uniform(0, STORM)
         seconds = min(chance.expovariate(0.1), 60.0)
-        moment = chance.choice(("Offer", "Answer", "Fetched", "", "", "")) if kind in AT_A_MESSAGE else ""
+        moment = (
+            chance.choice(("Offer", "Answer", "Fetched", "", "", ""))
+            if kind in AT_A_MESSAGE
+            else ""
+        )
         at = begun if moment in ("Offer", "Fetched") else at  # a run has few of them
-        if kind == "kill" and where in SITES and chance.random() < 0.2:  # away for longer than the coordinator waits
+        if (
+            kind == "kill" and where in SITES and chance.random() < 0.2
+        ):  # away for longer than the coordinator waits
             seconds = chance.uniform(LONG, 5 * LONG)
-            faults.append(Fault(at + chance.uniform(0, seconds), "kill", "coordinator", chance.expovariate(0.1)))
+            faults.append(
+                Fault(
+                    at + chance.uniform(0, seconds), "kill", "coordinator", chance.expovariate(0.1)
+                )
+            )
         faults.append(Fault(at, kind, where, seconds, moment))
-    chance = random.Random(f"operators of {seed}")  # a stream of its own: the draws above stay as they are
+    chance = random.Random(
+        f"operators of {seed}"
+    )  # a stream of its own: the draws above stay as they are
     for _ in range(chance.choice((0, 0, 1, 2))):
         kind = chance.choice(OPERATED)
         where = chance.choice(
-            {"reload": ("coordinator",), "clock": EVERYWHERE, "power cut": ("coordinator",)}.get(kind, SITES)
+            {"reload": ("coordinator",), "clock": EVERYWHERE, "power cut": ("coordinator",)}.get(
+                kind, SITES
+            )
         )
         at = chance.choice(runs)[0] + chance.expovariate(0.3)
-        moment = chance.choice(("Offer", "Answer", "Fetched", "Fetched")) if kind == "power cut" else ""
+        moment = (
+            chance.choice(("Offer", "Answer", "Fetched", "Fetched")) if kind == "power cut" else ""
+        )
         faults.append(Fault(at, kind, where, min(chance.expovariate(0.05), 120.0), moment))
     chance = random.Random(f"crash loops of {seed}")
     if chance.random() < 0.1:
         times = float(chance.randint(2, 12))
-        faults.append(Fault(chance.choice(runs)[0], "crash loop", chance.choice(EVERYWHERE), times, "Answer"))
+        faults.append(
+            Fault(chance.choice(runs)[0], "crash loop", chance.choice(EVERYWHERE), times, "Answer")
+        )
     return Story(seed, tuple(runs), tuple(sorted(faults, key=lambda fault: fault.at)), asks)

@@ -104,10 +104,14 @@ class Certificates:
     def __init__(self, folder: Path, sites: tuple[str, ...]):
         self._folder, self.authority = folder, folder / "authority"
         pki.create_authority(self.authority, [])
-        self.keys = dict[str, str]()  # the fingerprint of each site's key, which every renewal keeps
+        self.keys = dict[
+            str, str
+        ]()  # the fingerprint of each site's key, which every renewal keeps
         for site in sites:
             self.sign(site)
-            self.keys[site] = key_fingerprint(private_key(check_identity(folder / site).key_pem).public_key())
+            self.keys[site] = key_fingerprint(
+                private_key(check_identity(folder / site).key_pem).public_key()
+            )
 
     def sign(self, site: str) -> None:
         """Sign a request of the site, as at its enrolment; this admits a revoked site."""
@@ -117,7 +121,9 @@ class Certificates:
     def renew(self, site: str) -> None:
         """Renew the certificate, as the coordinator does before its end."""
         with mock.patch.object(pki, "RENEWED_DAYS", 1e6):
-            renewed = pki.renewed_site(self.authority, check_identity(self._folder / site).certificate_pem)
+            renewed = pki.renewed_site(
+                self.authority, check_identity(self._folder / site).certificate_pem
+            )
         assert renewed is not None
         with contextlib.suppress(Refused):  # the clock went back: it is no later one
             install_renewed(self._folder / site, renewed)
@@ -143,12 +149,30 @@ class Access(AccessControl):
 class World:
     """See the module's docstring."""
 
-    def __init__(self, folder: Path, loop: VirtualLoop, chance: random.Random, durable: Durable, *, asks: bool):
-        self.folder, self.loop, self.chance, self.durable, self.asks = folder, loop, chance, durable, asks
+    def __init__(
+        self,
+        folder: Path,
+        loop: VirtualLoop,
+        chance: random.Random,
+        durable: Durable,
+        *,
+        asks: bool,
+    ):
+        self.folder, self.loop, self.chance, self.durable, self.asks = (
+            folder,
+            loop,
+            chance,
+            durable,
+            asks,
+        )
         self.clocks: dict[str, float] = {}  # seconds by which the wall clock of a process is wrong
         self.submitted: dict[str, float] = {}  # times
-        self.unsubmitted: set[str] = set()  # runs that wait for their time, or for another run's models
-        self.untrained: set[str] = set()  # runs that were not submitted: their models were never trained
+        self.unsubmitted: set[str] = (
+            set()
+        )  # runs that wait for their time, or for another run's models
+        self.untrained: set[str] = (
+            set()
+        )  # runs that were not submitted: their models were never trained
         self.refusing: set[str] = set()  # runs that the operators refuse from now on
         self.restored: list[float] = []  # times at which an older store came back
         self.sites_restored: set[str] = set()  # sites whose older ledger came back
@@ -202,7 +226,9 @@ class World:
         left = self.durable.left_of(store, self.chance) if open_store else None
         self.kill(name)
         if left is not None:  # closing the connections has merged the log: back to how the disk was
-            for path, content in zip((store, store.with_name("runs.sqlite-wal")), left, strict=True):
+            for path, content in zip(
+                (store, store.with_name("runs.sqlite-wal")), left, strict=True
+            ):
                 path.write_bytes(content)
         self.durable.power_cut(self.folder / name, self.chance)
 
@@ -246,7 +272,9 @@ class World:
         process.files += [store.close, status.close]
         access = Access(self.certificates.authority, self.network, process)
         listed = self.folder / "federation.toml"
-        daemon = Daemon(listed, read_configuration(listed), ServiceOptions(), access, store, status, [_unheard])
+        daemon = Daemon(
+            listed, read_configuration(listed), ServiceOptions(), access, store, status, [_unheard]
+        )
         self.reloaded = daemon._reload
         await daemon.drive(None)
 
@@ -265,9 +293,17 @@ class World:
             openings=1000, rows_per_feature=5, noise=0.0, label_noise=0.0, least_labels=5, least_rows=10,
         )  # fmt: skip
         members = Members(known)
-        parts = ModelStore(site, folder / "models"), sets, AlignedIds(folder / "aligned"), ledger, _unheard
+        parts = (
+            ModelStore(site, folder / "models"),
+            sets,
+            AlignedIds(folder / "aligned"),
+            ledger,
+            _unheard,
+        )
         workers = RunWorkers(site, policy, members.run_keys(), *parts)
-        daemon = AgentDaemon(Agent(ask_first=self.asks), workers, ledger, state, self._noticed, members)
+        daemon = AgentDaemon(
+            Agent(ask_first=self.asks), workers, ledger, state, self._noticed, members
+        )
         self.agents[site] = daemon
 
         def sign_as(identity: Identity) -> None:
@@ -304,7 +340,9 @@ class World:
         shown = next(name for name in SITES if name != site) if kind == 1 else site
         certificate = check_identity(self.folder / shown).certificate_pem
         hello = Hello(site, PROTOCOL_VERSION + (kind == 2), "")
-        self.graves.append(self.loop.create_task(self.network.stranger(hello, certificate, seconds)))
+        self.graves.append(
+            self.loop.create_task(self.network.stranger(hello, certificate, seconds))
+        )
 
     # --- the operator ---------------------------------------------------------------------------------------------
 
@@ -327,7 +365,9 @@ class World:
             state = StateDir(self.folder / site / "service")
             for entry in state.pending():
                 run = entry["plan"]["run"]
-                state.record_decision(run, Decision(run not in self.refusing, "the operator's decision"))
+                state.record_decision(
+                    run, Decision(run not in self.refusing, "the operator's decision")
+                )
 
     def cancel(self, run: str) -> None:
         queue = RunStore(self.folder / "runs.sqlite")
@@ -370,7 +410,11 @@ class World:
         """The name of the opened sums that a site's models were made from, and what all members have of them alike."""
         for path in self._files(site, plan) or ():
             if path.suffix == ".coreg" and (model := load_model(path)).name:
-                weights = model.function.weights.coef.tobytes() if isinstance(model.function, SiteModel) else b""
+                weights = (
+                    model.function.weights.coef.tobytes()
+                    if isinstance(model.function, SiteModel)
+                    else b""
+                )
                 return model.name, model.sites, weights
         return None
 
@@ -390,7 +434,11 @@ def _held(path: Path) -> Any:
 def bits(function: Any) -> Any:
     """What a model computes with: bytes, or of an additive model numbers, which are the same in two runs but for rounding."""
     if isinstance(function, SiteModel):
-        return [function.joined, function.weights.coef, np.array([function.intercept, function.score_intercept])]
+        return [
+            function.joined,
+            function.weights.coef,
+            np.array([function.intercept, function.score_intercept]),
+        ]
     if isinstance(function, LocalModel):
         return function.coef.tobytes(), function.intercept
     return function.points.tobytes(), function.coef.tobytes()
@@ -403,7 +451,9 @@ def alike(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(alike, one, other))
     if isinstance(one, np.ndarray):
-        return one.shape == other.shape and bool(np.abs(one - other).max() <= 0.01 * np.abs(other).max())
+        return one.shape == other.shape and bool(
+            np.abs(one - other).max() <= 0.01 * np.abs(other).max()
+        )
     return bool(one == other)
 
 

@@ -32,7 +32,9 @@ def made(kind: Any) -> st.SearchStrategy[Made]:
     Beartype looks at a random entry of a tuple, and hypothesis forbids that while it draws.
     """
     hints = get_type_hints(kind, include_extras=True)
-    values = st.fixed_dictionaries({field.name: drawn(hints[field.name], field.name) for field in fields(kind)})
+    values = st.fixed_dictionaries(
+        {field.name: drawn(hints[field.name], field.name) for field in fields(kind)}
+    )
     return values.map(lambda found: partial(_built, kind, found))
 
 
@@ -61,7 +63,9 @@ def drawn(hint: Any, name: str, *limits: Any) -> st.SearchStrategy[Any]:
     if kind is tuple:
         length = next((limit for limit in limits if isinstance(limit, Len)), Len(0, 3))
         items = drawn(get_args(hint)[0], name)
-        return st.lists(items, min_size=length.min_length, max_size=min(length.max_length, 4)).map(tuple)
+        return st.lists(items, min_size=length.min_length, max_size=min(length.max_length, 4)).map(
+            tuple
+        )
     if kind is str:
         return st.sampled_from(RUNS) if name == "run" else texts
     if kind is int:

@@ -46,31 +46,50 @@ def camel(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("frame", "wire", "messages"), [(pb.SiteFrame, pb.FromSite, FromSite), (pb.CoordinatorFrame, pb.ToSite, ToSite)]
+    ("frame", "wire", "messages"),
+    [(pb.SiteFrame, pb.FromSite, FromSite), (pb.CoordinatorFrame, pb.ToSite, ToSite)],
 )
-def test_the_wire_carries_these_messages_and_nothing_else(frame: Any, wire: Any, messages: Any) -> None:
+def test_the_wire_carries_these_messages_and_nothing_else(
+    frame: Any, wire: Any, messages: Any
+) -> None:
     kinds = {message.__name__: message for message in get_args(messages)}
     oneof = wire.DESCRIPTOR.oneofs_by_name["body"].fields
     assert {camel(field.name) for field in oneof} == set(kinds)
-    assert [field.name for field in wire.DESCRIPTOR.fields] == [field.name for field in oneof], "nothing beside it"
+    assert [field.name for field in wire.DESCRIPTOR.fields] == [field.name for field in oneof], (
+        "nothing beside it"
+    )
     for field in oneof:
         assert field.message_type.name == camel(field.name)
         mirrors(field.message_type, kinds[camel(field.name)])
     assert [field.name for field in frame.DESCRIPTOR.fields] == ["message", "chunk"]
-    assert [f.name for f in frame.DESCRIPTOR.oneofs_by_name["content"].fields] == ["message", "chunk"]
+    assert [f.name for f in frame.DESCRIPTOR.oneofs_by_name["content"].fields] == [
+        "message",
+        "chunk",
+    ]
 
 
 def mirrors(wire: Any, kind: Any) -> None:
     """Field for field, parts of parts included: a term that is added to one of the two lists alone is found here."""
     # An optional scalar is a oneof of itself, whose name begins with "_".
-    one_ofs = {field.name: one for one in wire.oneofs for field in one.fields if not one.name.startswith("_")}
-    names = {one_ofs[field.name].name if field.name in one_ofs else field.name for field in wire.fields}
+    one_ofs = {
+        field.name: one
+        for one in wire.oneofs
+        for field in one.fields
+        if not one.name.startswith("_")
+    }
+    names = {
+        one_ofs[field.name].name if field.name in one_ofs else field.name for field in wire.fields
+    }
     hints = get_type_hints(kind)
     assert names == {f.name for f in fields(kind)}, wire.name
     for name, hint in hints.items():
-        parts = [part for part in (hint, *get_args(hint)) if is_dataclass(part) and part is not Words]
+        parts = [
+            part for part in (hint, *get_args(hint)) if is_dataclass(part) and part is not Words
+        ]
         for part in parts:
-            field = wire.fields_by_name[snake(part.__name__) if name in wire.oneofs_by_name else name]
+            field = wire.fields_by_name[
+                snake(part.__name__) if name in wire.oneofs_by_name else name
+            ]
             mirrors(field.message_type, part)
 
 
@@ -81,8 +100,13 @@ def test_the_generated_code_is_what_the_schema_says(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", "proto", *out, schema]
     subprocess.run(command, cwd=REPOSITORY, check=True)
     for name in ("federation_pb2.py", "federation_pb2.pyi"):
-        fresh, committed = tmp_path / "coreg_wire/v1" / name, REPOSITORY / "proto/coreg_wire/v1" / name
-        assert fresh.read_text() == committed.read_text(), "run `make proto` and commit what it writes"
+        fresh, committed = (
+            tmp_path / "coreg_wire/v1" / name,
+            REPOSITORY / "proto/coreg_wire/v1" / name,
+        )
+        assert fresh.read_text() == committed.read_text(), (
+            "run `make proto` and commit what it writes"
+        )
 
 
 # --- round trips --------------------------------------------------------------------------------------------------
@@ -141,13 +165,18 @@ def memory_of(most: int = 1 << 20) -> Iterator[None]:
 @pytest.mark.parametrize("count", [41, 2**60, 2**64 - 1])
 def test_words_that_are_too_many_are_refused_before_memory_is_taken(count: int) -> None:
     frame = announced(count, b"")
-    with memory_of(), pytest.raises(ProtocolError, match=f"{count} words announced; at most 40 fit"):
+    with (
+        memory_of(),
+        pytest.raises(ProtocolError, match=f"{count} words announced; at most 40 fit"),
+    ):
         from_site_frames([frame])
 
 
 def test_memory_is_taken_once_and_for_the_words_alone() -> None:
     frames = of_site(message := answered(8 * PIECE))
-    with memory_of(12 * PIECE_BYTES):  # the words, a frame or two, and nothing of their size beside them
+    with memory_of(
+        12 * PIECE_BYTES
+    ):  # the words, a frame or two, and nothing of their size beside them
         assert from_site_frames(frames, room=8 * PIECE) == [message]
 
 
@@ -170,7 +199,10 @@ BEGUN = announced(2 * PIECE, WHOLE_PIECE)
         ([announced(3, bytes(24), run="run-9")], "run 'run-9', whose plan was not accepted here"),
         ([announced(3, bytes(24), run="")], "run '', whose plan was not accepted here"),
         ([pb.SiteFrame().SerializeToString()], "an empty frame"),
-        ([pb.SiteFrame(message=pb.FromSite()).SerializeToString()], "a kind that this version does not know"),
+        (
+            [pb.SiteFrame(message=pb.FromSite()).SerializeToString()],
+            "a kind that this version does not know",
+        ),
         ([b"\xff\xff"], "a frame that is not a protobuf message"),
     ],
 )
@@ -225,7 +257,10 @@ def test_nothing_is_taken_for_a_run_that_is_over() -> None:
 def test_no_words_are_taken_before_their_run_is_expected_and_no_memory_either(count: int) -> None:
     body = pb.Step(run="r", words=pb.Words(count=count, data=bytes(min(8 * count, PIECE_BYTES))))
     frame = pb.CoordinatorFrame(message=pb.ToSite(step=body)).SerializeToString()
-    with memory_of(), pytest.raises(ProtocolError, match="run 'r', whose plan was not accepted here"):
+    with (
+        memory_of(),
+        pytest.raises(ProtocolError, match="run 'r', whose plan was not accepted here"),
+    ):
         Assembler().feed_coordinator(frame)
 
 
@@ -243,12 +278,16 @@ def offered(**changes: Any) -> bytes:
 
 
 def greeted(**changes: Any) -> bytes:
-    return pb.SiteFrame(message=pb.FromSite(hello=pb.Hello(site="a", protocol=5, **changes))).SerializeToString()
+    return pb.SiteFrame(
+        message=pb.FromSite(hello=pb.Hello(site="a", protocol=5, **changes))
+    ).SerializeToString()
 
 
 def ended(**changes: Any) -> bytes:
     values: dict[str, Any] = {"run": "r", "outcome": "CONVERGED"} | changes
-    return pb.CoordinatorFrame(message=pb.ToSite(finished=pb.Finished(**values))).SerializeToString()
+    return pb.CoordinatorFrame(
+        message=pb.ToSite(finished=pb.Finished(**values))
+    ).SerializeToString()
 
 
 def planned(part: str = "", **changes: Any) -> bytes:
@@ -262,7 +301,9 @@ def planned(part: str = "", **changes: Any) -> bytes:
         mended.ClearField(name)
         if value is not None:
             mended.MergeFrom(type(mended)(**{name: value}))
-    return pb.CoordinatorFrame(message=pb.ToSite(proposal=pb.Proposal(run="r", plan=message))).SerializeToString()
+    return pb.CoordinatorFrame(
+        message=pb.ToSite(proposal=pb.Proposal(run="r", plan=message))
+    ).SerializeToString()
 
 
 NAN = float("nan")
@@ -279,11 +320,22 @@ NAN = float("nan")
         (planned("agreement", coupling=[1.0, float("inf")]), "coupling is inf"),
         (planned("iteration", max_rounds=2**40), "max_rounds is 1099511627776; at most"),
         (planned("agreement", bandwidth=None), "bandwidth is missing"),
-        (planned("agreement", bandwidth=pb.RuleOrValue(rule="silverman")), "bandwidth is 'silverman'"),
-        (planned("agreement", bandwidth=pb.RuleOrValue(value=0.0)), "bandwidth is 0.0; only more than 0"),
+        (
+            planned("agreement", bandwidth=pb.RuleOrValue(rule="silverman")),
+            "bandwidth is 'silverman'",
+        ),
+        (
+            planned("agreement", bandwidth=pb.RuleOrValue(value=0.0)),
+            "bandwidth is 0.0; only more than 0",
+        ),
         (ended(outcome="VICTORY"), "outcome is 'VICTORY'"),
         (ended(run="r" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
-        (pb.CoordinatorFrame(message=pb.ToSite(proposal=pb.Proposal(run="r"))).SerializeToString(), "plan is missing"),
+        (
+            pb.CoordinatorFrame(
+                message=pb.ToSite(proposal=pb.Proposal(run="r"))
+            ).SerializeToString(),
+            "plan is missing",
+        ),
     ],
 )
 def test_what_the_coordinator_may_not_say(frame: bytes, words: str) -> None:
@@ -371,7 +423,9 @@ def read_or_refused(read: Any, frames: list[bytes], kinds: Any) -> None:
 
 @settings(max_examples=250)
 @given(from_site, to_site, edits)
-def test_who_garbles_is_read_or_refused_and_nothing_else(up: Made, down: Made, edits: list[Any]) -> None:
+def test_who_garbles_is_read_or_refused_and_nothing_else(
+    up: Made, down: Made, edits: list[Any]
+) -> None:
     read_or_refused(from_site_frames, mutated(of_site(up()), edits), m.FromSite)
     read_or_refused(to_site_frames, mutated(of_coordinator(down()), edits), m.ToSite)
 

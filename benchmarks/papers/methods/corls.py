@@ -55,7 +55,11 @@ class CoRegularisedClass:
     """H and J at one coupling λ ≥ 0, with γ_v > 0 for each view; SingularSystem where rounding outweighs the identity."""
 
     def __init__(self, views: Sequence[KernelBlocks], ridge: Sequence[float], coupling: float):
-        self.views, self.ridge, self.coupling = list(views), [float(g) for g in ridge], float(coupling)
+        self.views, self.ridge, self.coupling = (
+            list(views),
+            [float(g) for g in ridge],
+            float(coupling),
+        )
 
     @cached_property
     def pairs(self) -> Float64[Arr, "q M"]:
@@ -72,7 +76,8 @@ class CoRegularisedClass:
     def difference(self) -> Float64[Arr, "qm l"]:
         """J(X), ((M−1)m, l)."""
         blocks = [
-            sum(d * v.cross / g for d, v, g in zip(row, self.views, self.ridge, strict=True)) for row in self.pairs
+            sum(d * v.cross / g for d, v, g in zip(row, self.views, self.ridge, strict=True))
+            for row in self.pairs
         ]
         return np.vstack(blocks) if blocks else np.zeros((0, self.views[0].labelled.shape[0]))
 
@@ -106,7 +111,10 @@ class CoRegularisedClass:
     @cached_property
     def gram(self) -> Float64[Arr, "l l"]:
         """S(X, X) = Σ_v γ_v⁻¹ K_v(X, X) − λ Jᵀ (I + λ𝓜)⁻¹ J."""
-        plain: Arr = sum((v.labelled / g for v, g in zip(self.views, self.ridge, strict=True)), start=np.zeros(()))
+        plain: Arr = sum(
+            (v.labelled / g for v, g in zip(self.views, self.ridge, strict=True)),
+            start=np.zeros(()),
+        )
         if self.coupling == 0.0 or not len(self.difference):
             return plain
         return plain - self.coupling * (self._half.T @ self._half)
@@ -140,7 +148,9 @@ class CoRegularisedClass:
     @property
     def scale(self) -> float:
         r"""$U = \sqrt{\mathrm{tr}\,S(X, X)}$, $U^2 = \sum_v \gamma_v^{-1}\mathrm{tr}\,K_v(X,X) - \Delta(\lambda)$."""
-        plain = sum(float(np.trace(v.labelled)) / g for v, g in zip(self.views, self.ridge, strict=True))
+        plain = sum(
+            float(np.trace(v.labelled)) / g for v, g in zip(self.views, self.ridge, strict=True)
+        )
         return float(np.sqrt(max(0.0, plain - self.reduction)))
 
     @property
@@ -245,13 +255,19 @@ class CoRLS(CoRLSR):
         kernels, ridges = self._rules(Xs, [y] * M)
         # γ is ν/(Mℓ) in these units; every other rule and number is γ itself.
         rules = one_a_view(ridge, M, "ridge")
-        self.ridge_ = np.array([nu / scale if rule == "loo" else nu for nu, rule in zip(ridges, rules, strict=True)])
+        self.ridge_ = np.array(
+            [nu / scale if rule == "loo" else nu for nu, rule in zip(ridges, rules, strict=True)]
+        )
         blocks = [kernel_blocks(k, X, Z) for k, X, Z in zip(kernels, Xs, Zs, strict=True)]
         chosen_from = CoRegularisedClass(blocks, self.ridge_.tolist(), self.coupling)
         if self.loss == "mean":
             self.functions_ = _mean_loss(chosen_from, kernels, Xs, Zs, y)
         else:
-            sigma, nu, coupling = self.bandwidth_.tolist(), (scale * self.ridge_).tolist(), 0.5 * scale * self.coupling
+            sigma, nu, coupling = (
+                self.bandwidth_.tolist(),
+                (scale * self.ridge_).tolist(),
+                0.5 * scale * self.coupling,
+            )
             views, table = one_table(Xs, y, Zs)
             model = CoRLSR(
                 views=views,
@@ -265,7 +281,10 @@ class CoRLS(CoRLSR):
         self.predictions_unlabelled_ = self.intercept_ + np.array(
             [f.predict(Z) for f, Z in zip(self.functions_, Zs, strict=True)]
         )
-        self.complexity_bounds_, self.complexity_reduction_ = chosen_from.complexity_bounds, chosen_from.reduction
+        self.complexity_bounds_, self.complexity_reduction_ = (
+            chosen_from.complexity_bounds,
+            chosen_from.reduction,
+        )
         return self
 
 
@@ -275,10 +294,14 @@ def _mean_loss(
     M, m = len(Xs), len(Zs[0])
     K = chosen_from.gram / M**2
     K.flat[:: len(K) + 1] += len(y)
-    c = cho_solve(cho_factor(K, lower=True, overwrite_a=True, check_finite=False), y, check_finite=False)
+    c = cho_solve(
+        cho_factor(K, lower=True, overwrite_a=True, check_finite=False), y, check_finite=False
+    )
     coupled = chosen_from.solve((chosen_from.difference @ c)[:, None])[:, 0].reshape(M - 1, m)
     out = []
     for v, (kernel, X, Z, gamma) in enumerate(zip(kernels, Xs, Zs, chosen_from.ridge, strict=True)):
         of_Z = -chosen_from.coupling * (chosen_from.pairs[:, v] @ coupled)
-        out.append(KernelExpansion(kernel, np.vstack([X, Z]), np.concatenate([c, of_Z]) / (M * gamma)))
+        out.append(
+            KernelExpansion(kernel, np.vstack([X, Z]), np.concatenate([c, of_Z]) / (M * gamma))
+        )
     return out

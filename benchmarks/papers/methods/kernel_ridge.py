@@ -82,7 +82,9 @@ class RLSR(KernelRegressor):
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_)
         K = kernel(X, X)
         K.flat[:: len(X) + 1] += self.ridge_
-        factor = positive_factor(K, f"the kernel matrix at ridge={self.ridge_:g}", "raise the ridge")
+        factor = positive_factor(
+            K, f"the kernel matrix at ridge={self.ridge_:g}", "raise the ridge"
+        )
         self.function_ = KernelExpansion(kernel, X, cho_solve(factor, y, check_finite=False))
         return self
 
@@ -96,9 +98,13 @@ def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float)
     """
     A = K.copy()
     A.flat[:: len(A) + 1] += ridge
-    _, solved, info = dposv(A.T, np.hstack([np.ones((len(K), 1)), Y]), overwrite_a=True)  # LAPACK: SNF solves thousands
+    _, solved, info = dposv(
+        A.T, np.hstack([np.ones((len(K), 1)), Y]), overwrite_a=True
+    )  # LAPACK: SNF solves thousands
     if info:
-        raise SingularSystem(f"the kernel matrix at ridge={ridge:g} is singular in floating point: raise the ridge.")
+        raise SingularSystem(
+            f"the kernel matrix at ridge={ridge:g} is singular in floating point: raise the ridge."
+        )
     ones, of_Y = solved[:, :1], solved[:, 1:]
     b = of_Y.sum(axis=0) / ones.sum()
     return of_Y - ones * b, b

@@ -10,7 +10,14 @@ from benchmarks.papers.methods.inputs import COUNT_OR_0, labelled_first
 from benchmarks.papers.methods.kernel_ridge import Polynomial, dual_with_bias
 from coreg_core.arrays import Arr
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.estimators.inputs import COUNT, NOT_NEGATIVE, POSITIVE, Regressor, fit_context, own_table
+from coreg_core.estimators.inputs import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Regressor,
+    fit_context,
+    own_table,
+)
 
 HALVINGS = 40  # of a step; 2^-40 of it is rounding
 
@@ -108,7 +115,11 @@ class SNF(Regressor):
         random_state: Any = None,
     ):
         self.n_latent, self.degree = n_latent, degree
-        self.ridge_predictors, self.ridge_target, self.ridge_latent = ridge_predictors, ridge_target, ridge_latent
+        self.ridge_predictors, self.ridge_target, self.ridge_latent = (
+            ridge_predictors,
+            ridge_target,
+            ridge_latent,
+        )
         self.eta_predictors, self.eta_target = eta_predictors, eta_target
         self.n_epochs, self.tolerance, self.start = n_epochs, tolerance, start
         self.ridge_new_rows, self.random_state = ridge_new_rows, random_state
@@ -157,7 +168,11 @@ class SNF(Regressor):
         D = latent_dimension(self.n_latent, rows.shape[1])
         if self.start == "pca":
             return principal_scores(rows, D)
-        return np.asarray(check_random_state(self.random_state).normal(scale=1.0 / np.sqrt(D), size=(len(rows), D)))
+        return np.asarray(
+            check_random_state(self.random_state).normal(
+                scale=1.0 / np.sqrt(D), size=(len(rows), D)
+            )
+        )
 
     def _losses(self, Z: Arr, rows: Arr, y: Arr) -> Losses:
         of_predictors = _best(Z, rows, self.degree, float(self.ridge_predictors))
@@ -170,13 +185,18 @@ class SNF(Regressor):
 
     def _finish(self, Z: Arr, rows: Arr, y: Arr) -> Self:
         kernel, n = Polynomial(self.degree), len(y)
-        alpha, self.bias_predictors_ = dual_with_bias(kernel(Z, Z), rows, float(self.ridge_predictors))
+        alpha, self.bias_predictors_ = dual_with_bias(
+            kernel(Z, Z), rows, float(self.ridge_predictors)
+        )
         omega, bias = dual_with_bias(kernel(Z[:n], Z[:n]), y[:, None], float(self.ridge_target))
         self.latent_, self.dual_predictors_ = Z, alpha
         self.dual_target_, self.bias_target_ = omega[:, 0], float(bias[0])
         self.predictions_unlabelled_ = self._from_latent(Z[n:])
         # Rows that are new get their latent from a regression of Z on X, in the kernel of the same degree.
-        self._rows, self._scale = rows, float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows)))) or 1.0
+        self._rows, self._scale = (
+            rows,
+            float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows)))) or 1.0,
+        )
         scaled = rows / self._scale
         self._to_latent = dual_with_bias(kernel(scaled, scaled), Z, float(self.ridge_new_rows))
         return self
@@ -281,7 +301,11 @@ class LinearLatentReconstruction(Regressor):
         tolerance: float = 1e-6,
     ):
         self.n_latent, self.target_weight = n_latent, target_weight
-        self.ridge_predictors, self.ridge_target, self.ridge_latent = ridge_predictors, ridge_target, ridge_latent
+        self.ridge_predictors, self.ridge_target, self.ridge_latent = (
+            ridge_predictors,
+            ridge_target,
+            ridge_latent,
+        )
         self.n_epochs, self.tolerance = n_epochs, tolerance
 
     @fit_context
@@ -300,14 +324,18 @@ class LinearLatentReconstruction(Regressor):
             Z = np.asarray(np.linalg.solve(H, V.T @ (rows - v0).T).T, dtype=np.float64)
             if tau > 0:
                 of_labelled = H + tau * np.outer(w[0], w[0])
-                Z[:n] = np.linalg.solve(of_labelled, V.T @ (X - v0).T + tau * np.outer(w[0], y - w0[0])).T
+                Z[:n] = np.linalg.solve(
+                    of_labelled, V.T @ (X - v0).T + tau * np.outer(w[0], y - w0[0])
+                ).T
             V, v0 = _ridge_with_bias(Z, rows, float(self.ridge_predictors))
             self.objective_.append(self._objective(rows, y, Z, V, v0, w, w0))
             last = self.objective_[-2:]
             if len(last) == 2 and last[0] - last[1] <= self.tolerance * last[0]:
                 break
         self.latent_, self._V, self._v0 = Z, V, v0
-        self._w, self._w0 = _ridge_with_bias(Z[:n], y[:, None], float(self.ridge_target) / (tau or 1.0))
+        self._w, self._w0 = _ridge_with_bias(
+            Z[:n], y[:, None], float(self.ridge_target) / (tau or 1.0)
+        )
         self.predictions_unlabelled_ = Z[n:] @ self._w[0] + self._w0[0]
         return self
 

@@ -57,7 +57,9 @@ class ManifoldRLS(KernelRegressor):
         system[:n] += K[:n]
         system.flat[:: N + 1] += n * self.ridge
         target = np.concatenate([y - self.intercept_, np.zeros(N - n)])
-        alpha = lu_solve(lu_factor(system, overwrite_a=True, check_finite=False), target, check_finite=False)
+        alpha = lu_solve(
+            lu_factor(system, overwrite_a=True, check_finite=False), target, check_finite=False
+        )
         self.function_ = KernelExpansion(kernel, rows, alpha)
         self.predictions_unlabelled_ = K[n:] @ alpha + self.intercept_
         return self
@@ -216,7 +218,11 @@ class HessianRLS(ManifoldRLS):
         fit_intercept: bool = True,
     ):
         self.kernel, self.bandwidth, self.ridge, self.manifold = kernel, bandwidth, ridge, manifold
-        self.n_neighbours, self.dimension, self.fit_intercept = n_neighbours, dimension, fit_intercept
+        self.n_neighbours, self.dimension, self.fit_intercept = (
+            n_neighbours,
+            dimension,
+            fit_intercept,
+        )
 
     def _energy(self, rows: Arr, neighbours: Ints) -> Arr:
         k = neighbours.shape[1]
@@ -234,7 +240,9 @@ class HessianRLS(ManifoldRLS):
 def hessian_energy(rows: Arr, neighbours: Ints, dimension: int) -> Arr:
     """The quadratic form Σ_i ‖∇²f(x_i)‖_F² of f's values on the rows, (N, N)."""
     N = len(rows)
-    u = np.einsum("nkd,ndq->nkq", rows[neighbours] - rows[:, None, :], tangents(rows, neighbours, dimension))
+    u = np.einsum(
+        "nkd,ndq->nkq", rows[neighbours] - rows[:, None, :], tangents(rows, neighbours, dimension)
+    )
     first, second = np.triu_indices(dimension)
     # f(x_j) − f(x_i) ≈ g·u + ½ uᵀHu: columns for g, for H's diagonal and for its upper half (which counts twice).
     halves = np.where(first == second, 0.5, 1.0)

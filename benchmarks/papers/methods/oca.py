@@ -33,7 +33,9 @@ CURVATURE: dict[Loss, float] = {"squared": 1.0, "log_loss": 0.25}
 SMALLEST = 1e-6
 FEW_ROWS = 16  # of sparse rows: up to here one by one is faster than a slice of the matrix
 LARGEST = 1e100
-DIVERGES = "the steps diverge: lower eta0 or coupling, raise ridge, or scale the features to [-1, 1]."
+DIVERGES = (
+    "the steps diverge: lower eta0 or coupling, raise ridge, or scale the features to [-1, 1]."
+)
 DIVERGED = 0.25
 """The share of the views' mean squared prediction that is their variance: of two centred views, a correlation below 1/2."""
 
@@ -76,7 +78,9 @@ class Rows:
     def longest(self) -> float:
         """The largest ‖x‖² of a row; 0 without rows."""
         if self._sparse:
-            return float(self._table.multiply(self._table).sum(axis=1).max()) if self.shape[0] else 0.0
+            return (
+                float(self._table.multiply(self._table).sum(axis=1).max()) if self.shape[0] else 0.0
+            )
         return float(np.einsum("ij,ij->i", self._table, self._table).max(initial=0.0))
 
     def _row(self, i: int) -> tuple[Any, Any]:
@@ -143,7 +147,11 @@ def step(
     if not squares + _sum(sum(p * p for p in own)) < LARGEST**2:
         raise UsageError(DIVERGES)
     for v, (w, lam) in enumerate(zip(weights, terms.ridge, strict=True)):
-        eta = 1.0 / (lam * t) if terms.eta0 is None else terms.eta0[v] / (1.0 + terms.eta0[v] * lam * (t - 1))
+        eta = (
+            1.0 / (lam * t)
+            if terms.eta0 is None
+            else terms.eta0[v] / (1.0 + terms.eta0[v] * lam * (t - 1))
+        )
         w.shrink(1.0 - eta * lam)
         if k:
             w.add(X[v], rows, -eta / k * slope(terms.loss, own[v], y, terms.epsilon))
@@ -169,9 +177,13 @@ def descend(
     n, m = len(y), Z[0].shape[0] if Z else 0
     least = 2 if terms.loss == "pairwise" else 1
     if not least <= k <= n:
-        raise UsageError(f"n_labelled_step={k!r}: choose {least} to {n}, the labelled rows that there are.")
+        raise UsageError(
+            f"n_labelled_step={k!r}: choose {least} to {n}, the labelled rows that there are."
+        )
     if m and l > m:
-        raise UsageError(f"n_unlabelled_step={l!r}: choose 1 to {m}, the unlabelled rows that there are.")
+        raise UsageError(
+            f"n_unlabelled_step={l!r}: choose 1 to {m}, the unlabelled rows that there are."
+        )
     first = size = min(l, m)
     limit = min(max(most or 0, first), m)
     rows, more = _Draws(n, rng), _Draws(m, rng)
@@ -181,13 +193,22 @@ def descend(
             chosen = rows.next(k)
             diverged = step(weights, terms, t, X, chosen, targets[chosen], Z, more.next(size))
             size = min(2 * size, limit) if diverged > DIVERGED else max(size // 2, first)
-        if not max(float(np.abs(w).max(initial=0.0)) for w in [each.w for each in weights]) < LARGEST:
+        if (
+            not max(float(np.abs(w).max(initial=0.0)) for w in [each.w for each in weights])
+            < LARGEST
+        ):
             raise UsageError(DIVERGES)  # no prediction follows the last step
     return size
 
 
 def objective(
-    loss: Loss, ridge: Any, eta0: Any, X: Sequence[Rows], Z: Sequence[Rows], coupling: float = 0.0, epsilon: float = 0.0
+    loss: Loss,
+    ridge: Any,
+    eta0: Any,
+    X: Sequence[Rows],
+    Z: Sequence[Rows],
+    coupling: float = 0.0,
+    epsilon: float = 0.0,
 ) -> Objective:
     r"""The terms from an estimator's parameters: one value of ``ridge`` and ``eta0`` for all views, or one each.
 
@@ -197,12 +218,16 @@ def objective(
     M = len(X)
     lam = _positive(ridge, M, "ridge")
     if eta0 is None or not isinstance(eta0, str):
-        return Objective(loss, lam, None if eta0 is None else _positive(eta0, M, "eta0"), coupling, epsilon)
+        return Objective(
+            loss, lam, None if eta0 is None else _positive(eta0, M, "eta0"), coupling, epsilon
+        )
     apart = 4.0 * coupling * M * max((table.longest for table in Z), default=0.0) if M > 1 else 0.0
     bend = CURVATURE.get(loss, 0.0)
     with np.errstate(over="ignore"):
         own = np.array([bend * table.longest if bend else 0.0 for table in X])
-        return Objective(loss, lam, (1.0 / (np.array(lam) + own + apart)).tolist(), coupling, epsilon)
+        return Objective(
+            loss, lam, (1.0 / (np.array(lam) + own + apart)).tolist(), coupling, epsilon
+        )
 
 
 def slope(loss: Loss, p: Any, y: Any, epsilon: float = 0.0) -> Any:
@@ -250,7 +275,10 @@ class _Draws:
 def _positive(value: Any, n_views: int, name: str) -> list[float]:
     """One positive number for all views, or one each."""
     numbers = one_a_view(value, n_views, name)
-    if all(isinstance(each, int | float | np.integer | np.floating) and 0 < each < np.inf for each in numbers):
+    if all(
+        isinstance(each, int | float | np.integer | np.floating) and 0 < each < np.inf
+        for each in numbers
+    ):
         return [float(each) for each in numbers]
     raise UsageError(f"{name}={value!r}: needs positive numbers.")
 
@@ -336,7 +364,11 @@ class OCA(Regressor):
     ):
         self.ridge, self.coupling, self.eta0 = ridge, coupling, eta0
         self.n_labelled_step, self.n_unlabelled_step = n_labelled_step, n_unlabelled_step
-        self.max_unlabelled_step, self.n_steps, self.random_state = max_unlabelled_step, n_steps, random_state
+        self.max_unlabelled_step, self.n_steps, self.random_state = (
+            max_unlabelled_step,
+            n_steps,
+            random_state,
+        )
         self.fit_intercept, self.loss, self.epsilon = fit_intercept, loss, epsilon
 
     @fit_context
@@ -361,7 +393,9 @@ class OCA(Regressor):
     def predict_views(self, X_views: Sequence[Any]) -> Any:
         """Every view's prediction, (M, n)."""
         check_is_fitted(self)
-        return self.intercept_ + np.array([table @ w for table, w in zip(X_views, self.coef_, strict=True)])
+        return self.intercept_ + np.array(
+            [table @ w for table, w in zip(X_views, self.coef_, strict=True)]
+        )
 
     def predict(self, X_views: Sequence[Any]) -> Any:
         """The mean of the views' predictions, (n,)."""

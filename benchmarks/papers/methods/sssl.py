@@ -78,15 +78,25 @@ class SSSL(KernelRegressor):
         """X (N, d), y (N,), NaN on unlabelled rows."""
         X, y, more = labelled_first(self, X, y)
         everything = np.concatenate([X, more])
-        s = min(max(1, len(X) // 2), len(everything)) if self.n_eigenfunctions is None else self.n_eigenfunctions
+        s = (
+            min(max(1, len(X) // 2), len(everything))
+            if self.n_eigenfunctions is None
+            else self.n_eigenfunctions
+        )
         if s > len(everything):
-            raise UsageError(f"n_eigenfunctions={s}: choose 1 to {len(everything)}, the number of rows.")
+            raise UsageError(
+                f"n_eigenfunctions={s}: choose 1 to {len(everything)}, the number of rows."
+            )
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, everything, self.kernel)
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_)
         values, vectors = _largest(kernel(everything, everything), s, self.eigen_solver)
-        keep = values > RANK_TOLERANCE * max(values[0], 0.0)  # an eigenvalue of zero has no eigenfunction
+        keep = values > RANK_TOLERANCE * max(
+            values[0], 0.0
+        )  # an eigenvalue of zero has no eigenfunction
         if not keep.any():
-            raise UsageError("the kernel is zero on every row; use another kernel, or a feature that is not constant.")
+            raise UsageError(
+                "the kernel is zero on every row; use another kernel, or a feature that is not constant."
+            )
         values, vectors = values[keep], vectors[:, keep]
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
         if self.n_eigenfunctions is None:
@@ -152,7 +162,12 @@ class NystromSSSL(KernelRegressor):
         fit_intercept: bool = True,
         random_state: Any = None,
     ):
-        self.n_components, self.kernel, self.bandwidth, self.ridge = n_components, kernel, bandwidth, ridge
+        self.n_components, self.kernel, self.bandwidth, self.ridge = (
+            n_components,
+            kernel,
+            bandwidth,
+            ridge,
+        )
         self.fit_intercept, self.random_state = fit_intercept, random_state
 
     @fit_context
@@ -162,17 +177,25 @@ class NystromSSSL(KernelRegressor):
         everything = np.concatenate([X, more])
         M = min(200, len(everything)) if self.n_components is None else self.n_components
         if len(everything) < M:
-            raise UsageError(f"n_components={M}: choose 1 to {len(everything)}, the number of rows.")
+            raise UsageError(
+                f"n_components={M}: choose 1 to {len(everything)}, the number of rows."
+            )
         rng = generator(self.random_state)
         landmarks = everything[np.sort(rng.choice(len(everything), size=M, replace=False))]
-        self.bandwidth_ = resolve_bandwidth(self.bandwidth, landmarks if M > 1 else everything, self.kernel)
+        self.bandwidth_ = resolve_bandwidth(
+            self.bandwidth, landmarks if M > 1 else everything, self.kernel
+        )
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_)
         self.basis_, self.n_components_ = orthonormal_basis(kernel, landmarks), M
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
         features, y = self.basis_.features(X), y - self.intercept_
-        self.ridge_ = best_ridge(features, y) / len(y) if self.ridge == "loo" else float(self.ridge)  # γ is ν/n
+        self.ridge_ = (
+            best_ridge(features, y) / len(y) if self.ridge == "loo" else float(self.ridge)
+        )  # γ is ν/n
         self.coef_ = ridge_regression(features, y, self.ridge_)
-        self.function_ = KernelExpansion(kernel, self.basis_.points, self.basis_.transform @ self.coef_)
+        self.function_ = KernelExpansion(
+            kernel, self.basis_.points, self.basis_.transform @ self.coef_
+        )
         return self
 
 
@@ -217,7 +240,9 @@ def _largest(K: Arr, count: int, solver: str) -> tuple[Arr, Arr]:
             values, vectors = eigh(K, driver="evd", overwrite_a=True, check_finite=False)
             values, vectors = values[n - count :], vectors[:, n - count :]
         case "lanczos" if count < n:
-            start = np.full(n, 1.0 / np.sqrt(n))  # else ARPACK draws one, and the signs differ between runs
+            start = np.full(
+                n, 1.0 / np.sqrt(n)
+            )  # else ARPACK draws one, and the signs differ between runs
             values, vectors = eigsh(K, k=count, v0=start)
         case _:
             return _largest(K, count, "dense")

@@ -66,7 +66,9 @@ def fold_rows(blocks: Iterable[tuple[Arr, Arr]]) -> tuple[Arr, Arr]:
     return np.ascontiguousarray(factor[:, :width]), np.ascontiguousarray(factor[:, width:])
 
 
-def sketch_rows(blocks: Iterable[tuple[Arr, Arr]], sketch: int, rng: np.random.Generator) -> tuple[Arr, Arr]:
+def sketch_rows(
+    blocks: Iterable[tuple[Arr, Arr]], sketch: int, rng: np.random.Generator
+) -> tuple[Arr, Arr]:
     r"""N rows of both views, summed with random signs into ``sketch`` rows: inner products hold in expectation.
 
     Each row goes to one of the sketch's rows, so the cost is N(M₁+M₂) additions. With t rows in the sketch the canonical
@@ -114,7 +116,9 @@ def _factor(rows: Arr, ridge: float, name: str) -> Arr:
     if ridge > 0:
         tau = float(np.einsum("ij,ij->", rows, rows)) / M
         if tau == 0.0:
-            raise UsageError(f"the {name} view's features are zero on every row; use another kernel or bandwidth.")
+            raise UsageError(
+                f"the {name} view's features are zero on every row; use another kernel or bandwidth."
+            )
         rows = np.vstack([rows, np.sqrt(ridge * tau) * np.eye(M)])
     R: Arr = np.asarray(qr(rows, mode="r", check_finite=False)[0], dtype=np.float64)[:M]
     diagonal = np.abs(np.diag(R))
@@ -152,10 +156,16 @@ def canonical_ridge(
         H = A.T @ A if products is None else products[np.ix_(alive, alive)]
         H *= np.outer(scale, scale / n)
         H.flat[:: len(H) + 1] += 1.0
-        beta[alive] = scale * cho_solve(cho_factor(H, overwrite_a=True, check_finite=False), scale * (A.T @ y) / n)
-    elif penalty.size:  # unpenalised directions: least squares, of least norm where the rows do not determine them
+        beta[alive] = scale * cho_solve(
+            cho_factor(H, overwrite_a=True, check_finite=False), scale * (A.T @ y) / n
+        )
+    elif (
+        penalty.size
+    ):  # unpenalised directions: least squares, of least norm where the rows do not determine them
         rows = np.vstack([A / np.sqrt(n), np.diag(np.sqrt(penalty))])
-        beta[alive] = lstsq(rows, np.concatenate([y / np.sqrt(n), np.zeros(len(penalty))]), check_finite=False)[0]
+        beta[alive] = lstsq(
+            rows, np.concatenate([y / np.sqrt(n), np.zeros(len(penalty))]), check_finite=False
+        )[0]
     return beta
 
 
@@ -181,7 +191,9 @@ class FourierBasis:
         return out
 
 
-def draw_fourier_basis(n_features: int, count: int, bandwidth: float, rng: np.random.Generator) -> FourierBasis:
+def draw_fourier_basis(
+    n_features: int, count: int, bandwidth: float, rng: np.random.Generator
+) -> FourierBasis:
     r"""For k(x, x') = exp(−‖x−x'‖²/σ): $\omega \sim N(0, \tfrac{2}{\sigma} I)$, b uniform on [0, 2π)."""
     frequencies = rng.normal(scale=np.sqrt(2.0 / bandwidth), size=(n_features, count))
     return FourierBasis(frequencies, rng.uniform(0.0, 2.0 * np.pi, size=count))
@@ -207,7 +219,9 @@ class CanonicalRidge(Regressor):
     fit_intercept: bool
     random_state: Any
 
-    def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[FeatureMap, FeatureMap]:
+    def _draw_views(
+        self, sample: Arr, n_components: int, rng: np.random.Generator
+    ) -> tuple[FeatureMap, FeatureMap]:
         raise NotImplementedError
 
     @fit_context
@@ -230,7 +244,10 @@ class CanonicalRidge(Regressor):
         drawn = np.sort(rng.choice(n_rows, size=2 * M, replace=False))
         sample = _rows(tables, drawn)[rng.permutation(2 * M)]  # the half of a point is random, too
         self.views_ = self._draw_views(sample, M, rng)
-        blocks, sketch = _blocks(tables, self.views_, M), 40 * M if self.sketch is None else self.sketch
+        blocks, sketch = (
+            _blocks(tables, self.views_, M),
+            40 * M if self.sketch is None else self.sketch,
+        )
         if self.cca == "randomised" and sketch < 2 * M:
             raise UsageError(f"sketch={sketch}: needs at least twice n_components, {2 * M} rows.")
         folds = self.cca == "exact" or n_rows <= sketch  # with so few rows no reduction is possible
@@ -241,7 +258,9 @@ class CanonicalRidge(Regressor):
 
     def _n_components(self, n_rows: int) -> int:
         if self.n_components is None:
-            return max(1, min(200, n_rows // 8))  # more features than that and the correlations are of noise
+            return max(
+                1, min(200, n_rows // 8)
+            )  # more features than that and the correlations are of noise
         if 2 * self.n_components > n_rows:
             raise UsageError(
                 f"n_components={self.n_components}: two views of that many need {2 * self.n_components} rows, and there are "
@@ -291,7 +310,9 @@ def _rows(tables: list[Arr], wanted: Any) -> Arr:
     return np.concatenate(parts)
 
 
-def _blocks(tables: list[Arr], views: tuple[FeatureMap, FeatureMap], n_components: int) -> Iterator[tuple[Arr, Arr]]:
+def _blocks(
+    tables: list[Arr], views: tuple[FeatureMap, FeatureMap], n_components: int
+) -> Iterator[tuple[Arr, Arr]]:
     step = block_rows(2 * n_components)
     for table in tables:
         for start in range(0, len(table), step):
@@ -366,11 +387,23 @@ class XNV(CanonicalRidge):
         fit_intercept: bool = True,
         random_state: Any = None,
     ):
-        self.n_components, self.kernel, self.bandwidth, self.ridge = n_components, kernel, bandwidth, ridge
-        self.cca, self.cca_ridge, self.sketch, self.fit_intercept = cca, cca_ridge, sketch, fit_intercept
+        self.n_components, self.kernel, self.bandwidth, self.ridge = (
+            n_components,
+            kernel,
+            bandwidth,
+            ridge,
+        )
+        self.cca, self.cca_ridge, self.sketch, self.fit_intercept = (
+            cca,
+            cca_ridge,
+            sketch,
+            fit_intercept,
+        )
         self.random_state = random_state
 
-    def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[FeatureMap, FeatureMap]:
+    def _draw_views(
+        self, sample: Arr, n_components: int, rng: np.random.Generator
+    ) -> tuple[FeatureMap, FeatureMap]:
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, sample, self.kernel)
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_)
         return (
@@ -419,10 +452,17 @@ class XKS(CanonicalRidge):
         random_state: Any = None,
     ):
         self.n_components, self.bandwidth, self.ridge = n_components, bandwidth, ridge
-        self.cca, self.cca_ridge, self.sketch, self.fit_intercept = cca, cca_ridge, sketch, fit_intercept
+        self.cca, self.cca_ridge, self.sketch, self.fit_intercept = (
+            cca,
+            cca_ridge,
+            sketch,
+            fit_intercept,
+        )
         self.random_state = random_state
 
-    def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[FeatureMap, FeatureMap]:
+    def _draw_views(
+        self, sample: Arr, n_components: int, rng: np.random.Generator
+    ) -> tuple[FeatureMap, FeatureMap]:
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, sample, "gaussian")
         d = sample.shape[1]
         first = draw_fourier_basis(d, n_components, self.bandwidth_, rng)

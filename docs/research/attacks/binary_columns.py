@@ -8,7 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from federation import FEATURES, SHARED, SITES, VICTIM, data_of, member_operator, plan_of, reported, site_of, watched
+from federation import (
+    FEATURES,
+    SHARED,
+    SITES,
+    VICTIM,
+    data_of,
+    member_operator,
+    plan_of,
+    reported,
+    site_of,
+    watched,
+)
 
 from site_agent.site_data import PrivateData
 

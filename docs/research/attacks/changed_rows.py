@@ -23,7 +23,9 @@ def without(rows: Rows, k: int, drawn: bytes = b"") -> Rows:
         data = rows[name]
         n = max(len(data.y) - left, 50)
         left -= len(data.y) - n
-        found[name] = replace(data, X=data.X[:n], y=data.y[:n], positions=data.positions[:n], salt=drawn + data.salt)
+        found[name] = replace(
+            data, X=data.X[:n], y=data.y[:n], positions=data.positions[:n], salt=drawn + data.salt
+        )
     return {name: found[name] for name in rows}
 
 
@@ -36,7 +38,8 @@ def own_equations(a: SiteExchange) -> Any:
 def labels(rows: Rows, k: int) -> float:
     """The share that a reads of what the score leaves open of these labels, by two trainings of sites without a record."""
     first, second = (
-        train(each, 0.0, 0.0, run)[1] for run, each in (("run-1", rows), ("run-2", without(rows, k, b"new")))
+        train(each, 0.0, 0.0, run)[1]
+        for run, each in (("run-1", rows), ("run-2", without(rows, k, b"new")))
     )
     y = np.concatenate([rows[name].y for name in rows])
     phi = [each._common[:, :d] for each, d in zip(first, first[0].terms.d, strict=True)]

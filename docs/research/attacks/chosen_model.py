@@ -18,7 +18,10 @@ from coreg_core.secure import cross_products as cross
 from coreg_core.secure.sums import WORD
 from site_agent.consent.memory import Memory
 
-FEATURE, SIZE = 3, 10.0  # of the last site; deviations of its part of the score, in those of the labels
+FEATURE, SIZE = (
+    3,
+    10.0,
+)  # of the last site; deviations of its part of the score, in those of the labels
 
 
 def words(values: Any, exponent: int) -> Any:
@@ -40,7 +43,9 @@ def lie(first: SiteExchange) -> Any:
             unit = LABEL_UNIT * T.deviation
             told["b"] = told["b"] + cross.rounded(words(more / (T.scale * unit), T.exponent))
             whole = words(squares / unit**2, T.exponent)
-            told["scalars"][:, -1] += np.array([whole & np.uint64(0xFFFFFFFF), whole >> np.uint64(32)])
+            told["scalars"][:, -1] += np.array(
+                [whole & np.uint64(0xFFFFFFFF), whole >> np.uint64(32)]
+            )
         return told, shares
 
     return add

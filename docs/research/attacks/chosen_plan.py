@@ -82,7 +82,9 @@ def attacked(plan: Plan, policy: Policy | None) -> Seen:
 
 def linear_or_affine(seen: Seen) -> list[int]:
     """Indices of the rounds that summed vectors."""
-    return [number for number, (_, total) in enumerate(seen.rounds) if total is not None and total.size]
+    return [
+        number for number, (_, total) in enumerate(seen.rounds) if total is not None and total.size
+    ]
 
 
 def labels(plan: Plan, policy: Policy | None) -> dict[str, Any]:
@@ -113,7 +115,9 @@ def distances(plan: Plan, policy: Policy | None) -> dict[str, Any]:
         told = member_operator(seen)
     else:
         numbers, P = linear(seen)
-        told = operator(P, np.stack([seen.words(number)[VICTIM][:, 0] for number in numbers], axis=1))
+        told = operator(
+            P, np.stack([seen.words(number)[VICTIM][:, 0] for number in numbers], axis=1)
+        )
     gram = objective.ridge / (2.0 * objective.coupling[0] * len(SITES)) * told
     norms = np.diag(gram)
     found = (norms[:, None] + norms - gram - gram.T)[np.triu_indices(SHARED, 1)]
@@ -125,7 +129,9 @@ def border(answers: Any, policy: Policy) -> dict[str, Any]:
     """The narrowest kernel, the smallest ridge and the strongest coupling that every site accepts."""
     apart = max(float(np.median(pdist(data_of(name).X, "sqeuclidean"))) for name in SITES)
     for coupling in np.geomspace(100.0, 1e-6, 49).tolist():
-        found = labels(chosen(answers, coupling, bandwidth=BANDWIDTH_MIN * apart, ridge=RIDGE_MIN), policy)
+        found = labels(
+            chosen(answers, coupling, bandwidth=BANDWIDTH_MIN * apart, ridge=RIDGE_MIN), policy
+        )
         if "error" in found:
             return {**found, "coupling": coupling}
     return found
@@ -139,7 +145,9 @@ def attack() -> dict[str, Any]:
     for answers in ("plaintext", "secure"):
         policy = Policy(aggregation=answers)
         narrow = chosen(answers, bandwidth=1e-6, ridge=1e-6)
-        strong, strongest = (chosen(answers, coupling=c, bandwidth=3.0, ridge=0.5) for c in (5e4, 100.0))
+        strong, strongest = (
+            chosen(answers, coupling=c, bandwidth=3.0, ridge=0.5) for c in (5e4, 100.0)
+        )
         flat = chosen(answers, form="linear", ridge=1e6)
         widest = chosen(answers, form="linear", ridge=RIDGE_MAX * sizes)
         found[answers] = {

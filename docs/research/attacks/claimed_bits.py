@@ -20,7 +20,11 @@ OWNER, INDIVIDUALS = 2, (130, 150, 170)  # c, of which a claims one at a time
 def claiming(rows: Rows, individual: int) -> Rows:
     """a says that it has a label of this individual."""
     a = rows["a"]
-    X, y, at = np.vstack([a.X, a.Z[individual]]), np.append(a.y, 0.0), np.append(a.positions, individual)
+    X, y, at = (
+        np.vstack([a.X, a.Z[individual]]),
+        np.append(a.y, 0.0),
+        np.append(a.positions, individual),
+    )
     return rows | {"a": replace(a, X=X, y=y, positions=at)}
 
 
@@ -30,9 +34,17 @@ def features(rows: Rows, noise: float) -> float:
     d, before = made[0].terms.d, made[0].fit.moments.parts[0].o[OWNER]
     told, truth = [], []
     for individual in INDIVIDUALS:
-        after = train(claiming(rows, individual), noise, 0.5, "run-2")[1][0].fit.moments.parts[0].o[OWNER]
+        after = (
+            train(claiming(rows, individual), noise, 0.5, "run-2")[1][0]
+            .fit.moments.parts[0]
+            .o[OWNER]
+        )
         told.append(2.0 * (before - after)[d[0] :])
-        truth.append(np.concatenate([each._common[individual, :n] for each, n in zip(made[1:], d[1:], strict=True)]))
+        truth.append(
+            np.concatenate(
+                [each._common[individual, :n] for each, n in zip(made[1:], d[1:], strict=True)]
+            )
+        )
     return read(np.array(truth), np.array(told), 0.0)
 
 
@@ -42,4 +54,8 @@ def attack() -> dict[str, Any]:
     rows, records = rows_of(labelled=60), {name: Memory() for name in ("b", "c")}
     train(rows, 0.01, 0.5, "run-1", records)
     second, _ = train(claiming(rows, INDIVIDUALS[0]), 0.01, 0.5, "run-2", records)
-    return {"exact": features(rows, 0.0), "default": features(rows, 0.01), "second training": second.reason}
+    return {
+        "exact": features(rows, 0.0),
+        "default": features(rows, 0.01),
+        "second training": second.reason,
+    }

@@ -6,7 +6,17 @@ other run has the same effect. A site remembers the sets of sites that it was su
 
 from typing import Any
 
-from federation import COUPLING, SITES, member_operator, off, plan_of, reported, site_of, truth, watched
+from federation import (
+    COUPLING,
+    SITES,
+    member_operator,
+    off,
+    plan_of,
+    reported,
+    site_of,
+    truth,
+    watched,
+)
 
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import Consent, Policy
@@ -17,15 +27,29 @@ def second_sum(*, consent: bool) -> dict[str, Any]:
     memories, found = {name: Memory() for name in SITES}, []
     policy = Policy(membership_changes=consent)
     # λ so that 2λM, with M = 3, is the weight that 2λM was with M = 4.
-    for run, sites, coupling in (("run-1", SITES, COUPLING), ("run-2", SITES[:3], COUPLING * 4 / 3)):
+    for run, sites, coupling in (
+        ("run-1", SITES, COUPLING),
+        ("run-2", SITES[:3], COUPLING * 4 / 3),
+    ):
         plan = plan_of("secure", sites, run=run, coupling=(coupling,), membership_changes=consent)
-        held = {name: site_of(name, consent=Consent(policy, memories[name], lambda: 0.0)) for name in sites}
+        held = {
+            name: site_of(name, consent=Consent(policy, memories[name], lambda: 0.0))
+            for name in sites
+        }
         seen = watched(plan, held)
         if not seen.rounds:
             return {"refused": seen.reason}
         for name in held:
-            memories[name].add({"kind": "Offer", "run": run, "plan": plan.digest, "ids_digest": "ids"})
-            answered = {"kind": "Answer", "run": run, "numbers": 1, "participants": sites, "may_change": consent}
+            memories[name].add(
+                {"kind": "Offer", "run": run, "plan": plan.digest, "ids_digest": "ids"}
+            )
+            answered = {
+                "kind": "Answer",
+                "run": run,
+                "numbers": 1,
+                "participants": sites,
+                "may_change": consent,
+            }
             memories[name].add(answered)
         found.append(member_operator(seen))
     return {"error": off(found[0] - found[1], truth("d", plan_of("secure")))}

@@ -12,7 +12,10 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[3]), str(Path(__file__).resolve().parents[3] / "proto")]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[3]),
+    str(Path(__file__).resolve().parents[3] / "proto"),
+]
 
 import numpy as np  # noqa: E402
 
@@ -49,7 +52,9 @@ def plan_of(
     """A plan of the paper's objective that runs until rounding stops its progress."""
     objective = Agreement(form=form, ridge=0.5, bandwidth=8.0, coupling=coupling)
     iteration = Iteration(tolerance=0.0, prediction_tolerance=0.0, max_rounds=200)
-    return Plan(run, "attacked", Membership(sites, 3), objective, iteration, Privacy(aggregation, **changes))
+    return Plan(
+        run, "attacked", Membership(sites, 3), objective, iteration, Privacy(aggregation, **changes)
+    )
 
 
 def data_of(name: str) -> PrivateData:
@@ -62,7 +67,10 @@ def data_of(name: str) -> PrivateData:
 
 
 def site_of(
-    name: str, data: PrivateData | None = None, consent: Consent | None = None, keys: Keys | None = None
+    name: str,
+    data: PrivateData | None = None,
+    consent: Consent | None = None,
+    keys: Keys | None = None,
 ) -> Site:
     """A site as its operator starts it."""
     own = data_of(name) if data is None else data
@@ -93,7 +101,11 @@ def watched(
     forge: Callable[[str, ToSite], ToSite] = lambda _site, message: message,
 ) -> Seen:
     """Run the plan; ``forge`` replaces a message, for a dishonest coordinator."""
-    held, seen, overheard = dict(sites or {name: site_of(name) for name in plan.sites}), Seen(), list[Job]()
+    held, seen, overheard = (
+        dict(sites or {name: site_of(name) for name in plan.sites}),
+        Seen(),
+        list[Job](),
+    )
     first = next(iter(held))
 
     def listening(name: str, site: Site) -> Callable[[ToSite], list[FromSite]]:
@@ -114,7 +126,9 @@ def watched(
 
     for name, site in held.items():
         site.handle = listening(name, site)  # type: ignore[method-assign]
-    ends = asyncio.run(Driver(InProcess(held), None, lambda _: None).drive(*begin(plan, Timeouts())))
+    ends = asyncio.run(
+        Driver(InProcess(held), None, lambda _: None).drive(*begin(plan, Timeouts()))
+    )
     seen.reason = ends[plan.run].reason
     return seen
 
@@ -125,7 +139,9 @@ def overhear(job: Job, seen: Seen) -> None:
 
     def heard(asked: Question, told: Delivery, chain: bytes) -> Question | None:
         total = (
-            None if told.total is None or not asked.exponents else opened(asked.layout, told.total, asked.exponents)[0]
+            None
+            if told.total is None or not asked.exponents
+            else opened(asked.layout, told.total, asked.exponents)[0]
         )
         seen.rounds.append((asked, total))
         return hear(asked, told, chain)
@@ -192,6 +208,11 @@ def lines(name: str, value: Any) -> Iterator[str]:
         for inner, each in value.items():
             yield from lines(f"{name}, {inner}", each)
     else:
-        said = [f"{each:.3g}" if isinstance(each, float) else str(each) for each in np.atleast_1d(value).tolist()]
-        said = said[:1] if len({*said}) == 1 else said if len(said) < 7 else [*said[:6], "…", said[-1]]
+        said = [
+            f"{each:.3g}" if isinstance(each, float) else str(each)
+            for each in np.atleast_1d(value).tolist()
+        ]
+        said = (
+            said[:1] if len({*said}) == 1 else said if len(said) < 7 else [*said[:6], "…", said[-1]]
+        )
         yield f"{name}: {' '.join(said)}"

@@ -31,13 +31,17 @@ def of_all(rows: Any) -> Any:
 def ends_at(rows: Any, start: Any) -> float:
     """The largest error of a site's R at the end of a fit from this start."""
     seen, corner = of_all(rows), np.triu_indices(SHARED)
-    found = least_squares(lambda x: (of_all(x) - seen)[corner], start.ravel(), method="lm", max_nfev=20_000).x
+    found = least_squares(
+        lambda x: (of_all(x) - seen)[corner], start.ravel(), method="lm", max_nfev=20_000
+    ).x
     pairs = zip(rows, found.reshape(rows.shape), strict=True)
     return max(off(response(mine), response(own)) for own, mine in pairs)
 
 
 @reported
-def attack(starts: int = 20, correlations: tuple[float, ...] = (0.99, 0.9, 0.8, 0.0)) -> Iterator[tuple[str, Any]]:
+def attack(
+    starts: int = 20, correlations: tuple[float, ...] = (0.99, 0.9, 0.8, 0.0)
+) -> Iterator[tuple[str, Any]]:
     """By the guess's correlation with the truth (about ten minutes): share of starts that end within 0.001 of every site's R."""
     rng = np.random.default_rng(4)
     for correlation in correlations:

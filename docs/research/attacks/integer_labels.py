@@ -47,7 +47,10 @@ def integers(A: Any, b: Any, count: float, error: float) -> Any:
     B = np.zeros((n + 1, n + d + 2))
     B[:n, :n], B[-1, -1] = UNIT * np.eye(n), UNIT
     B[:n, n:-2], B[:n, -2] = np.rint(weight * U), COUNT
-    B[-1, n:-2], B[-1, -2] = np.rint(weight * (U.sum(axis=0) - 2.0 * (Vt @ b) / s)), COUNT * (n - 2.0 * np.rint(count))
+    B[-1, n:-2], B[-1, -2] = (
+        np.rint(weight * (U.sum(axis=0) - 2.0 * (Vt @ b) / s)),
+        COUNT * (n - 2.0 * np.rint(count)),
+    )
     for row in reduced(B):
         if (np.abs(row[[*range(n), -1]]) == UNIT).all():
             return (1.0 + row[-1] * row[:n] / UNIT**2) / 2.0
@@ -56,8 +59,14 @@ def integers(A: Any, b: Any, count: float, error: float) -> Any:
 
 def found(made: list[SiteExchange], y: Any) -> float | None:
     """The share of the others' labels that the colluding members find; None if no zeros and ones fit."""
-    T, part, told = made[0].terms, made[0].fit.moments.parts[0], np.concatenate([each._noisy for each in made])
-    A = np.concatenate([each._common[:, :d] for each, d in zip(made[:COLLUDING], T.d, strict=False)], axis=1)
+    T, part, told = (
+        made[0].terms,
+        made[0].fit.moments.parts[0],
+        np.concatenate([each._noisy for each in made]),
+    )
+    A = np.concatenate(
+        [each._common[:, :d] for each, d in zip(made[:COLLUDING], T.d, strict=False)], axis=1
+    )
     owner = T.flags.argmax(axis=0)
     hidden, level = owner >= COLLUDING, T.levels[owner]
     b = part.b[: A.shape[1]] + A.T @ level - A[~hidden].T @ told[~hidden]
@@ -67,13 +76,20 @@ def found(made: list[SiteExchange], y: Any) -> float | None:
 
 
 @reported
-def attack(tables: int = TABLES, noises: tuple[tuple[float, float], ...] = NOISES) -> dict[str, Any]:
+def attack(
+    tables: int = TABLES, noises: tuple[tuple[float, float], ...] = NOISES
+) -> dict[str, Any]:
     """In how many of four tables two of three members find all labels, by the noise on entries and on labels."""
     answers = {}
     for terms in noises:
         shares = []
         for seed in range(tables):
-            rows = {name: replace(data, y=1.0 * (data.y > 0)) for name, data in rows_of(seed=seed).items()}
-            shares.append(found(train(rows, *terms)[1], np.concatenate([data.y for data in rows.values()])))
+            rows = {
+                name: replace(data, y=1.0 * (data.y > 0))
+                for name, data in rows_of(seed=seed).items()
+            }
+            shares.append(
+                found(train(rows, *terms)[1], np.concatenate([data.y for data in rows.values()]))
+            )
         answers["{:g} and {:g}".format(*terms)] = shares.count(1.0)
     return answers

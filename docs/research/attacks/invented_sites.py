@@ -6,7 +6,17 @@ own words. A site that confirmed the real keys of its peers refuses the roster.
 
 from typing import Any
 
-from federation import SITES, VICTIM, member_operator, off, plan_of, reported, site_of, truth, watched
+from federation import (
+    SITES,
+    VICTIM,
+    member_operator,
+    off,
+    plan_of,
+    reported,
+    site_of,
+    truth,
+    watched,
+)
 
 from coreg_sim.simulate import fingerprint_of, identity_of
 from site_agent.identity.run_keys import RunKeys
@@ -20,7 +30,10 @@ def alone_among_puppets(*, deceived: bool) -> dict[str, Any]:
     def confirmed(name: str) -> str:
         return fingerprint_of(OWN.get(name, name)) if deceived else fingerprint_of(name)
 
-    sites = {name: site_of(name, keys=RunKeys(identity_of(OWN[name]), fingerprint_by_owner)) for name in OWN}
+    sites = {
+        name: site_of(name, keys=RunKeys(identity_of(OWN[name]), fingerprint_by_owner))
+        for name in OWN
+    }
     sites[VICTIM] = site_of(VICTIM, keys=RunKeys(identity_of(VICTIM), confirmed))
     seen = watched(plan_of("secure"), {name: sites[name] for name in SITES})
     if not seen.rounds:
@@ -37,4 +50,7 @@ def fingerprint_by_owner(name: str) -> str:
 @reported
 def attack() -> dict[str, Any]:
     """The relative error of b's operator for the coordinator (0: disclosed), or b's refusal."""
-    return {"words not compared": alone_among_puppets(deceived=True), "compared": alone_among_puppets(deceived=False)}
+    return {
+        "words not compared": alone_among_puppets(deceived=True),
+        "compared": alone_among_puppets(deceived=False),
+    }

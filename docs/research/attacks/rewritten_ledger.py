@@ -34,7 +34,10 @@ def enrolled(folder: Path, authority: str) -> Identity:
     """A site called north, under an authority."""
     create_authority(folder / authority, [])
     request = enrol(folder / f"north of {authority}", "north")
-    return install(folder / f"north of {authority}", issue(folder / authority, *check_request(request.read_bytes())))
+    return install(
+        folder / f"north of {authority}",
+        issue(folder / authority, *check_request(request.read_bytes())),
+    )
 
 
 def two_runs(path: Path, identity: Identity, notary: AccessControl) -> list[SignedHead]:
@@ -49,7 +52,11 @@ def two_runs(path: Path, identity: Identity, notary: AccessControl) -> list[Sign
         assert isinstance(fetched, Fetched)
         signed = notary.countersign("north", identity.certificate_pem, fetched)
         ledger.countersigned(signed.receipt)
-        record.append(SignedHead("north", run, fetched.head, signed.signature, signed.certificate, signed.receipt))
+        record.append(
+            SignedHead(
+                "north", run, fetched.head, signed.signature, signed.certificate, signed.receipt
+            )
+        )
     ledger.close()
     return record
 
@@ -82,7 +89,12 @@ def signed_by(identity: Identity) -> Callable[[Entry, LedgerHead], Entry | None]
     def made(entry: Entry, head: LedgerHead) -> Entry | None:
         if entry["kind"] == "Fetched":
             signature = sign(private, said_by_site("north", entry["run"], head))
-            return {**entry, "head": dataclasses.asdict(head), "signature": signature, "certificate": certificate}
+            return {
+                **entry,
+                "head": dataclasses.asdict(head),
+                "signature": signature,
+                "certificate": certificate,
+            }
         return None if entry["kind"] == "Countersigned" else without_answers(entry, head)
 
     return made
@@ -95,7 +107,10 @@ def attack() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         north, stranger = enrolled(folder, "ca"), enrolled(folder, "other-ca")
-        notary, authorities = AccessControl(folder / "ca"), load_certificates(north.ca_pem, "ca.pem")
+        notary, authorities = (
+            AccessControl(folder / "ca"),
+            load_certificates(north.ca_pem, "ca.pem"),
+        )
         path = folder / "ledger.jsonl"
         record = two_runs(path, north, notary)
         whole = path.read_bytes()
@@ -105,7 +120,11 @@ def attack() -> dict[str, Any]:
                 both = audit(path, authorities, "north", record).both
             except CoregError as error:
                 return str(error)
-            return "nothing is signed by both" if both is None else f"signed by both up to line {both.head.lines}"
+            return (
+                "nothing is signed by both"
+                if both is None
+                else f"signed by both up to line {both.head.lines}"
+            )
 
         for how, made in {
             "as it was": lambda entry, _head: entry,
@@ -117,5 +136,9 @@ def attack() -> dict[str, Any]:
             path.write_bytes(whole)
             rewrite(path, made)
             chain = sum(entry["kind"] == "Answer" for entry in read_ledger(path))
-            found[how] = {"answers in the chain": chain, "verified": told([]), "with the record": told(record)}
+            found[how] = {
+                "answers in the chain": chain,
+                "verified": told([]),
+                "with the record": told(record),
+            }
     return found

@@ -32,7 +32,10 @@ from site_agent.ledger import Ledger
 from site_agent.machine.scoring import NOISE, Batch
 
 DEFAULT, NO_LIMIT, NEW = Policy().models_per_individual, 10_000, 60
-SIZE, SHRINK = 7.5, 0.3  # deviations of a chosen score, whose square fits into a word; of moments of few rows
+SIZE, SHRINK = (
+    7.5,
+    0.3,
+)  # deviations of a chosen score, whose square fits into a word; of moments of few rows
 
 
 class Guess:
@@ -42,7 +45,11 @@ class Guess:
         B, self.R = np.eye(len(w.C), p), np.zeros_like(w.C)
         B[p:] = np.linalg.solve(ridged(w.C[:p, :p], int(w.rows), len(w.C), w.noise), w.C[:p, p:]).T
         self.mean, left = phi[:, :p] @ B.T, w.C[p:, p:] - B[p:] @ w.C[:p, p:]
-        self.R[p:, p:] = ((1.0 - SHRINK) * left + SHRINK * np.diag(np.diag(left))) * w.rows / max(w.rows - p, 1.0)
+        self.R[p:, p:] = (
+            ((1.0 - SHRINK) * left + SHRINK * np.diag(np.diag(left)))
+            * w.rows
+            / max(w.rows - p, 1.0)
+        )
 
     def gain(self, equation: Any, variance: float) -> Any:
         """Of each feature, by a score with noise of this variance."""
@@ -62,9 +69,13 @@ def lie(first: SiteExchange, weights: Any) -> Any:
         told, shares = honest(self, messages)
         if self.site == 0:
             scaled, b = (each / (LABEL_UNIT * T.deviation) for each in (weights, part.b))
-            told["b"] = told["b"] + cross.rounded(words((part.P @ scaled - b) / T.scale, T.exponent))
+            told["b"] = told["b"] + cross.rounded(
+                words((part.P @ scaled - b) / T.scale, T.exponent)
+            )
             whole = words(scaled @ part.P @ scaled, T.exponent)
-            told["scalars"][:, -1] += np.array([whole & np.uint64(0xFFFFFFFF), whole >> np.uint64(32)])
+            told["scalars"][:, -1] += np.array(
+                [whole & np.uint64(0xFFFFFFFF), whole >> np.uint64(32)]
+            )
         return told, shares
 
     return add
@@ -72,11 +83,21 @@ def lie(first: SiteExchange, weights: Any) -> Any:
 
 def trained(sites: int, labelled: int, liars: int, seed: int) -> tuple[Any, Any]:
     """Models by opening and site, of three openings; and the features (n, D) of new individuals."""
-    rows, n, rng = rows_of(sites, labelled, NEW, seed), sites * labelled, np.random.default_rng(seed)
+    rows, n, rng = (
+        rows_of(sites, labelled, NEW, seed),
+        sites * labelled,
+        np.random.default_rng(seed),
+    )
     common = {name: replace(own, Z=own.Z[:n], ids=own.ids[:n]) for name, own in rows.items()}
     made = train(common, 0.01, 0.5, "run-0", records := {name: Memory() for name in rows})[1]
-    models, first, C = [[each.model(each.finish(None)) for each in made]], made[0], made[0].fit.moments.C
-    phi = np.concatenate([m.phi(own.Z[n:]) for m, own in zip(models[0], rows.values(), strict=True)], axis=1)
+    models, first, C = (
+        [[each.model(each.finish(None)) for each in made]],
+        made[0],
+        made[0].fit.moments.C,
+    )
+    phi = np.concatenate(
+        [m.phi(own.Z[n:]) for m, own in zip(models[0], rows.values(), strict=True)], axis=1
+    )
     mine, p, weights = first.terms.blocks[-1], first.terms.blocks[liars].start, np.zeros(len(C))
     uncertain = np.linalg.eigh(Guess(models[0][0].weights, p, phi).R[mine, mine])[1]
     for k in (1, 2):
@@ -89,37 +110,59 @@ def trained(sites: int, labelled: int, liars: int, seed: int) -> tuple[Any, Any]
     return models, phi
 
 
-def scored(models: Any, phi: Any, liars: int, k: int, S: tuple[int, ...], folder: Path, limit: int) -> Any:
+def scored(
+    models: Any, phi: Any, liars: int, k: int, S: tuple[int, ...], folder: Path, limit: int
+) -> Any:
     """What the first site receives, None if a site refused; and the reasons. Liars send zeros; honest agents start anew."""
     roster, sites = tuple("abcdef")[: len(models[k])], dict[str, Any]()
     policy = Policy(scores_of_two=True, models_per_individual=limit)
     with ExitStack() as stack:
         for v in sorted({*range(liars), *S}):
             name, model, consent = roster[v], models[k][v], None
-            features, missing = phi[:, model.weights.block(v)] * (v >= liars), np.full(len(phi), v not in S)
+            features, missing = (
+                phi[:, model.weights.block(v)] * (v >= liars),
+                np.full(len(phi), v not in S),
+            )
             if v >= liars:
-                consent = Consent(policy, stack.enter_context(closing(Ledger(folder / name))).memory, lambda: 0.0)
+                consent = Consent(
+                    policy, stack.enter_context(closing(Ledger(folder / name))).memory, lambda: 0.0
+                )
             else:
                 model = replace(model, weights=replace(model.weights, noise=0.0))
             about = f"run-{k}", "additive", f"sums {k}", roster, "new", name.encode()
             sites[name] = site_of(name, Batch(features, missing, model, 0.0, *about), consent)
-        members, terms = Membership(tuple(sites), min(len(roster) - 1, 3)), Scoring(f"run-{k}", receivers=("a",))
+        members, terms = (
+            Membership(tuple(sites), min(len(roster) - 1, 3)),
+            Scoring(f"run-{k}", receivers=("a",)),
+        )
         refused = watched(Plan("score", "attacked", members, terms), sites).refused
     return sites["a"].result.scores, list(refused.values())
 
 
 def attacked(models: Any, phi: Any, liars: int, limit: int) -> dict[str, Any]:
     """R² of the honest site's features after each score, and refusals."""
-    M, w, p, unit = len(models[0]), models[0][0].weights, models[0][liars].block[0], models[0][0].deviation_of_labels
+    M, w, p, unit = (
+        len(models[0]),
+        models[0][0].weights,
+        models[0][liars].block[0],
+        models[0][0].deviation_of_labels,
+    )
     mine, guess, refused, left = w.block(M - 1), Guess(w, p, phi), list[str](), {}
-    sets = [(*S, M - 1) for size in range(min(M - 1, 3) - 1, M) for S in combinations(range(M - 1), size)]
+    sets = [
+        (*S, M - 1)
+        for size in range(min(M - 1, 3) - 1, M)
+        for S in combinations(range(M - 1), size)
+    ]
     for k, S in product(range(len(models)), sets):  # the liars' own parts are no unknowns
         others = models[k][0].weights.of_sites(S) * (np.arange(len(w.C)) >= p)
         left[k, S] = others, (NOISE * unit) ** 2 * sum(u >= liars for u in S)  # the grain adds 1 %
     truth, told = phi[:, mine], [guess.mean[:, mine]]
     with tempfile.TemporaryDirectory() as folder:
         while left and len(refused) < 6:
-            best = max(left, key=lambda pair: guess.gain(*left[pair])[mine] @ (left[pair][0] @ guess.R)[mine])
+            best = max(
+                left,
+                key=lambda pair: guess.gain(*left[pair])[mine] @ (left[pair][0] @ guess.R)[mine],
+            )
             equation, asked = left.pop(best), (models, phi, liars, *best, Path(folder), limit)
             scores, why = scored(*asked)
             if scores is None:

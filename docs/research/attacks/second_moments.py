@@ -28,7 +28,9 @@ EXACT, DEFAULT, MORE = (0.0, 0.0), (0.01, 0.5), (0.01, 1.0)  # noise on entries,
 def labels(made: list[SiteExchange], colluding: int) -> float:
     """The share, of what the score leaves open of the others' labels, that the first sites read together."""
     T, part = made[0].terms, made[0].fit.moments.parts[0]
-    y, error = (np.concatenate(each) for each in ([m._data.y for m in made], [m._error for m in made]))
+    y, error = (
+        np.concatenate(each) for each in ([m._data.y for m in made], [m._error for m in made])
+    )
     phi = [m._common[T.labelled, :d] for m, d in zip(made, T.d, strict=True)]
     owner = T.flags[:, T.labelled].argmax(axis=0)
     score, level = left_out(np.concatenate(phi, axis=1), y), T.levels[owner]
@@ -37,7 +39,9 @@ def labels(made: list[SiteExchange], colluding: int) -> float:
     A = np.column_stack([A[hidden], *(owner[hidden] == v for v in range(colluding, len(made)))])
     rest = np.concatenate([b, part.r[colluding:]]) - A.T @ (score - level)[hidden]
     sure = 1.0 / (1.0 + np.mean(error[hidden] ** 2) / np.mean((y - score)[hidden] ** 2))
-    return read(y[hidden], score[hidden] + sure * A @ np.linalg.pinv(A.T @ A, 1e-10) @ rest, score[hidden])
+    return read(
+        y[hidden], score[hidden] + sure * A @ np.linalg.pinv(A.T @ A, 1e-10) @ rest, score[hidden]
+    )
 
 
 def from_moments(A: Any, moments: Any, error: float, truth: Any) -> Any:

@@ -53,7 +53,9 @@ def by_the_coordinator(aggregation: Any) -> float:
     """Error of R_b, from b's answers in an honest run."""
     seen, R = watched(plan_of(aggregation)), truth(VICTIM, plan_of("plaintext"))
     numbers, P = linear(seen)
-    return of_any_size(operator(P, np.stack([seen.words(i)[VICTIM][:, 0] for i in numbers], axis=1)), R)
+    return of_any_size(
+        operator(P, np.stack([seen.words(i)[VICTIM][:, 0] for i in numbers], axis=1)), R
+    )
 
 
 def by_the_sealed_sum() -> float:
@@ -61,7 +63,9 @@ def by_the_sealed_sum() -> float:
     seen, plan = watched(plan_of("secure")), plan_of("plaintext")
     numbers, P = linear(seen)
     sums = [np.sum([values[:, 0] for values in seen.words(i).values()], axis=0) for i in numbers]
-    return of_any_size(operator(P, np.stack(sums, axis=1)), sum(truth(name, plan) for name in SITES))
+    return of_any_size(
+        operator(P, np.stack(sums, axis=1)), sum(truth(name, plan) for name in SITES)
+    )
 
 
 def by_a_member(couplings: tuple[float, ...]) -> float:

@@ -32,7 +32,9 @@ def enrolled(folder: Path, **options: Any) -> dict[str, Members]:
     return {name: Members(check_identity(folder / name), **options) for name in SITES}
 
 
-def shown(plan: Plan, members: dict[str, Members], keys: dict[str, str]) -> dict[str, dict[str, str]]:
+def shown(
+    plan: Plan, members: dict[str, Members], keys: dict[str, str]
+) -> dict[str, dict[str, str]]:
     """The keys that each site takes from the coordinator's proposal."""
     proposal = Proposal(plan.run, 0, plan, keys=tuple(keys[name] for name in plan.sites))
     return {name: each.keys_of(proposal) for name, each in members.items()}
@@ -45,9 +47,17 @@ def words(members: dict[str, Members], keys: dict[str, dict[str, str]]) -> int:
 
 def trained(plan: Plan, members: dict[str, Members], instead: str) -> Any:
     """The refusal of the sealed run in which the coordinator is the site ``instead``; "" if the run begins."""
-    own = {name: each[name] for name, each in shown(plan, members, dict.fromkeys(plan.sites, "?")).items()}
-    puppet = RunKeys(identity_of(OWN), lambda name: fingerprint_of(OWN) if name == instead else own[name])
-    sites = {name: site_of(name, keys=puppet if name == instead else members[name].run_keys()) for name in plan.sites}
+    own = {
+        name: each[name]
+        for name, each in shown(plan, members, dict.fromkeys(plan.sites, "?")).items()
+    }
+    puppet = RunKeys(
+        identity_of(OWN), lambda name: fingerprint_of(OWN) if name == instead else own[name]
+    )
+    sites = {
+        name: site_of(name, keys=puppet if name == instead else members[name].run_keys())
+        for name in plan.sites
+    }
     seen = watched(plan, sites)
     return "" if seen.rounds else seen.reason
 
@@ -77,8 +87,12 @@ def attack() -> dict[str, Any]:
                 "words": words(members, told),
                 "words, a hears the truth": words(members, told_to_one),
                 "news": members["a"].news(told["a"]),
-                "settled": any(each.settled(told[name]) for name, each in members.items() if name != instead),
+                "settled": any(
+                    each.settled(told[name]) for name, each in members.items() if name != instead
+                ),
                 "refused": trained(plan, members, instead),
-                "refused, words taken unseen": trained(plan, unseen, instead) if all(settled) else "not settled",
+                "refused, words taken unseen": trained(plan, unseen, instead)
+                if all(settled)
+                else "not settled",
             }
     return found

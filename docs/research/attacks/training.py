@@ -39,7 +39,11 @@ def rows_of(sites: int = 3, labelled: int = 50, unlabelled: int = 0, seed: int =
 
 
 def train(
-    rows: Rows, noise: float, label_noise: float, run: str = "run-1", records: Mapping[str, Memory] | None = None
+    rows: Rows,
+    noise: float,
+    label_noise: float,
+    run: str = "run-1",
+    records: Mapping[str, Memory] | None = None,
 ) -> tuple[Seen, list[SiteExchange]]:
     """A session; ``records``: the row sets that these sites remember. The exchanges are empty if a site refused."""
     plan = Plan(
@@ -50,10 +54,16 @@ def train(
         Iteration(),
         Privacy(),
     )
-    consents = {name: Consent(None, memory, lambda: 0.0) for name, memory in (records or {}).items()}
+    consents = {
+        name: Consent(None, memory, lambda: 0.0) for name, memory in (records or {}).items()
+    }
     sites = {name: site_of(name, data, consents.get(name)) for name, data in rows.items()}
     seen = watched(plan, sites)
-    ended = [site for site in sites.values() if site.result is not None and site.result.additive is not None]
+    ended = [
+        site
+        for site in sites.values()
+        if site.result is not None and site.result.additive is not None
+    ]
     return seen, [site._job.exchange for site in ended if isinstance(site._job, AdditiveJob)]
 
 
@@ -64,7 +74,9 @@ def left_out(A: Any, B: Any) -> Any:
     for ridge in s[0] ** 2 * np.logspace(-5, 2, 15):
         h = s**2 / (s**2 + ridge)
         leverage = (U**2) @ h + 1.0 / len(A)
-        errors.append((middle - (U * h) @ (U.T @ middle)) / (1.0 - leverage.reshape(-1, *[1] * (B.ndim - 1))))
+        errors.append(
+            (middle - (U * h) @ (U.T @ middle)) / (1.0 - leverage.reshape(-1, *[1] * (B.ndim - 1)))
+        )
     return B - min(errors, key=lambda e: float((e**2).sum()))
 
 

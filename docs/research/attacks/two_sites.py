@@ -18,7 +18,9 @@ from site_agent.machine.job import Sums
 def read_by_a(n_sites: int) -> float:
     """Error of site a's guess of b's predictions: M z − its own, divided among the others."""
     names = SITES[:n_sites]
-    plan = replace(plan_of("secure", names), iteration=Iteration(tolerance=1e-20, prediction_tolerance=1e-10))
+    plan = replace(
+        plan_of("secure", names), iteration=Iteration(tolerance=1e-20, prediction_tolerance=1e-10)
+    )
     plan = replace(plan, membership=replace(plan.membership, min_sites=n_sites))
     sites = {name: site_of(name) for name in names}
     watched(plan, sites)

@@ -18,7 +18,9 @@ class AppendFile:
     """A file to append to."""
 
     def __init__(self, path: Path):
-        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab", buffering=0)
+        self._file = os.fdopen(
+            os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab", buffering=0
+        )
 
     def write(self, data: bytes) -> None:
         """Append all bytes and sync them to disk. Raises `OSError`, also if the disk is full and accepts only a part."""
@@ -119,7 +121,9 @@ def read(path: Path, next_step: str) -> bytes:
     except FileNotFoundError as error:
         raise UsageError(f"{path} does not exist. {next_step}") from error
     except OSError as error:
-        raise StorageError(f"{path} cannot be read ({error.strerror}): check its owner and mode.") from error
+        raise StorageError(
+            f"{path} cannot be read ({error.strerror}): check its owner and mode."
+        ) from error
 
 
 def write_whole(path: Path, data: bytes, *, mode: int) -> None:
@@ -137,7 +141,11 @@ def write_whole(path: Path, data: bytes, *, mode: int) -> None:
             Path(temporary).unlink(missing_ok=True)
         sync_folder(path.parent)
     except OSError as error:
-        todo = "Free some space" if error.errno == errno.ENOSPC else "Check its folder, its permissions and the disk"
+        todo = (
+            "Free some space"
+            if error.errno == errno.ENOSPC
+            else "Check its folder, its permissions and the disk"
+        )
         raise StorageError(f"{path}: cannot be written ({error.strerror}). {todo}.") from error
 
 

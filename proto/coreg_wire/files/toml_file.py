@@ -40,7 +40,11 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def toml(value: bool | int | float | str | Sequence[str | float]) -> str:
     """A value in TOML. Only infinities and NaN differ from JSON."""
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return (
+        repr(value)
+        if isinstance(value, float)
+        else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    )
 
 
 def _syntax(message: str, path: Path) -> str:
@@ -69,18 +73,27 @@ def unknown_key(key: str, known: Iterable[str], kind: str = "key", section: str 
     return f"unknown {kind}{f'; did you mean {close}?' if close else ''}"
 
 
-def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: tuple[str, ...] = ()) -> UsageError:
+def file_faults(
+    path: Path, error: ValidationError, known: Iterable[str], skip: tuple[str, ...] = ()
+) -> UsageError:
     """Every fault of a file with its key, as one error. In ``skip`` a location's second part is the member of a union."""
     known, faults = list(known), dict[str, list[str]]()
-    for e in error.errors():  # pydantic has one error for each member of a union ("paper" or a number)
+    for (
+        e
+    ) in error.errors():  # pydantic has one error for each member of a union ("paper" or a number)
         if e["type"] == "too_short" and e["input"]:
             continue  # entries that were faults themselves
         location = tuple(part for part in e["loc"] if not _MEMBER.match(str(part)))
         if location[:1] and location[0] in skip:
             location = (location[0], *location[2:])
-        where = ".".join(str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int)) or "the file"
+        where = (
+            ".".join(str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int))
+            or "the file"
+        )
         extra = e["type"] == "extra_forbidden"
-        section = e["type"] in ("missing", "model_type") and any(each.startswith(f"{where}.") for each in known)
+        section = e["type"] in ("missing", "model_type") and any(
+            each.startswith(f"{where}.") for each in known
+        )
         given = "" if extra or isinstance(e["input"], dict) else f" = {reprlib.repr(e['input'])}"
         told = (
             unknown_key(str(location[-1]), known, section=".".join(map(str, location[:-1])))
@@ -90,7 +103,9 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
             else _plainly(e["msg"])
         )
         faults.setdefault(where + given, []).append(told)
-    lines = "\n".join(f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items())
+    lines = "\n".join(
+        f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items()
+    )
     return UsageError(f"{path}: {len(faults)} fault{'s' * (len(faults) != 1)}:\n{lines}")
 
 

@@ -32,11 +32,17 @@ class RenewableServer:
         return following
 
 
-def _configuration(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration([(key_pem, certificate_pem)], root_certificates=ca_pem)
+def _configuration(
+    key_pem: bytes, certificate_pem: bytes, ca_pem: bytes
+) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(key_pem, certificate_pem)], root_certificates=ca_pem
+    )
 
 
-def client_credentials(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ChannelCredentials:
+def client_credentials(
+    key_pem: bytes, certificate_pem: bytes, ca_pem: bytes
+) -> grpc.ChannelCredentials:
     """The site's side of mutual TLS: trusts only `ca_pem`, not the machine's list of public authorities."""
     return grpc.ssl_channel_credentials(
         root_certificates=ca_pem, private_key=key_pem, certificate_chain=certificate_pem
@@ -47,7 +53,9 @@ def peer_certificate(context: "grpc.aio.ServicerContext[Any, Any]") -> tuple[str
     """Name and certificate (PEM) of the peer, which TLS has verified; the caller checks both against the allow-list."""
     pems = list(context.auth_context().get("x509_pem_cert", ()))
     if len(pems) != 1:
-        raise Refused(f"The connection carries {len(pems)} client certificates, expected one: it is not mutual TLS.")
+        raise Refused(
+            f"The connection carries {len(pems)} client certificates, expected one: it is not mutual TLS."
+        )
     certificate = load_certificates(pems[0], "The peer's certificate")[0]
     return certificate_name(certificate, "The peer's certificate"), pems[0]
 

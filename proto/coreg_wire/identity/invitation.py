@@ -20,7 +20,11 @@ from coreg_core.errors import UsageError
 from coreg_wire.identity.names import check_site_name
 
 SCHEME = "coreg://"
-_AUTHORITY, _SECRET, _PORT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}"), re.compile(r"[1-9][0-9]{0,4}")
+_AUTHORITY, _SECRET, _PORT = (
+    re.compile(r"[0-9a-f]{64}"),
+    re.compile(r"[0-9a-f]{32}"),
+    re.compile(r"[1-9][0-9]{0,4}"),
+)
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
 _CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
 _AGAIN = "Copy the whole line again from the coordinator's operator."
@@ -59,11 +63,15 @@ def parse_invitation(text: str) -> Invitation:
     host, colon, port = address.rpartition(":")
     authority, dot, secret = key.partition(".")
     if not (hash_sign and dot and _SECRET.fullmatch(secret)):
-        raise UsageError(f"The end of the invitation is missing or damaged (#FINGERPRINT.SECRET). {_AGAIN}")
+        raise UsageError(
+            f"The end of the invitation is missing or damaged (#FINGERPRINT.SECRET). {_AGAIN}"
+        )
     if _AUTHORITY.fullmatch(authority) is None:
         raise UsageError(f"The invitation's fingerprint is not 64 hexadecimal digits. {_AGAIN}")
     if not (colon and _HOST.fullmatch(host) and _PORT.fullmatch(port) and int(port) < 65535):
-        raise UsageError(f"The invitation has no HOST:PORT of a coordinator after {SCHEME}. {_AGAIN}")
+        raise UsageError(
+            f"The invitation has no HOST:PORT of a coordinator after {SCHEME}. {_AGAIN}"
+        )
     if not slash:
         raise UsageError(f"The invitation names no site. {_AGAIN}")
     return Invitation(host.strip("[]"), int(port), check_site_name(site), authority, secret)
@@ -80,8 +88,12 @@ def proof(secret: str, site: str, request_pem: str) -> str:
 
 def eight_words(authority: str, keys: Mapping[str, str]) -> str:
     """Of an authority's fingerprint, and the fingerprints of the sites' keys by name."""
-    statement = json.dumps(["coreg members 1", authority, sorted(keys.items())], separators=(",", ":"))
-    digest = Scrypt(salt=b"coreg eight words", length=16, n=2**14, r=8, p=1).derive(statement.encode())
+    statement = json.dumps(
+        ["coreg members 1", authority, sorted(keys.items())], separators=(",", ":")
+    )
+    digest = Scrypt(salt=b"coreg eight words", length=16, n=2**14, r=8, p=1).derive(
+        statement.encode()
+    )
     return " ".join(_word(int.from_bytes(digest[i : i + 2], "big")) for i in range(0, 16, 2))
 
 
@@ -91,5 +103,11 @@ def same_words(one: str, other: str) -> bool:
 
 
 def _word(number: int) -> str:
-    shifts = ((12, _CONSONANTS, 15), (10, _VOWELS, 3), (6, _CONSONANTS, 15), (4, _VOWELS, 3), (0, _CONSONANTS, 15))
+    shifts = (
+        (12, _CONSONANTS, 15),
+        (10, _VOWELS, 3),
+        (6, _CONSONANTS, 15),
+        (4, _VOWELS, 3),
+        (0, _CONSONANTS, 15),
+    )
     return "".join(letters[number >> shift & mask] for shift, letters, mask in shifts)

@@ -17,7 +17,12 @@ from coreg_core.errors import BadData, Refused, UsageError
 
 SITE_URI = "coreg:site:"
 # Exceptions of cryptography for X.509 data that parses but has invalid parts.
-_MALFORMED = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, UnsupportedAlgorithm)
+_MALFORMED = (
+    ValueError,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+    UnsupportedAlgorithm,
+)
 _SITE_NAME = re.compile(r"[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?")
 # A site's certificate is NAME.pem in the authority's folder: these two names would overwrite its own files.
 _RESERVED = frozenset({"ca", "coordinator"})
@@ -26,7 +31,9 @@ _RESERVED = frozenset({"ca", "coordinator"})
 def check_site_name(name: str) -> str:
     """Return `name` if it is a valid name of a site."""
     if name in _RESERVED:
-        raise UsageError(f"A site cannot have the name {name!r}: the coordinator's own files have it. Choose another.")
+        raise UsageError(
+            f"A site cannot have the name {name!r}: the coordinator's own files have it. Choose another."
+        )
     return check_study_name(name, "site")
 
 
@@ -79,7 +86,9 @@ def load_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
             certificate.public_key()  # read now: a damaged key is an error of this file
         return found
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise BadData(f"{where} has no readable PEM certificate. Copy it again from its source.") from error
+        raise BadData(
+            f"{where} has no readable PEM certificate. Copy it again from its source."
+        ) from error
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
@@ -99,13 +108,20 @@ def _names(
 ) -> tuple[str, list[x509.GeneralName]]:
     """The only common name, checked, and the alternative names, if any."""
     try:
-        common = [attribute.value for attribute in document.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        common = [
+            attribute.value
+            for attribute in document.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        ]
         try:
-            alternative = document.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            alternative = document.extensions.get_extension_for_class(
+                x509.SubjectAlternativeName
+            ).value
         except x509.ExtensionNotFound:
             alternative = x509.SubjectAlternativeName([])
     except _MALFORMED as error:
-        raise BadData(f"{where} cannot be read as X.509 ({error}). Make it again with `coreg-agent join`.") from error
+        raise BadData(
+            f"{where} cannot be read as X.509 ({error}). Make it again with `coreg-agent join`."
+        ) from error
     if len(common) != 1 or not isinstance(common[0], str):
         raise Refused(f"{where} has {len(common)} common names, expected one: the site's name.")
     try:

@@ -14,7 +14,12 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from coreg_core.errors import BadData, CoregError, Refused
@@ -51,9 +56,7 @@ def check_private(path: Path, if_read: str = "") -> None:
         f"Run `chmod 600 {path}`.",
     )
     if beyond & 0o020:
-        kubernetes = (
-            "If Kubernetes set it (fsGroup), set fsGroupChangePolicy: OnRootMismatch in the securityContext too."
-        )
+        kubernetes = "If Kubernetes set it (fsGroup), set fsGroupChangePolicy: OnRootMismatch in the securityContext too."
         raise Refused(f"{why} change it. {todo} {kubernetes}{if_read}")
     if not found.st_mode & 0o222:  # a secret of Docker
         docker = "A secret of Docker has this mode: mount its folder instead, or give the secret mode 0400."
@@ -126,10 +129,21 @@ def said_by_coordinator(site: str, signature: str, receipt: Countersigned) -> by
 
 
 def site_fault(
-    site: str, run: str, head: LedgerHead, signature: str, certificate: str, authorities: Sequence[x509.Certificate]
+    site: str,
+    run: str,
+    head: LedgerHead,
+    signature: str,
+    certificate: str,
+    authorities: Sequence[x509.Certificate],
 ) -> str | None:
     """Why this is not that site's signature on that head; None if it is."""
-    return _fault(certificate, authorities, signature, said_by_site(site, run, head), lambda shown: _is_of(shown, site))
+    return _fault(
+        certificate,
+        authorities,
+        signature,
+        said_by_site(site, run, head),
+        lambda shown: _is_of(shown, site),
+    )
 
 
 def coordinator_fault(
@@ -172,4 +186,8 @@ def _serves(certificate: x509.Certificate) -> str | None:
         purposes = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except (x509.ExtensionNotFound, ValueError):
         purposes = []
-    return None if purposes == [ExtendedKeyUsageOID.SERVER_AUTH] else "the certificate beside it is not a coordinator's"
+    return (
+        None
+        if purposes == [ExtendedKeyUsageOID.SERVER_AUTH]
+        else "the certificate beside it is not a coordinator's"
+    )

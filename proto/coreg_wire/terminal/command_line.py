@@ -43,7 +43,9 @@ class OperatorInterrupt(CoregError):
 def need_extra(extra: str, *packages: str) -> None:
     """UsageError that names the extra to install, if one of its packages is missing."""
     if missing := [name for name in packages if find_spec(name) is None]:
-        raise UsageError(f"this needs {', '.join(missing)}: pip install '.[{extra}]' in the clone of coreg.")
+        raise UsageError(
+            f"this needs {', '.join(missing)}: pip install '.[{extra}]' in the clone of coreg."
+        )
 
 
 def run(app: typer.Typer, program: str) -> int:
@@ -53,7 +55,9 @@ def run(app: typer.Typer, program: str) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal of cp1252 has no λ
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    if sys.argv[1:] and sys.argv[-1] == "--version" and len(sys.argv) <= 3:  # after a command's name too
+    if (
+        sys.argv[1:] and sys.argv[-1] == "--version" and len(sys.argv) <= 3
+    ):  # after a command's name too
         sys.stdout.write(f"{program} {release() or '(not installed)'}\n")
         return 0
     try:

@@ -23,7 +23,10 @@ Log: TypeAlias = structlog.typing.FilteringBoundLogger
 
 def log_notice(log: Log, notice: Notice) -> None:
     """Log the notice as one line. The words of a list are separated by spaces."""
-    fields = {name: " ".join(map(str, x)) if isinstance(x, tuple) else x for name, x in notice.to_dict().items()}
+    fields = {
+        name: " ".join(map(str, x)) if isinstance(x, tuple) else x
+        for name, x in notice.to_dict().items()
+    }
     write = log.warning if fields.pop("level") == "warning" else log.info
     write(fields.pop("event"), **fields)
 
@@ -51,7 +54,9 @@ def make_log(*, as_json: bool) -> Log:
             structlog.processors.format_exc_info,
             renderers.JSONRenderer(default=str)
             if as_json
-            else renderers.LogfmtRenderer(key_order=["timestamp", "level", "event"], drop_missing=True),
+            else renderers.LogfmtRenderer(
+                key_order=["timestamp", "level", "event"], drop_missing=True
+            ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(0),
         cache_logger_on_first_use=False,

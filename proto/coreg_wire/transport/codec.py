@@ -39,7 +39,9 @@ def frames_of(message: FromSite | ToSite) -> Iterator[bytes]:
     if words is not None:
         data = words.values.data.cast("B") if words.values.size else data
         body.words.count = len(words.values)
-        body.words.data = bytes(data[:PIECE_BYTES])  # in place, since a constructor would copy the data once more
+        body.words.data = bytes(
+            data[:PIECE_BYTES]
+        )  # in place, since a constructor would copy the data once more
     yield frame.SerializeToString()
     for start in range(PIECE_BYTES, len(data), PIECE_BYTES):
         chunk = pb.Chunk(run=body.run, data=bytes(data[start : start + PIECE_BYTES]))
@@ -63,8 +65,14 @@ class _Assembly:
 
     def add(self, data: bytes) -> None:
         end = self._filled + len(data)
-        if end > len(self._bytes) or len(data) > PIECE_BYTES or (len(data) < PIECE_BYTES and end < len(self._bytes)):
-            raise ProtocolError(f"a piece of {len(data)} bytes at {self._filled} of words of {len(self._bytes)}.")
+        if (
+            end > len(self._bytes)
+            or len(data) > PIECE_BYTES
+            or (len(data) < PIECE_BYTES and end < len(self._bytes))
+        ):
+            raise ProtocolError(
+                f"a piece of {len(data)} bytes at {self._filled} of words of {len(self._bytes)}."
+            )
         self._bytes[self._filled : end] = data
         self._filled = end
 
@@ -101,7 +109,9 @@ class Assembler:
         try:
             frame = frame_type.FromString(data)
         except Exception as error:  # noqa: BLE001 - protobuf raises several kinds
-            raise ProtocolError(f"a frame that is not a protobuf message ({type(error).__name__}).") from None
+            raise ProtocolError(
+                f"a frame that is not a protobuf message ({type(error).__name__})."
+            ) from None
         match frame.WhichOneof("content"):
             case "message":
                 return self._message(frame.message, kinds)

@@ -12,7 +12,17 @@ from enum import Enum
 from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from annotated_types import BaseMetadata, Ge, Gt, Le, Len
 
@@ -58,7 +68,9 @@ def _set(message: Any, name: str, value: Any) -> None:
             part = getattr(message, name if one_of is None else snake(type(value).__name__))
             part.SetInParent()  # otherwise a message whose fields are all zero would be absent
             fill(part, value)
-        case str() | float() | int() if message.DESCRIPTOR.fields_by_name[name].message_type is not None:
+        case str() | float() | int() if (
+            message.DESCRIPTOR.fields_by_name[name].message_type is not None
+        ):
             setattr(getattr(message, name), "rule" if isinstance(value, str) else "value", value)
         case _:
             setattr(message, name, value)
@@ -70,7 +82,9 @@ def _set(message: Any, name: str, value: Any) -> None:
 def read(kind: type[T], message: Any, words: Words | None = None) -> T:
     """The dataclass of that kind from its protobuf message and its ``words``."""
     try:
-        return kind(**{name: get(message, words) for name, get in _readers(cast(Hashable, kind)).items()})
+        return kind(
+            **{name: get(message, words) for name, get in _readers(cast(Hashable, kind)).items()}
+        )
     except UsageError as error:  # each value is valid, but not their combination
         raise ProtocolError(f"{kind.__name__}: {error}") from None
 
@@ -90,11 +104,15 @@ def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Words 
     if any(is_dataclass(member) for member in members):
         kinds, optional = tuple(m for m in members if m is not NoneType), NoneType in members
         return lambda message, words: (
-            None if optional and not message.HasField(name) else _read_part(kinds, message, name, where, words)
+            None
+            if optional and not message.HasField(name)
+            else _read_part(kinds, message, name, where, words)
         )
     if get_origin(base) is tuple:
         item, item_limits = _unwrapped(get_args(base)[0])
-        return lambda message, _: _read_tuple(getattr(message, name), item, item_limits, limits, where)
+        return lambda message, _: _read_tuple(
+            getattr(message, name), item, item_limits, limits, where
+        )
     if NoneType in members:  # an optional scalar
         only = next(m for m in members if m is not NoneType)
         return lambda message, _: (
@@ -117,7 +135,9 @@ def _unwrapped(hint: Any) -> tuple[Any, tuple[BaseMetadata, ...]]:
     return hint, ()
 
 
-def _read_part(kinds: tuple[Any, ...], message: Any, name: str, where: str, words: Words | None) -> Any:
+def _read_part(
+    kinds: tuple[Any, ...], message: Any, name: str, where: str, words: Words | None
+) -> Any:
     if name in message.DESCRIPTOR.oneofs_by_name:
         chosen = message.WhichOneof(name)
         for kind in kinds:
@@ -130,17 +150,27 @@ def _read_part(kinds: tuple[Any, ...], message: Any, name: str, where: str, word
 
 
 def _read_tuple(
-    values: Any, item: Any, item_limits: tuple[BaseMetadata, ...], limits: tuple[BaseMetadata, ...], where: str
+    values: Any,
+    item: Any,
+    item_limits: tuple[BaseMetadata, ...],
+    limits: tuple[BaseMetadata, ...],
+    where: str,
 ) -> tuple[Any, ...]:
     for limit in limits:
-        if isinstance(limit, Len) and not limit.min_length <= len(values) <= (limit.max_length or len(values)):
-            raise ProtocolError(f"{where} has {len(values)} entries; {limit.min_length} to {limit.max_length} fit.")
+        if isinstance(limit, Len) and not limit.min_length <= len(values) <= (
+            limit.max_length or len(values)
+        ):
+            raise ProtocolError(
+                f"{where} has {len(values)} entries; {limit.min_length} to {limit.max_length} fit."
+            )
     if is_dataclass(item) and isinstance(item, type):
         return tuple(read(item, value) for value in values)
     return tuple(_scalar(value, item, item_limits, where) for value in values)
 
 
-def _read_rule(message: Any, rules: set[str], limits: tuple[BaseMetadata, ...], where: str) -> str | float:
+def _read_rule(
+    message: Any, rules: set[str], limits: tuple[BaseMetadata, ...], where: str
+) -> str | float:
     match message.WhichOneof("kind"):
         case "rule" if message.rule in rules:
             return str(message.rule)
@@ -149,7 +179,9 @@ def _read_rule(message: Any, rules: set[str], limits: tuple[BaseMetadata, ...], 
         case None:
             raise ProtocolError(f"{where} is missing.")
         case _:
-            raise ProtocolError(f"{where} is {message.rule[:40]!r}, which this version does not know.")
+            raise ProtocolError(
+                f"{where} is {message.rule[:40]!r}, which this version does not know."
+            )
 
 
 def _scalar(value: Any, kind: Any, limits: tuple[BaseMetadata, ...], where: str) -> Any:

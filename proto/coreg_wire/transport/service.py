@@ -39,9 +39,15 @@ def host_port(address: str, option: str) -> tuple[str, int]:
     """HOST, without brackets, and PORT of an address to listen on; ``option`` sets it."""
     host, _, port = address.rpartition(":")
     number = int(port) if port.isascii() and port.isdecimal() and len(port) <= 5 else 65536
-    brackets = {host.startswith("["), host.endswith("]"), ":" in host}  # of an IPv6 address, and of no other
+    brackets = {
+        host.startswith("["),
+        host.endswith("]"),
+        ":" in host,
+    }  # of an IPv6 address, and of no other
     if not host.strip("[]") or number > 65535 or len(brackets) > 1:
-        raise UsageError(f"{option} {address}: expected HOST:PORT, as in 127.0.0.1:7600 or [::1]:7600.")
+        raise UsageError(
+            f"{option} {address}: expected HOST:PORT, as in 127.0.0.1:7600 or [::1]:7600."
+        )
     return host.strip("[]"), number
 
 
@@ -49,13 +55,17 @@ def listening(address: str, option: str) -> socket.socket:
     """A listening socket; ``option`` sets its address."""
     host, port = host_port(address, option)
     try:
-        [family, *_], *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        [family, *_], *_ = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # as gRPC binds
         return socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except (UnicodeError, TypeError) as error:
         raise UsageError(f"{option} {address}: no host name ({error}).") from None
     except OSError as error:
-        raise UsageError(f"{option} {address}: cannot listen there: {why_not(error, port, option)}") from None
+        raise UsageError(
+            f"{option} {address}: cannot listen there: {why_not(error, port, option)}"
+        ) from None
 
 
 def check_free(listen: str) -> None:
