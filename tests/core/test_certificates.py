@@ -52,16 +52,22 @@ def check_certificates(problem, best, Q_best, name, **changes):
             view.solve(models.of(v)[:, 0], models.weights[0]) for v, view in enumerate(views)
         ]
         predictions = np.array([s.prediction for s in solutions])
-        # Q is a sum of a few dozen squares, each rounded; f = Kc with ‖c‖ ≤ ‖y‖/ν is off by eps ‖K‖/ν ‖y‖ as it is computed.
-        Q = value(solutions, problem.coupling)
-        assert Q - Q_best <= progress.gap[0] + (100 + 4 * condition) * EPS * (Q + problem.scale)
         errors = np.linalg.norm(predictions - best, axis=1)
         # Both solutions have their own rounding: eps times the condition numbers of what is solved, 1 + μb of the coupled
         # system and λ_max(K)/ν of each site's, times what a finite span's features make of a kernel that is rounded. Four
         # times the constant: each solution is a chain of some products and triangular solves.
-        mu_b = 2 * problem.coupling * len(views) * max(schedule.terms.bounds)
+        mu = 2 * problem.coupling * len(views)
+        mu_b = mu * max(schedule.terms.bounds)
         size = 1.0 + np.linalg.norm(predictions) + np.linalg.norm(best)
-        rounding = 4 * ROUNDING * (1.0 + mu_b + condition) * amplification(problem) * size
+        of_one = 4 * ROUNDING * amplification(problem) * size
+        rounding = of_one * (1.0 + mu_b + condition)
+        # Q is a sum of a few dozen squares, each rounded; f = Kc with ‖c‖ ≤ ‖y‖/ν is off by eps ‖K‖/ν ‖y‖ as it is computed.
+        # The gap is c r² with c ≤ μM(1 + μb), so of a residual that is off by δ it is off by 2 √(c gap) δ. With one shared
+        # instance the gap has no other slack.
+        slope = 2.0 * np.sqrt(mu * len(views) * (1.0 + mu_b) * progress.gap[0])
+        Q = value(solutions, problem.coupling)
+        of_values = (100 + 4 * condition) * amplification(problem) * EPS * (Q + problem.scale)
+        assert Q - Q_best <= progress.gap[0] + of_values + slope * of_one * (1.0 + condition)
         assert errors.max() <= progress.prediction_bound[0] + rounding
 
 
