@@ -19,9 +19,9 @@ from harness import arguments, cpu_of, folder, keep, least, memory, show  # befo
 # isort: split
 import numpy as np
 
-from coreg_core.computation.alignment import SIZES, size_class
 from examples.demo import processes
 from site_agent.id_points import exponents, multiplied, points_of
+from site_agent.machine.alignment import SIZES, size_class
 
 OF = 1.4
 STUDY = '[study]\nname = "people"\n[model]\nform = "linear"\ncoupling = 0.1\n[alignment]\nmax_ids = {}\n'

@@ -17,7 +17,7 @@ from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import Layout, exponent_for, opened, summand
 from coreg_sim.simulate import simulated_keys
-from site_agent.machine.replica import transcript_of
+from site_agent.machine.roster import transcript_of
 
 
 def spent(work, repeats: int = 3) -> tuple[float, object]:

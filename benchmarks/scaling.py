@@ -26,9 +26,7 @@ from coreg_core.objectives.setting import Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.over_ray import OverRay, connected
 from coreg_sim.problems import generated
-from coreg_sim.simulate import Hosted, SharedFold, plan_for, simulate
-from site_agent.consent.objections import Consent
-from site_agent.machine.site import Site
+from coreg_sim.simulate import Hosted, SharedFold, SimulatedSite, plan_for, simulate
 
 ROUNDS = 8
 # (sites, shared instances)
@@ -51,7 +49,7 @@ class Timed:
             self._last = now
 
 
-class TimedSite(Site):
+class TimedSite(SimulatedSite):
     seconds = 0.0
 
     def handle(self, message):
@@ -65,10 +63,7 @@ class TimedSite(Site):
 @contextmanager
 def here(data):
     fold = SharedFold()
-    sites = {
-        name: TimedSite(name, private, Consent.simulated(), fold=fold, token=fold.token)
-        for name, private in data.items()
-    }
+    sites = {name: TimedSite(name, private, fold) for name, private in data.items()}
     yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
 

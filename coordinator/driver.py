@@ -146,8 +146,8 @@ class Driver:
                 await self.transport.send(site, message)
             case Reject(site, reason):
                 await self.transport.reject(site, reason)
-            case Expect(run, words):
-                self.transport.expect(run, words)
+            case Expect(run, room):
+                self.transport.expect(run, room)
             case Persist(run, record):
                 stopwatch = self._stopwatch(run)
                 timing = stopwatch.stop() if isinstance(record, StepDone) else stopwatch.last

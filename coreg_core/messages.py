@@ -1,9 +1,12 @@
-r"""The closed list of messages that can cross a site's boundary: the wire encodes these types and no others.
+r"""The closed list of messages that can cross a site's boundary: the wire encodes no other type.
 
-An attempt at a run is a log of numbered steps. The coordinator proposes a plan and collects the sites' offers. Then it collects
-one `Answer` from every site, adds their words and passes the others on, and sends the result to all as the next `Step`. It does
-not know the meaning of the words (docs/reference/protocol.md). Every message is a frozen value. The messages of a session
-(`Hello`, `Leaving`, `Rejected`) belong to no run; every other message names its run.
+An attempt at a run is a log of numbered steps. The coordinator proposes a plan and collects the
+sites' offers. Then it collects one `Answer` from every site, adds their words, forwards their
+parts, and sends the result as the next `Step`. It does not know the meaning of the words
+(docs/reference/protocol.md). Every message is a frozen value. The messages of a session (`Hello`,
+`Leaving`, `Rejected`) belong to no run; every other message names its run.
+
+Every number and every text has an upper bound in its type: the reader of a frame enforces it.
 """
 
 import hashlib
@@ -12,14 +15,28 @@ from functools import cached_property
 from typing import Annotated, TypeAlias
 
 import numpy as np
-from annotated_types import Ge, Len
+from annotated_types import Ge, Le, Len
 from jaxtyping import UInt64
 
 from coreg_core.errors import BadData
-from coreg_core.objectives.setting import Natural, NotNegative
+from coreg_core.objectives.setting import MOST_SITES, Named, Natural, RunName, SiteName
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
+
+PROTOCOL_VERSION = 8
+MOST_OPEN = 64  # runs of a `Hello`
+MOST_INSTANCES = 200_000_000  # shared ones of a run: 1.6 GB for a vector of one column
+MOST_SECONDS = 1e9  # of a timeout: 30 years
+# An integer that JSON, SQLite and float64 hold exactly.
+Large: TypeAlias = Annotated[int, Ge(0), Le(2**53 - 1)]
+Seconds: TypeAlias = Annotated[float, Ge(0), Le(MOST_SECONDS)]
+Instances: TypeAlias = Annotated[int, Ge(0), Le(MOST_INSTANCES)]
+Digest: TypeAlias = Annotated[str, Len(0, 64)]  # SHA-256 in hexadecimal
+Key: TypeAlias = Annotated[str, Len(0, 400)]  # a public key or a signature in hexadecimal
+Short: TypeAlias = Annotated[str, Len(0, 64)]  # a release, a date, a kind of question
+Someone: TypeAlias = Annotated[str, Named("site", optional=True)]
+Figures: TypeAlias = Annotated[tuple[Annotated[float, Ge(-1), Le(1e300)], ...], Len(0, 64)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,133 +47,138 @@ class Words:
 
     def __post_init__(self) -> None:
         if self.values.ndim != 1 or self.values.dtype != WORD:
-            raise BadData(
-                f"words are a row of uint64, not {self.values.dtype} {self.values.shape}."
-            )
+            found = f"{self.values.dtype} {self.values.shape}"
+            raise BadData(f"words are a row of uint64, not {found}.")
         values = np.ascontiguousarray(self.values).view()
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            bool(np.array_equal(self.values, other.values))
-            if isinstance(other, Words)
-            else NotImplemented
-        )
+        if not isinstance(other, Words):
+            return NotImplemented
+        return bool(np.array_equal(self.values, other.values))
 
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    @property
+    def data(self) -> memoryview:
+        """The bytes, little-endian."""
+        return self.values.data.cast("B") if self.values.size else memoryview(b"")
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the bytes."""
-        return hashlib.sha256(self.values.data.cast("B")).hexdigest()
+        return hashlib.sha256(self.data).hexdigest()
 
 
-PROTOCOL_VERSION = 7
-MOST_OPEN = 64  # runs of a `Hello`
-MOST_SITES = 10_000  # parts and offers of one message
-Large: TypeAlias = Annotated[int, Ge(0)]
-
-
-# --- from a site --------------------------------------------------------------------------------------------------
+# --- from a site --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message of a session; ``runs`` are those whose ends this agent can have missed."""
+    """The first message of a session; ``runs``: those whose ends this agent can have missed."""
 
-    site: str
+    site: SiteName
     protocol: Natural
-    release: str = ""
-    runs: Annotated[tuple[str, ...], Len(0, MOST_OPEN)] = ()
+    release: Short = ""
+    runs: Annotated[tuple[RunName, ...], Len(0, MOST_OPEN)] = ()
 
 
 @dataclass(frozen=True)
 class Offer:
-    """The agent takes part in this attempt of a run. ``signature``, by the key of its certificate, covers all other fields."""
+    """The agent takes part in this attempt. ``signature`` covers all other fields.
 
-    run: str
+    It is by the key of the site's certificate, which the peers have confirmed (``identity``).
+    In plaintext both are empty.
+    """
+
+    run: RunName
     attempt: Natural
-    plan_digest: str
-    site: str
-    n_unlabelled: Large  # shared instances that this site lists
-    ids_digest: str
-    data_digest: str  # of this site's rows, with a secret: all attempts of a run have the same rows
-    key: str  # X25519 public key of this attempt; in plaintext a random name of the process
-    release: str
-    identity: str  # the public key of its certificate, which the peers have confirmed; in plaintext empty, as the next
-    signature: str
+    plan_digest: Digest
+    site: SiteName
+    n_unlabelled: Instances  # shared instances that this site lists
+    ids_digest: Digest
+    data_digest: Digest  # of this site's rows, with a secret: all attempts have the same rows
+    key: Key  # X25519 public key of this attempt; in plaintext a random name of the process
+    release: Short
+    identity: Key
+    signature: Key
 
 
 @dataclass(frozen=True)
 class PlanRefused:
-    """The reason names policy keys and parameters, never data; ``for_now``: the run waits for a correction."""
+    """The reason names policy keys and parameters, never data."""
 
-    run: str
+    run: RunName
     reason: str
-    for_now: bool = False
+    for_now: bool = False  # the run waits for a correction
 
 
 @dataclass(frozen=True)
 class Approval:
-    """The plan waits for this site's operator (``given`` is false), or the operator approved it."""
+    """The plan waits for this site's operator, or the operator approved it (``given``)."""
 
-    run: str
+    run: RunName
     given: bool
 
 
 @dataclass(frozen=True)
 class Unaligned:
-    """The agent can take part once the ids are aligned: it knows no alignment of its ids with the sites of the plan."""
+    """The agent can take part once the ids are aligned with those of the plan's sites."""
 
-    run: str
+    run: RunName
 
 
 @dataclass(frozen=True)
 class Part:
-    """A hex text: in an answer, for one site, or for all if ``site`` is empty; in a step, from one site."""
+    """Bytes that one site sealed for another, or for all members (``receiver`` is empty)."""
 
-    site: str
-    data: str
+    sender: SiteName
+    receiver: Someone
+    data: bytes
 
 
 @dataclass(frozen=True)
 class Report:
-    """Progress that a site reports to the coordinator, which cannot see the computation."""
+    """What all sites state alike of the computation, which the coordinator cannot see."""
 
+    question: Short = ""  # the kind of the question that is answered; "" at the end
+    asked: Someone = ""  # the only site that answers it; "": all
     round: Large = 0
-    phase: str = ""
     verified: bool = False
-    residual: Annotated[
-        tuple[float, ...], Len(0, 64)
-    ] = ()  # powers of ten: exact figures disclose spectra; -1: none
-    gap: Annotated[tuple[float, ...], Len(0, 64)] = ()
-    outcome: str = ""  # a name of `Outcome` once the computation has ended
+    residual: Figures = ()  # powers of ten: exact figures disclose spectra; -1: none
+    gap: Figures = ()
+    outcome: Short = ""  # a name of `Outcome` once the computation has ended
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One site's answer to one step. Its last ``passed`` words go to all, one site's after another's; the others are added."""
+    """One site's answer to one step: words that are added to the others', and parts."""
 
-    run: str
+    run: RunName
     attempt: Natural
     step: Large
     report: Report
+    summed: Words | None = None
     parts: Annotated[tuple[Part, ...], Len(0, MOST_SITES)] = ()
-    words: Words | None = None
-    passed: Large = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of its words and parts."""
+        return payload_size(self.summed, self.parts)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """The agent cannot answer a step, or its policy forbids it; the reason."""
+    """The agent cannot answer a step. ``received``: because of what it received, by any site."""
 
-    run: str
+    run: RunName
     attempt: Natural
     step: Large
     reason: str
+    received: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,8 +186,8 @@ class LedgerHead:
     """The end of a site's ledger. Without a line there is no ledger."""
 
     lines: Large = 0
-    last: str = ""  # SHA-256 of the last line, which pins them all
-    at: str = ""  # the site's own clock, ISO 8601 in UTC
+    last: Digest = ""  # of the last line, which pins them all
+    at: Short = ""  # the site's own clock, ISO 8601 in UTC
 
 
 NO_HEAD = LedgerHead()
@@ -173,11 +195,14 @@ NO_HEAD = LedgerHead()
 
 @dataclass(frozen=True)
 class Fetched:
-    """The site received the end of the run. Carries the signed head of its ledger, of all lines before."""
+    """The site received the run's end. Carries the signed head of its ledger, of all lines before.
 
-    run: str
+    The signature is by the key of the site's certificate.
+    """
+
+    run: RunName
     head: LedgerHead = NO_HEAD
-    signature: str = ""  # by the key of the site's certificate
+    signature: Key = ""
 
 
 @dataclass(frozen=True)
@@ -192,78 +217,94 @@ FromSite: TypeAlias = (
 )
 
 
-# --- to a site ----------------------------------------------------------------------------------------------------
+# --- to a site ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A plan, and the number of an attempt to execute it. A higher number ends the previous attempt."""
+    """A plan, and the number of an attempt to execute it. A higher number ends the one before."""
 
-    run: str
+    run: RunName
     attempt: Natural
     plan: Plan
-    approval: NotNegative = field(
-        default=0.0, compare=False
-    )  # seconds for a site's operator; 0: no limit
+    approval: Seconds = field(default=0.0, compare=False)  # for a site's operator; 0: no limit
     # Fingerprints of the sites' keys, in site order; "" where a site has not enrolled.
-    keys: Annotated[tuple[str, ...], Len(0, MOST_SITES)] = field(default=(), compare=False)
+    keys: Annotated[tuple[Digest, ...], Len(0, MOST_SITES)] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class Step:
-    """The result of all answers to the previous step (see the log of an attempt)."""
+    """The result of all answers to the step before: their sum, and parts for this site and all.
 
-    run: str
+    Step 0 has the offers of all members instead.
+    """
+
+    run: RunName
     attempt: Natural
     step: Large
     roster: Annotated[tuple[Offer, ...], Len(0, MOST_SITES)] = ()
+    summed: Words | None = None
     parts: Annotated[tuple[Part, ...], Len(0, MOST_SITES)] = ()
-    words: Words | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of its words and parts."""
+        return payload_size(self.summed, self.parts)
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The run is over. A site whose computation ended has stored its result before its last answer."""
+    """The run is over. A site whose computation ended has stored its result before."""
 
-    run: str
+    run: RunName
     outcome: Outcome
     reason: str
 
 
 @dataclass(frozen=True)
 class Dismissed:
-    """The run continues or ends without this site, for the given reason. Its session stays open for other runs."""
+    """The run continues or ends without this site. Its session stays open for other runs."""
 
-    run: str
+    run: RunName
     outcome: Outcome
     reason: str
 
 
 @dataclass(frozen=True)
 class Countersigned:
-    """The coordinator signs the head of a ledger: the answer to `Fetched`, and its last one when a session begins."""
+    """The coordinator signs the head of a ledger: the answer to `Fetched`.
 
-    run: str
+    It is also sent when a session begins. ``site_signature`` is the site's own, from which it
+    recognises the head: a coordinator cannot invent one.
+    """
+
+    run: RunName
     head: LedgerHead
-    at: str  # its clock
-    signature: str
+    at: Short  # its clock
+    signature: Key
     certificate: str
     reason: str = ""  # why there is no signature, or a problem beside it
+    site_signature: Key = ""
 
 
 @dataclass(frozen=True)
 class Renewed:
-    """The site's next certificate (PEM), for the same key. The coordinator sends it when the session's one ends soon."""
+    """The site's next certificate (PEM), for the same key, when the session's one ends soon."""
 
     certificate: str
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """The coordinator rejects this session. ``final`` means that another attempt to connect would fail too."""
+    """The coordinator rejects this session. ``final``: another attempt to connect fails too."""
 
     reason: str
     final: bool = False
 
 
 ToSite: TypeAlias = Proposal | Step | Finished | Dismissed | Countersigned | Renewed | Rejected
+
+
+def payload_size(summed: Words | None, parts: tuple[Part, ...]) -> int:
+    """Bytes of words and parts."""
+    return (0 if summed is None else len(summed.data)) + sum(len(part.data) for part in parts)

@@ -10,15 +10,29 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+from annotated_types import Len
 
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import SCALAR_WORDS, TAG_WORDS, Iteration, Membership, Privacy
+from coreg_core.objectives.setting import (
+    KEY_SIZE,
+    KEYS,
+    Iteration,
+    Kind,
+    Membership,
+    Named,
+    Privacy,
+    RunName,
+    Shape,
+    StudyName,
+)
 
-MOST_SCALARS = 4096  # of one answer
+MOST_TEXT = 200  # characters of a federation's or a column's name
+Text: TypeAlias = Annotated[str, Len(0, MOST_TEXT)]
 FEWEST_SEALED, MOST_SEALED = 2, 64  # sites of a plan with keys, which are exchanged in pairs
 # Add another objective here, and in the wire's oneof of the same name.
 Objective: TypeAlias = Agreement | Additive | Scoring | Alignment
@@ -26,24 +40,28 @@ OBJECTIVES: dict[str, type[Objective]] = {
     kind.name: kind for kind in (Agreement, Additive, Scoring, Alignment)
 }
 
+# Every kind of question, and what an answer to it discloses.
+QUESTIONS: dict[str, Kind] = {
+    KEYS: Kind("", "a contribution to the run's key, sealed for each other site: no data")
+} | {name: kind for objective in OBJECTIVES.values() for name, kind in objective.questions.items()}
+
 
 @dataclass(frozen=True)
 class Plan:
     """A computation of the federation and its terms. Its digest covers every field but ``run``."""
 
-    run: str
-    federation: str
+    run: RunName
+    federation: Text
     membership: Membership
     objective: Objective = field(default_factory=Agreement)
     iteration: Iteration = field(default_factory=Iteration)
     privacy: Privacy = field(default_factory=Privacy)
-    study: str = ""  # "" in a federation of one run, as the next
-    data: str = ""  # name of the data set at every site
-    align: Alignment | None = (
-        None  # how ids are aligned before it; None: they are equal by agreement
-    )
-    target: str = ""  # a column, where a site says nothing else; as the next
-    id: str = ""
+    study: StudyName = ""  # "" in a federation of one run, as the next
+    data: Annotated[str, Named("data set", optional=True)] = ""  # its name at every site
+    # How ids are aligned before it; None: they are equal by agreement.
+    align: Alignment | None = None
+    target: Text = ""  # a column, where a site says nothing else; as the next
+    id: Text = ""
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -60,12 +78,22 @@ class Plan:
         """Whether the coordinator adds masked words."""
         return self.privacy.aggregation == "secure"
 
-    def most_words(self, n_unlabelled: int, *, of_all: bool = False) -> int:
-        """The most words of an answer in the run, or of a step made of all answers, for which a receiver allocates memory."""
-        joined = len(self.sites) if of_all and isinstance(self.objective, Additive) else 1
-        return joined * (
-            self.objective.most_numbers(n_unlabelled) + SCALAR_WORDS * MOST_SCALARS + TAG_WORDS
-        )
+    def shape(self, kind: str, shared: int, sites: tuple[str, ...]) -> Shape | None:
+        """The bound of an answer to a question of that kind; None: the plan has no such question.
+
+        ``shared``: the shared instances that all offers name, ``sites``: the attempt's members.
+        Both ends derive it: the coordinator before it forwards anything, a site before it uses it.
+        """
+        if kind == KEYS and self.masked:
+            return Shape(to_each=dict.fromkeys(sites, KEY_SIZE))
+        if kind not in self.objective.questions:
+            return None
+        return self.objective.shape(kind, shared, sites)
+
+    def most_bytes(self, shared: int, sites: tuple[str, ...]) -> int:
+        """The payload of the largest answer: a receiver grants memory for no more."""
+        shapes = (self.shape(kind, shared, sites) for kind in (KEYS, *self.objective.questions))
+        return max(shape.size for shape in shapes if shape is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

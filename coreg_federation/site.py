@@ -109,12 +109,11 @@ class Site:
         again = {"id": id, "words": words, "accept_words": accept_words or None}
         given = {"data": data, "target": target, **again, **options, "yes": consent is True or None}
         joined = _taken_part(self._settings(given), progress, consent, "training")
-        plan = None if joined.result is None else joined.result.plan
         return Trained(
             self,
             joined.outcome,
             joined.written,
-            "" if plan is None else plan.run,
+            joined.run,
             {**again, "yes": True},
         )
 

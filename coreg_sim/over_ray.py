@@ -22,7 +22,7 @@ from coordinator.machine.events import Interrupted, Received, SiteJoined
 from coordinator.transports import Emit, SiteFunction, Traffic, words_of
 from coreg_core.errors import Unreachable, UsageError
 from coreg_core.messages import Answer, FromSite, Hello, Leaving, Rejected, ToSite
-from coreg_sim.simulate import Hosted, SharedFold, simulated_site
+from coreg_sim.simulate import Hosted, SharedFold, SimulatedSite
 from site_agent.site_data import PrivateData
 
 HEALTH_SECONDS = 30.0  # timeout of the health check: Ray itself would retry for minutes
@@ -172,7 +172,7 @@ class RayActors:
         cluster: Cluster,
         sites: Mapping[str, Any],
         *,
-        make: Maker = simulated_site,
+        make: Maker = SimulatedSite,
     ):
         self.traffic, self.results = Traffic(), dict[str, Any]()
         self.failure: Exception | None = None
@@ -215,7 +215,7 @@ class RayActors:
         await self.send(site, Rejected(reason))
         self._open.discard(site)
 
-    def expect(self, run: str, words: int) -> None:
+    def expect(self, run: str, room: int) -> None:
         """Nothing to do: words arrive whole."""
 
     def forget(self, run: str) -> None:

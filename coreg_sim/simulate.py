@@ -26,7 +26,16 @@ from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import Solution, View
 from coreg_core.arrays import Arr
 from coreg_core.errors import Refused
-from coreg_core.messages import PlanRefused, Proposal
+from coreg_core.messages import (
+    PROTOCOL_VERSION,
+    Finished,
+    FromSite,
+    Hello,
+    PlanRefused,
+    Proposal,
+    Step,
+    ToSite,
+)
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy
@@ -35,10 +44,11 @@ from coreg_core.plan import Plan
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import Problem
 from coreg_wire.identity.names import key_fingerprint
-from site_agent.consent.objections import Consent
+from site_agent.consent.participant import Consent, Means, Participant
 from site_agent.identity.run_keys import RunKeys
-from site_agent.machine.job import SiteResult
-from site_agent.machine.site import Site
+from site_agent.machine.agreement import AgreementComputation
+from site_agent.machine.results import AdditiveResult, AgreementResult, Result
+from site_agent.machine.site import Send
 from site_agent.site_data import PrivateData
 
 _ORDER_BELOW = 1 << 255  # every number from 1 to this is a private key of P-256
@@ -72,7 +82,7 @@ PATIENT = Timeouts(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
 
 @dataclass(frozen=True)
 class Hosted:
-    """The sites of a run: transport, each `SiteResult` after it, and the hosting's ``failure`` or None."""
+    """The sites of a run: transport, each `Result` after it, and the hosting's ``failure`` or None."""
 
     transport: Transport
     result: Callable[[str], Any]
@@ -90,7 +100,7 @@ class SharedFold:
         self.token = os.urandom(16).hex()
 
     def __call__(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
-        """See `site_agent.machine.job.Fold`."""
+        """See `site_agent.machine.objective.Fold`."""
         *when, what = key
         known = self._made.get(what)
         if known is None or known[0] != tuple(when):
@@ -99,17 +109,33 @@ class SharedFold:
         return made
 
 
-def simulated_site(name: str, data: PrivateData, fold: SharedFold) -> Site:
-    """The agent's own site."""
-    keys, consent = simulated_keys(name), Consent.simulated()
-    return Site(name, data, consent, keys, pin_threads=pin_threads, token=fold.token, fold=fold)
+class SimulatedSite:
+    """The agent's own machine and consent, without a policy, a ledger or a session."""
+
+    def __init__(self, name: str, data: PrivateData, fold: SharedFold):
+        means = Means(simulated_keys(name), pin_threads, os.urandom, token=fold.token, fold=fold)
+        self.name = name
+        self.participant = Participant(name, data, Consent.simulated(), means)
+
+    @property
+    def result(self) -> Result | None:
+        return self.participant.result
+
+    def hello(self) -> Hello:
+        return Hello(self.name, PROTOCOL_VERSION)
+
+    def handle(self, message: ToSite) -> list[FromSite]:
+        if not isinstance(message, Proposal | Step | Finished):
+            return []
+        actions = self.participant.handle(message)
+        return [action.message for action in actions if isinstance(action, Send)]
 
 
 @contextmanager
 def in_process(data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
     """All sites in this process, one after another."""
     fold = SharedFold()
-    sites = {name: simulated_site(name, private, fold) for name, private in data.items()}
+    sites = {name: SimulatedSite(name, private, fold) for name, private in data.items()}
     yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
 
@@ -135,7 +161,7 @@ class Simulated:
     plan: Plan
     outcome: Outcome
     reason: str
-    results: tuple[SiteResult, ...]
+    results: tuple[Result, ...]
     taken: tuple[Notice, ...]
     numbers_sent: int
     bytes_sent: int
@@ -160,12 +186,16 @@ class Simulated:
         return float(self.last.prediction_bound.max())
 
     @property
+    def _agreements(self) -> list[AgreementResult]:
+        return [result for result in self.results if isinstance(result, AgreementResult)]
+
+    @property
     def solutions(self) -> tuple[Solution, ...]:
-        return tuple(result.solutions[0] for result in self.results)
+        return tuple(result.solutions[0] for result in self._agreements)
 
     @property
     def alone(self) -> tuple[Solution, ...]:
-        return tuple(result.alone for result in self.results if result.alone is not None)
+        return tuple(result.alone for result in self._agreements if result.alone is not None)
 
     @cached_property
     def predictions(self) -> Arr:
@@ -229,12 +259,13 @@ def simulate(
         ]
         if (failure := hosted.failure()) is not None:
             raise failure
-        results: list[SiteResult | None] = [hosted.result(name) for name in plan.sites]
+        results: list[Result | None] = [hosted.result(name) for name in plan.sites]
     seconds = time.perf_counter() - started
     trained = tuple(
-        r
-        for r in results
-        if r is not None and (r.additive is not None or (r.solutions and r.alone is not None))
+        result
+        for result in results
+        if isinstance(result, AdditiveResult)
+        or (isinstance(result, AgreementResult) and result.solutions)
     )
     if len(trained) < len(results):
         here = "Give each site more labels (--labelled), or change the plan."
@@ -259,11 +290,12 @@ def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
     pin_threads(plan.iteration.threads)
     started, views = time.perf_counter(), list[View]()
     for name in sorted(problem.sites):
-        site = simulated_site(name, problem.sites[name], SharedFold())
+        site = SimulatedSite(name, problem.sites[name], SharedFold())
         [answer] = site.handle(Proposal(plan.run, 0, plan))
-        if isinstance(answer, PlanRefused) or site.view is None:
+        computation = site.participant.computation
+        if isinstance(answer, PlanRefused) or not isinstance(computation, AgreementComputation):
             raise Refused(f"{name}: {answer}")
-        views.append(site.view)
+        views.append(computation.view)
     solutions = solved(views, plan.couplings[0])
     predictions = np.array([s.prediction for s in solutions])
     value = objective([s.local_objective for s in solutions], predictions, plan.couplings[0])

@@ -5,6 +5,7 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.arrays import Arr, Ints
@@ -27,6 +28,14 @@ class PrivateData:
     instances: str = ""  # their name in the ledger, independent of the digest that leaves
     ids: tuple[str, ...] = ()  # of the unlabelled rows, in their order
     positive: str = ""  # the value of a yes/no target that ``y`` has as 1
+
+    def digest(self, run: str) -> str:
+        """Salted with the site's secret and the run: it shows changed rows, and reveals nothing."""
+        digest = hashlib.sha256(self.salt + run.encode() + self.ids_digest.encode())
+        for array in (self.X, self.y, self.Z):
+            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(str(array.shape).encode())
+        return digest.hexdigest()
 
 
 def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[str, ...]:

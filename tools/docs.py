@@ -41,7 +41,7 @@ from coreg_core.plan import OBJECTIVES
 from coreg_wire.terminal.command_line import EXIT_CODES, human_bytes
 from site_agent.config.options import OWN, TABLE
 from site_agent.config.settings import NOT_IN_FILE, AgentSettings
-from site_agent.consent.objections import Policy
+from site_agent.consent.policy import Policy
 from site_agent.data.inputs import Inputs
 from site_agent.models.file import FORMAT
 

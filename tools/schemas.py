@@ -15,7 +15,7 @@ from coordinator.config.study_toml import Study
 from coreg_core.objectives.agreement import MOST_COLUMNS
 from site_agent.config.options import TABLE
 from site_agent.config.settings import NOT_IN_FILE, AgentSettings
-from site_agent.consent.objections import Policy
+from site_agent.consent.policy import Policy
 from site_agent.data.inputs import Inputs
 
 FOLDER = ROOT / "docs" / "reference" / "schemas"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coreg_core.errors import Refused, StorageError, UsageError
+from coreg_core.names import check_site_name
 from coreg_wire.files.disk import exclusive, write_whole
 from coreg_wire.identity.names import (
     certificate_name,
-    check_site_name,
     key_fingerprint,
     load_certificates,
 )

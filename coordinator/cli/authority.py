@@ -97,7 +97,7 @@ def revoke(folder: FolderArgument, site: Annotated[str, typer.Argument(help="The
     from coordinator.authority.authorised import ALLOW_LIST
     from coordinator.authority.invitations import withdraw
     from coordinator.config.federation_toml import read_configuration
-    from coreg_wire.identity.names import check_site_name
+    from coreg_core.names import check_site_name
 
     file = federation_file(folder)
     # federation.toml is read only where the list is elsewhere: a fault in it must not prevent this.

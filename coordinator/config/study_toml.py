@@ -17,11 +17,11 @@ from coordinator.config.federation_toml import (
     faults_of,
 )
 from coreg_core.errors import UsageError
+from coreg_core.names import check_name
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import DropoutPolicy
 from coreg_core.plan import Plan, plan_fault
 from coreg_wire.files.toml_file import read_toml
-from coreg_wire.identity.names import check_study_name
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,8 @@ class Trained:
 class StudySection(Section):
     """The study's name, the name of its data set at every site, and its sites. Missing keys come from federation.toml."""
 
-    name: Annotated[str, AfterValidator(lambda name: check_study_name(name, "study"))]
-    data: Annotated[
-        str, AfterValidator(lambda name: name and check_study_name(name, "data set"))
-    ] = ""
+    name: Annotated[str, AfterValidator(lambda name: check_name(name, "study"))]
+    data: Annotated[str, AfterValidator(lambda name: name and check_name(name, "data set"))] = ""
     target: ColumnName = ""
     id: ColumnName = ""
     sites: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=10_000)

@@ -4,13 +4,11 @@
 for each phase. The entry is the handler, or `nothing` if the event has no effect in that phase. records.py has the transitions.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, get_args
 
-import numpy as np
-
 from coordinator.machine import membership, notices
+from coordinator.machine.answers import answer_fault, disagreement, next_steps, phase_of
 from coordinator.machine.events import (
     Action,
     Aligned,
@@ -45,11 +43,8 @@ from coreg_core.messages import (
     Hello,
     Leaving,
     Offer,
-    Part,
     PlanRefused,
-    Step,
     Unaligned,
-    Words,
 )
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -62,18 +57,26 @@ def nothing(_update: RunUpdate, _event: object) -> None:
     """The event has no effect in this phase."""
 
 
-# --- steps ----------------------------------------------------------------------------------------------------------
-# The coordinator cannot interpret the words. It adds them, forwards the parts that sites encrypt for each other, and compares
-# the reports.
+# --- steps --------------------------------------------------------------------------------------
+# The coordinator cannot interpret an answer. It compares it with what the plan allows (answers.py),
+# adds words, forwards parts, and compares the reports.
 
 
 def answered(update: RunUpdate, event: Received[Answer]) -> None:
-    """Handle an answer to the open step. A site that has not offered in this session receives the step again."""
+    """Handle an answer to the open step.
+
+    A site that has not offered in this session receives the step again.
+    """
     run, site, answer = update.run, event.site, event.message
     step = run.steps.get(site)
     if site not in run.ready or site in run.answers or step is None:
         return
     if (answer.attempt, answer.step) != (step.attempt, step.step):
+        return
+    shared = run.offers[site].n_unlabelled
+    fault = answer_fault(run.plan, run.participants, shared, site, answer)
+    if fault is not None:
+        membership.exclude(update, site, Outcome.SITE_FAULT, f"{site}: {fault}.")
         return
     update.change(answers={**run.answers, site: answer})
     if update.run.complete:
@@ -83,80 +86,38 @@ def answered(update: RunUpdate, event: Received[Answer]) -> None:
 
 
 def faulted(update: RunUpdate, event: Received[Fault]) -> None:
-    """A site reports a fault. A fault of an earlier attempt is ignored."""
+    """A site reports a fault, of its own or of what it received. That of an earlier attempt is old.
+
+    Which site sent what another could not use is not known: the run ends, and blames no one.
+    """
     run, site, fault = update.run, event.site, event.message
-    if site in run.ready and site in run.steps and fault.attempt == run.attempt:
-        membership.exclude(update, site, Outcome.SITE_FAULT, f"{site}: {fault.reason}")
+    if site not in run.ready or site not in run.steps or fault.attempt != run.attempt:
+        return
+    if fault.received:
+        reason = f"{fault.reason.removesuffix('.')} (found by {site}, which received it)"
+        end(update, Outcome.SITE_FAULT, reason)
+        return
+    membership.exclude(update, site, Outcome.SITE_FAULT, f"{site}: {fault.reason}")
 
 
 def _step(update: RunUpdate) -> None:
     """Record the step, then end the run or send the next step."""
     run = update.run
     answers = {site: run.answers[site] for site in run.participants}
-    if (fault := _disagreement(answers)) is not None:
+    if (fault := disagreement(answers)) is not None:
         end(update, Outcome.SITE_FAULT, fault)
         return
-    summed = sum(answer.words is not None for answer in answers.values())
+    count = sum(answer.size > 0 for answer in answers.values())
     report = answers[run.participants[0]].report
-    update.record(StepDone(run.done, run.attempt, summed, report))
-    update.notify(notices.step_answered(run.name, run.done, run.attempt, summed, report))
+    phase = phase_of(run.plan, report)
+    update.record(StepDone(run.done, run.attempt, count, report, phase))
+    update.notify(notices.step_answered(run.name, run.done, run.attempt, count, report, phase))
     update.change(done=run.done + 1)
     if report.outcome:
         end(update, Outcome[report.outcome], report.reason)
-    else:
-        membership.ask(update, _next(run, answers))
-
-
-def _disagreement(answers: Mapping[str, Answer]) -> str | None:
-    """Why these answers contradict each other; None if they agree. Names the minority, which is not proof of its fault."""
-    counts = Counter(answer.report for answer in answers.values())
-    [(usual, _), *unusual] = counts.most_common()
-    if unusual:
-        others = ", ".join(site for site, answer in answers.items() if answer.report != usual)
-        return (
-            f"{others}: reports something else about the computation than the other sites. A site computes differently from the "
-            "others, or does not follow the plan."
-        )
-    if usual.outcome and usual.outcome not in Outcome.__members__:
-        return f"unknown outcome {usual.outcome[:40]!r}."
-    added = {
-        s: len(answer.words.values) - answer.passed
-        for s, answer in answers.items()
-        if answer.words is not None
-    }
-    if len(set(added.values())) > 1 or min(added.values(), default=0) < 0:
-        return f"answers of different lengths: {', '.join(f'{s}: {n} words' for s, n in added.items())}."
-    return None
-
-
-def _next(run: Run, answers: Mapping[str, Answer]) -> dict[str, Step]:
-    """The next step of each site: the parts that other sites encrypted for it, the sum, and the words of each site beyond it."""
-    rows = [
-        (answer.words.values, answer.passed)
-        for answer in answers.values()
-        if answer.words is not None
-    ]
-    words: Words | None = None
-    if rows:
-        apart = [(row[: len(row) - passed], row[len(row) - passed :]) for row, passed in rows]
-        total = apart[0][0].copy()
-        for row, _ in apart[1:]:
-            np.add(total, row, out=total)
-        passed_on = [row for _, row in apart if len(row)]
-        words = Words(np.concatenate([total, *passed_on]) if passed_on else total)
-    parts: dict[str, list[Part]] = {site: [] for site in answers}
-    for sender, answer in answers.items():
-        for part in answer.parts:
-            for site in parts if not part.site else (part.site,) if part.site in parts else ():
-                if site != sender:
-                    parts[site].append(Part(sender, part.data))
+        return
     step = next(iter(run.steps.values())).step + 1
-    if not any(parts.values()):  # one message, so that it is encoded once
-        return dict.fromkeys(parts, Step(run.name, run.attempt, step, words=words))
-    return {
-        site: Step(run.name, run.attempt, step, (), tuple(mine), words)
-        for site, mine in parts.items()
-    }
+    membership.ask(update, next_steps(run.name, run.attempt, step, answers))
 
 
 def _drop_missing(update: RunUpdate) -> bool:

@@ -176,10 +176,10 @@ class Reject:
 
 @dataclass(frozen=True)
 class Expect:
-    """From now on, accept answers of the run with at most ``words`` words. Before it, none is accepted."""
+    """From now on, accept answers of the run with at most ``room`` bytes; before it, none."""
 
     run: str
-    words: int
+    room: int
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
     update.take(Transition.PROPOSED)
     nobody = frozenset[str]()
     update.change(attempt=attempt, invited=run.here, ready=nobody, unaligned=nobody)
+    if run.participants:
+        update.change(interrupted=cause)
     update.change(offers={}, steps={}, answers={}, approvals={})
     update.notify(notices.plan_sent(run.name, here, run.timeouts.plan))
     update.deadline(run.timeouts.plan)
@@ -131,12 +133,7 @@ def offered(update: RunUpdate, event: Received[Offer]) -> None:
         return
     if offer.attempt < run.attempt or site in run.ready or not _agrees(update, site, offer):
         return
-    known, most = (
-        run.offers.get(site),
-        max((run.offers[s].n_unlabelled for s in run.ready), default=0),
-    )
-    if offer.n_unlabelled > most:
-        update.actions.append(Expect(run.name, run.plan.most_words(offer.n_unlabelled)))
+    known = run.offers.get(site)
     update.change(offers={**run.offers, site: offer}, ready=run.ready | {site})
     update.notify(notices.plan_accepted(run.name, site))
     if run.phase is Phase.PLANNING:
@@ -273,12 +270,10 @@ def refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
     if event.message.for_now:
         dismiss(update, event.site, Outcome.REFUSED, f"{event.site}: {event.message.reason}")
         return
-    exclude(
-        update,
-        event.site,
-        Outcome.REFUSED,
-        f"{event.site} refused the plan: {event.message.reason}",
-    )
+    reason = f"{event.site} refused the plan: {event.message.reason}"
+    if interrupted := update.run.interrupted:
+        reason = f"{reason.removesuffix('.')}. The attempt before was interrupted: {interrupted}"
+    exclude(update, event.site, Outcome.REFUSED, reason)
 
 
 def begin_if_complete(update: RunUpdate) -> None:
@@ -307,6 +302,9 @@ def begin(update: RunUpdate, participants: Iterable[str]) -> None:
     if members != run.participants:
         update.notify(notices.members_are(run.name, run.attempt, members))
     roster = tuple(run.offers[s] for s in members)
+    # Memory is granted for what all offers agree on.
+    room = run.plan.most_bytes(roster[0].n_unlabelled, members)
+    update.actions.append(Expect(run.name, room))
     ask(update, dict.fromkeys(members, Step(run.name, run.attempt, 0, roster)))
 
 

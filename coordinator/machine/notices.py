@@ -102,17 +102,25 @@ def stalled(run: str, sites: tuple[str, ...], what: str, seconds: float) -> Noti
     return _limited("stalled", text, run, seconds, "warning", sites=sites)
 
 
-def step_answered(run: str, step: int, attempt: int, answered: int, report: Report) -> Notice:
-    """The sites' report of a step, with the worst column's figures. The driver adds seconds and bytes."""
-    known = {"residual": max(report.residual, default=-1.0), "gap": max(report.gap, default=-1.0)}
+def step_answered(
+    run: str, step: int, attempt: int, answered: int, report: Report, phase: str
+) -> Notice:
+    """The sites' report of a step, with the worst column's figures.
+
+    The driver adds seconds and bytes.
+    """
+    worst = {
+        "residual": max(report.residual, default=-1.0),
+        "gap": max(report.gap, default=-1.0),
+    }
     fields = {
         "step": step,
         "attempt": attempt,
         "round": report.round,
         "answered": answered,
-        "phase": report.phase,
+        "phase": phase,
         "verified": report.verified,
-        **{name: worst if worst >= 0.0 else None for name, worst in known.items()},
+        **{name: value if value >= 0.0 else None for name, value in worst.items()},
     }
     return Notice("round", run=run, fields=fields)
 

@@ -91,6 +91,7 @@ class StepDone:
     attempt: int
     answered: int
     report: Report
+    phase: str = ""  # of the report's question
 
 
 @dataclass(frozen=True)

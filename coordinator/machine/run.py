@@ -52,6 +52,7 @@ class Run:
     excluded: Mapping[str, tuple[Outcome, str]] = field(
         default_factory=dict
     )  # for the rest of the run, and why
+    interrupted: str = ""  # what ended the attempt before
     done: int = 0  # steps over all attempts
     here: frozenset[str] = frozenset()  # connected sites that the run has not dismissed
     invited: frozenset[str] = frozenset()  # sites that received the plan before the first attempt

@@ -15,8 +15,8 @@ from pathlib import Path
 from coordinator.authority.invitations import UNABLE, Denied, Issued, redeem
 from coordinator.machine import notices
 from coreg_core.errors import CoregError, Refused, UsageError
+from coreg_core.names import check_site_name
 from coreg_core.outcomes import Notice
-from coreg_wire.identity.names import check_site_name
 
 MOST_BYTES, MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS, SECONDS = 16 << 10, 20, 4, 10.0
 # After so many refusals within the window, each further one is delayed.

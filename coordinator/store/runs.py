@@ -18,7 +18,7 @@ from coordinator.machine.events import QueueRead
 from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, Record, StepDone
 from coordinator.store.schema import Tables
 from coreg_core.errors import UsageError
-from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead
+from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Report
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, aligns_for, next_alignment, plan_from_dict
 
@@ -117,31 +117,29 @@ class RunStore(Tables):
 
     def _write_step(self, run: str, step: StepDone, measured: Timing, at: str) -> None:
         report = step.report
-        values = (
-            *(
-                run,
-                step.number,
-                step.attempt,
-                step.answered,
-                report.round,
-                report.phase,
-                int(report.verified),
-            ),
-            *(json.dumps(told) for told in (report.residual, report.gap)),
-            *(measured.seconds, measured.bytes_sent, measured.bytes_received, at),
-        )
+        row = {
+            "run": run,
+            "number": step.number,
+            "attempt": step.attempt,
+            "answered": step.answered,
+            "round": report.round,
+            "phase": step.phase,
+            "verified": int(report.verified),
+            "residual": json.dumps(report.residual),
+            "gap": json.dumps(report.gap),
+            "seconds": measured.seconds,
+            "bytes_sent": measured.bytes_sent,
+            "bytes_received": measured.bytes_received,
+            "at": at,
+        }
+        columns = ", ".join(row)
+        places = ", ".join(f":{name}" for name in row)
+        statement = f"insert or replace into rounds ({columns}) values ({places})"  # noqa: S608
+        self._db.execute(statement, row)
         self._db.execute(
-            f"insert or replace into rounds values ({', '.join('?' * len(values))})",  # noqa: S608
-            values,
-        )
-        known = [
-            [x for x in told if x >= 0.0] for told in (report.residual, report.gap)
-        ]  # -1 means none
-        worst = [max(told, default=None) if report.verified else None for told in known]
-        self._db.execute(
-            "update runs set steps = max(steps, ?), rounds = max(rounds, ?), residual = coalesce(?, residual), "
-            "gap = coalesce(?, gap) where run = ?",
-            (step.number + 1, report.round, *worst, run),
+            "update runs set steps = max(steps, ?), rounds = max(rounds, ?), "
+            "residual = coalesce(?, residual), gap = coalesce(?, gap) where run = ?",
+            (step.number + 1, report.round, *_worst(report), run),
         )
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -340,6 +338,14 @@ def _round(row: sqlite3.Row) -> dict[str, Any]:
     plain = {name: row[name] for name in row.keys() if name not in ("run", "nth", "total")}  # noqa: SIM118 - as above
     figures = {name: json.loads(row[name]) for name in ("residual", "gap")}
     return {**plain, **figures, "verified": bool(row["verified"])}
+
+
+def _worst(report: Report) -> list[float | None]:
+    """Residual and gap of the worst column, if they are verified; -1 means none."""
+    if not report.verified:
+        return [None, None]
+    columns = (report.residual, report.gap)
+    return [max((x for x in column if x >= 0.0), default=None) for column in columns]
 
 
 def _summary(row: sqlite3.Row) -> RunSummary:

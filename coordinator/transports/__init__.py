@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator.machine.events import Breached, Event, Received, SiteJoined
+from coordinator.machine.events import Event, Received, SiteJoined
 from coreg_core.messages import Answer, FromSite, Hello, Leaving, Rejected, Step, ToSite
 
 
@@ -28,9 +28,8 @@ class Traffic:
 
 
 def words_of(message: object) -> int:
-    """The number of words of a message; each has eight bytes on the wire."""
-    carried = message.words if isinstance(message, Answer | Step) else None
-    return 0 if carried is None else len(carried.values)
+    """The number of words of a message's payload; each has eight bytes on the wire."""
+    return -(-message.size // 8) if isinstance(message, Answer | Step) else 0
 
 
 class Transport(Protocol):
@@ -47,8 +46,8 @@ class Transport(Protocol):
     async def reject(self, site: str, reason: str) -> None:
         """Send the reason, then close the session."""
 
-    def expect(self, run: str, words: int) -> None:
-        """From now on, accept answers of the run with at most ``words`` words. Before it, none is accepted."""
+    def expect(self, run: str, room: int) -> None:
+        """From now on, accept answers of the run with at most ``room`` bytes; before, none."""
 
     def forget(self, run: str) -> None:
         """The run is over: reject its words."""
@@ -95,11 +94,6 @@ class InProcess:
             self._emit(Received(site, answer))
             if isinstance(answer, Leaving):
                 self._sites.pop(site, None)
-        if (
-            breach := getattr(function, "breach", None)
-        ) is not None:  # an agent would end: it sends no further answer
-            self._sites.pop(site, None)
-            self._emit(Breached(site, f"the site ended: the coordinator {breach}"))
 
     async def reject(self, site: str, reason: str) -> None:
         """Send the site the reason, and remove it."""
@@ -107,7 +101,7 @@ class InProcess:
         if function is not None:
             function.handle(Rejected(reason))
 
-    def expect(self, run: str, words: int) -> None:
+    def expect(self, run: str, room: int) -> None:
         """Not needed: vectors are passed whole, so no memory has to be limited."""
 
     def forget(self, run: str) -> None:

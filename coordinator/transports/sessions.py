@@ -27,7 +27,6 @@ from coreg_core.messages import (
     Finished,
     Hello,
     Leaving,
-    Offer,
     Proposal,
     Rejected,
     Step,
@@ -37,8 +36,6 @@ from coreg_wire.identity.names import load_certificates
 from coreg_wire.transport.codec import Assembler, frames_of
 from coreg_wire.transport.fields import ProtocolError
 
-# The largest m that a site can announce: 1.6 GB for a vector of one column. All sites must announce the same m.
-MAX_UNLABELLED = 200_000_000
 MAX_UNHANDLED = 8  # messages of one session
 MAX_UNSENT = 1000  # messages for one session; a site that does not read them is disconnected
 # Closing a stream while its peer still writes resets it, and the peer loses unread messages. So the peer ends the stream
@@ -125,10 +122,11 @@ class Sessions:
         if (session := self._sessions.pop(site, None)) is not None:
             session.close(Rejected(reason))
 
-    def expect(self, run: str, words: int) -> None:
-        self._expected[run] = words
+    def expect(self, run: str, room: int) -> None:
+        """From now on, accept answers of the run with at most ``room`` bytes; before, none."""
+        self._expected[run] = room
         for session in self._sessions.values():
-            session.assembler.expect(run, words)
+            session.assembler.expect(run, room)
 
     def forget(self, run: str) -> None:
         self._expected.pop(run, None)
@@ -254,10 +252,6 @@ class Sessions:
                 session.spoke = True
                 if message is None or self._sessions.get(session.site) is not session:
                     continue
-                if isinstance(message, Offer) and message.n_unlabelled > MAX_UNLABELLED:
-                    raise ProtocolError(
-                        f"{message.n_unlabelled} unlabelled instances; at most {MAX_UNLABELLED} fit."
-                    )
                 await session.unhandled.acquire()
                 if self._sessions.get(session.site) is not session:
                     continue  # the session was replaced during the wait

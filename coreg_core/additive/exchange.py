@@ -24,8 +24,6 @@ from jaxtyping import Bool, Float64, UInt64
 
 from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import (
-    MOST_FEATURES,
-    MOST_OWN,
     LocalModel,
     SiteFeatures,
     SiteRows,
@@ -47,7 +45,7 @@ from coreg_core.additive.moments import (
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.arrays import Arr
 from coreg_core.errors import Refused
-from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.additive import MOST_FEATURES, MOST_OWN, Additive
 from coreg_core.secure import cross_products as cross
 from coreg_core.secure.sums import HEADROOM, WORD
 

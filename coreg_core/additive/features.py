@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.arrays import Arr, Ints, block_rows
-from coreg_core.objectives.additive import Kernel
+from coreg_core.objectives.additive import MOST_FEATURES, MOST_OWN, Kernel
 
 RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
 # Of the median squared distance; the narrow one, if its left-out error is below this share.
@@ -22,7 +22,6 @@ DIRECTION = 0.2  # weight of the local model's functions among the features
 TREES, LEAST_IN_LEAF, LABELS_FOR_A_FOREST = 50, 2, 40
 TO_THE_MIDDLE = 20.0  # the weight of the forest is pulled to 1/2 by so many labels
 LEAST_LABELS = 3  # of a local model
-MOST_FEATURES, MOST_OWN = 30, 60  # that enter the sums, and that a site keeps for itself
 
 
 @dataclass(frozen=True, eq=False)

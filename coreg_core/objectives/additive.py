@@ -6,11 +6,16 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
-from coreg_core.objectives.setting import Kind, Setting, Statement
+from coreg_core.objectives.setting import Kind, Setting, Shape, Statement
 
 Kernel: TypeAlias = Literal["gaussian", "linear"]
 Task: TypeAlias = Literal["regression", "classification"]
 MOST_SITES = 38  # so that each can have five features (`coreg_core.secure.cross_products`)
+MOST_FEATURES, MOST_OWN = 30, 60  # that enter the sums, and that a site keeps for itself
+SUMMARY = 32  # bytes before the flags
+# Of a message of cross products: rows beyond the individuals, columns of the secret.
+_RANDOM_ROWS, _SECRET_ROWS = 15_376, 3_328
+_SUMMED_FEATURES = 256  # of all sites at most, since each meets at most 448 columns of others
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,30 @@ class Additive(Statement):
             return f"{len(plan.sites)} sites: {most}"
         return super().fault(plan)
 
-    def most_numbers(self, shared: int) -> int:
-        """B of a site, of at most 60 columns, and H; ciphertexts are below a tenth of that."""
-        return (shared + 16_384) * 64 + 3328 * 64
+    def target_fault(self, positive: str) -> str | None:
+        if self.task == "classification" or not positive:
+            return None
+        return (
+            "this site declares a yes/no target (positive), and the plan's task is regression. The "
+            'study needs task = "classification" in [model], or this site no `positive`.'
+        )
+
+    def shape(self, kind: str, shared: int, sites: tuple[str, ...]) -> Shape:
+        M = len(sites)
+        D = min(MOST_FEATURES * M, _SUMMED_FEATURES)
+        match kind:
+            case "summary":
+                return Shape(to_all=SUMMARY + (shared + 7) // 8)
+            case "announce":
+                encrypted = MOST_OWN * (shared + _RANDOM_ROWS)
+                projected = (2 * MOST_FEATURES + 2) * _SECRET_ROWS
+                return Shape(to_all=8 * (encrypted + projected))
+            case "parts":
+                return Shape(to_each=dict.fromkeys(sites, 8 * shared))
+            case _:  # words of P and C, b, sums by owner, halves of scalars; a share for each site
+                words = D * (D + 1) + D + M * D + 4 * M + 2
+                shares = dict.fromkeys(sites, 4 * MOST_FEATURES * MOST_OWN)
+                return Shape(words, to_each=shares if kind == "sums" else {})
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
         target = ", a yes/no target" * (self.task == "classification")

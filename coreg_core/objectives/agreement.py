@@ -7,12 +7,14 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from annotated_types import Len
 
 from coreg_core.objectives.setting import (
+    SCALAR_WORDS,
     Count,
     Kind,
     Natural,
     NotNegative,
     Positive,
     Setting,
+    Shape,
     Statement,
 )
 
@@ -20,23 +22,23 @@ Form: TypeAlias = Literal["exact", "semi-parametric", "linear"]
 PlanKernel: TypeAlias = Literal["gaussian", "linear"]
 LabelUnits: TypeAlias = Literal["centred", "standardised"]
 MOST_COLUMNS = 64
+SIZES = 3  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; then Σ 1/(1 + μ b_v) of each column
 
 
 @dataclass(frozen=True)
 class Agreement(Statement):
-    """The paper's objective, coRLSR: the sites' functions are pulled together on the shared instances."""
+    """The paper's objective, coRLSR: functions are pulled together on the shared instances."""
 
     form: Form = "exact"  # the span of each f_v
     kernel: PlanKernel = "gaussian"
-    bandwidth: Literal["paper", "median", "loo"] | Positive = (
-        "paper"  # σ, or a rule that each site evaluates
-    )
-    ridge: Literal["paper", "loo"] | Positive = "paper"  # ν, or such a rule
-    landmarks: Count = 1000  # up to so many labelled rows span the semi-parametric form; else so many drawn by seed
+    # σ and ν, or a rule that each site evaluates.
+    bandwidth: Literal["paper", "median", "loo"] | Positive = "paper"
+    ridge: Literal["paper", "loo"] | Positive = "paper"
+    # Up to so many labelled rows span the semi-parametric form; else so many, drawn by seed.
+    landmarks: Count = 1000
     seed: Natural = 0
-    coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (
-        0.01,
-    )  # λ, one for each column
+    # λ, one for each column.
+    coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
     label_units: LabelUnits = "centred"
 
     name: ClassVar[str] = "agreement"
@@ -55,8 +57,19 @@ class Agreement(Statement):
     def fault(self, plan: Setting) -> str | None:  # noqa: ARG002
         return None
 
-    def most_numbers(self, shared: int) -> int:
-        return shared * len(self.coupling)
+    def target_fault(self, positive: str) -> str | None:
+        if not positive:
+            return None
+        return (
+            "this site declares a yes/no target (positive). Use the additive objective with task = "
+            "classification."
+        )
+
+    def shape(self, kind: str, shared: int, sites: tuple[str, ...]) -> Shape:  # noqa: ARG002
+        columns = len(self.coupling)
+        if kind == "sizes":
+            return Shape(summed=SCALAR_WORDS * (SIZES + columns))
+        return Shape(summed=shared * columns)
 
     def most_answers(self, plan: Setting) -> int:
         """One a round and two before."""

@@ -7,11 +7,15 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
-from coreg_core.objectives.setting import RUNS, Kind, Needs, Setting, Statement
+from coreg_core.objectives.setting import RUNS, Kind, Needs, Setting, Shape, Statement
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
 MOST_IDS = 5_000_000
 MOST_POINTS = 50_000_000  # on the way in one alignment: an hour
+POINT, BLOCK = 32, 32_768  # bytes of a point; points of a pass
+SIZE_CLASSES = 64
+TALLY_WORDS = 174_760  # of a block of the tally
+DIGEST = 32  # bytes
 
 
 @dataclass(frozen=True)
@@ -25,15 +29,12 @@ class Alignment(Statement):
     called: ClassVar[str] = "an alignment"
     needs: ClassVar[Needs] = "ids"
     questions: ClassVar[Mapping[str, Kind]] = {
-        "publish": Kind(
-            "preliminary",
-            "a public key for this alignment, and the number of this site's ids as a class",
-        ),
+        "list sizes": Kind("preliminary", "the number of this site's ids as a class"),
         "pass": Kind(
             "lists",
-            "a padded list of ids as points that no single site can compute, sealed for the next site",
+            "a padded list of ids as points that no single site can compute, sealed for the next "
+            "site",
         ),
-        "take": Kind("lists", "a confirmation that the site received its own list: no data"),
         "canaries": Kind("tally", "a digest of this site's canaries: no id"),
         "tally": Kind(
             "tally", "fingerprints of this site's ids, as a part of the sum over all sites"
@@ -47,17 +48,25 @@ class Alignment(Statement):
         if least < M:
             return f"min_sites={least} of {M}: an alignment needs every site."
         if M * (M + 1) * self.max_ids > MOST_POINTS:
-            return f"max_ids={self.max_ids} at {M} sites: at most {MOST_POINTS // (M * (M + 1))} fit an alignment."
+            most = MOST_POINTS // (M * (M + 1))
+            return f"max_ids={self.max_ids} at {M} sites: at most {most} fit an alignment."
         return None
 
-    def most_numbers(self, shared: int) -> int:  # noqa: ARG002
-        """A block of a list, or of the tally."""
-        return 175_000
+    def shape(self, kind: str, shared: int, sites: tuple[str, ...]) -> Shape:  # noqa: ARG002
+        match kind:
+            case "list sizes":
+                return Shape(summed=SIZE_CLASSES)
+            case "pass":
+                return Shape(to_each=dict.fromkeys(sites, POINT * BLOCK))
+            case "canaries":
+                return Shape(to_all=DIGEST)
+            case _:
+                return Shape(summed=TALLY_WORDS)
 
     def most_answers(self, plan: Setting) -> int:
-        """Above `coreg_core.computation.alignment`: blocks of a padded list at every site, and of the tally."""
+        """Blocks of every padded list, and of the tally; above what a run needs."""
         M, size = len(plan.sites), 1.2 * self.max_ids + 200
-        return RUNS * (4 + ceil(size / 32_768) * (M + 1) + ceil(1.5 * M * size / 43_000))
+        return RUNS * (4 + M * ceil(size / BLOCK) + ceil(6 * M * size / TALLY_WORDS))
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
         return (

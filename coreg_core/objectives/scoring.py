@@ -1,21 +1,33 @@
-"""Scoring together: the sites' parts of one trained model, summed for the receivers. Nothing is trained."""
+"""Scoring together: the sites' parts of one trained model, summed for the receivers.
+
+Nothing is trained.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from coreg_core.objectives.setting import Kind, Needs, Setting, Statement
+from coreg_core.objectives.setting import (
+    Kind,
+    Needs,
+    RunName,
+    Setting,
+    Shape,
+    SiteName,
+    Statement,
+)
+
+RECORD = 34  # bytes before the flags: the model's digest, and a power of two
 
 
 @dataclass(frozen=True)
 class Scoring(Statement):
-    """Scoring together: the sites' parts of a trained model, summed on listed instances with records at ``min_sites`` sites."""
+    """The sites' parts of a trained model, summed on instances with records at ``min_sites``."""
 
-    of_run: str
-    trained: Literal["additive", "agreement"] = (
-        "additive"  # additive parts add up, agreeing models are averaged
-    )
-    receivers: tuple[str, ...] = ()  # empty: all sites
+    of_run: RunName
+    # Additive parts add up; agreeing models are averaged.
+    trained: Literal["additive", "agreement"] = "additive"
+    receivers: tuple[SiteName, ...] = ()  # empty: all sites
     contributions: bool = False  # receivers read each site's part, and not their sum alone
 
     name: ClassVar[str] = "scoring"
@@ -26,12 +38,13 @@ class Scoring(Statement):
     questions: ClassVar[Mapping[str, Kind]] = {
         "records": Kind(
             "records",
-            "which of the individuals to score this site has a record of, and the name of its model",
+            "which of the individuals to score this site has a record of, and the name of its "
+            "model",
         ),
         "scores": Kind(
             "scores",
-            "this site's part of each score, for the receivers alone, who read the sum over the sites, or with "
-            "contributions = true each part",
+            "this site's part of each score, for the receivers alone, who read the sum over the "
+            "sites, or with contributions = true each part",
             "in the vectors",
         ),
     }
@@ -43,9 +56,17 @@ class Scoring(Statement):
             return "contributions=true: parts add up only with the models of an additive training."
         return super().fault(plan)
 
+    def shape(self, kind: str, shared: int, sites: tuple[str, ...]) -> Shape:
+        if kind == "records":
+            return Shape(to_all=RECORD + (shared + 7) // 8)
+        return Shape(to_each=dict.fromkeys(self.receivers or sites, 8 * shared))
+
     def method(self, plan: Setting) -> str:  # noqa: ARG002
         receivers = ", ".join(self.receivers) or "every site"
-        return f"scoring together with the models of run {self.of_run} ({self.trained}), scores to {receivers}"
+        return (
+            f"scoring together with the models of run {self.of_run} ({self.trained}), "
+            f"scores to {receivers}"
+        )
 
     def leaves(self, shared: int) -> str:
         read = ", which receivers read" if self.contributions else ""
@@ -53,9 +74,7 @@ class Scoring(Statement):
         return f"{known}; its part of each score{read}"
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
-        each = (
-            "each part, which is a projection of this site's features, and "
-            if self.contributions
-            else ""
-        )
-        return f"which instances this site has a record of; {each}the sum of the parts, which is the score"
+        known = "which instances this site has a record of"
+        if self.contributions:
+            known += "; each part, which is a projection of this site's features"
+        return f"{known}; the sum of the parts, which is the score"

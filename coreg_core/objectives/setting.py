@@ -1,7 +1,10 @@
-"""What every objective states of itself, and what it reads of the plan around it. Values and text only: commands stay light."""
+"""What every objective states of itself, and what it reads of the plan around it.
+
+Values and text only: commands stay light.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from annotated_types import Ge, Gt, Le, Len
@@ -13,17 +16,33 @@ DropoutPolicy: TypeAlias = Literal["wait", "continue"]
 Aggregation: TypeAlias = Literal["secure", "plaintext"]
 SCALAR_WORDS = 68  # words of a scalar in a sum: 2176 bits hold every float64 exactly
 TAG_WORDS = 4  # of a sum's tag: 32 bits in each, as of a scalar
+SEAL_BYTES = 16  # that a sealed text is longer than the text
+MOST_SITES = 10_000
 RUNS = 100  # attempts at a plan on one data set, over all its runs
 _LARGEST = 2**31 - 1  # fits the wire's integers, with margin
-Positive: TypeAlias = Annotated[float, Gt(0)]
-NotNegative: TypeAlias = Annotated[float, Ge(0)]
+_HUGE = 1e100  # its square is a float64
+
+
+@dataclass(frozen=True)
+class Named:
+    """An annotation: the text is a name (`coreg_core.names`), or empty where that is allowed."""
+
+    what: str
+    optional: bool = False
+
+
+SiteName: TypeAlias = Annotated[str, Named("site")]
+StudyName: TypeAlias = Annotated[str, Named("study", optional=True)]
+RunName: TypeAlias = Annotated[str, Named("run")]
+Positive: TypeAlias = Annotated[float, Gt(0), Le(_HUGE)]
+NotNegative: TypeAlias = Annotated[float, Ge(0), Le(_HUGE)]
 Natural: TypeAlias = Annotated[int, Ge(0), Le(_LARGEST)]
 Count: TypeAlias = Annotated[int, Ge(1), Le(_LARGEST)]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of question: the phase of the run, what an answer discloses, and where it depends on labels."""
+    """A kind of question: the run's phase, what an answer discloses, where it depends on labels."""
 
     phase: str
     discloses: str
@@ -31,8 +50,31 @@ class Kind:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What one answer contains; as a bound, at most: 64-bit words of a sum, and bytes of parts.
+
+    Sizes are those before masks and seals.
+    """
+
+    summed: int = 0  # words
+    to_all: int = 0  # bytes for all members; 0: no such part
+    to_each: Mapping[str, int] = field(default_factory=dict)  # bytes, by receiver
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload, with tag and seals."""
+        summed = 8 * (self.summed + TAG_WORDS) if self.summed else 0
+        parts = [self.to_all, *self.to_each.values()]
+        return summed + sum(part + SEAL_BYTES for part in parts if part)
+
+
+KEYS = "keys"  # the question of step 0 in a sealed run
+KEY_SIZE = 32  # bytes of a contribution to the run's key
+
+
+@dataclass(frozen=True)
 class Iteration:
-    """The schedule and its stopping rule: gap ≤ tolerance · Q(0) and every prediction bound ≤ its tolerance."""
+    """The schedule and its stopping rule: gap ≤ tolerance · Q(0), and prediction bounds."""
 
     name: ScheduleName = "conjugate-gradients"
     tolerance: NotNegative = 1e-10
@@ -43,21 +85,20 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Membership:
-    """Who can take part, and how many must; ``on_dropout`` "wait" stalls, "continue" drops the site for the run."""
+    """Who can take part, and how many must; a lost site stalls ("wait") or is dropped."""
 
-    sites: Annotated[tuple[str, ...], Len(1, 10_000)]
+    sites: Annotated[tuple[SiteName, ...], Len(1, MOST_SITES)]
     min_sites: Count
     on_dropout: DropoutPolicy = "wait"
 
 
 @dataclass(frozen=True)
 class Privacy:
-    """The coordinator's view: none of the sites' answers ("secure"), or each of them ("plaintext")."""
+    """What the coordinator reads: no site's answers ("secure"), or each of them ("plaintext")."""
 
     aggregation: Aggregation = "secure"
-    membership_changes: bool = (
-        False  # sums with one site more or fewer, which disclose that one's answers
-    )
+    # Sums with one site more or fewer, which disclose that one's answers.
+    membership_changes: bool = False
 
 
 @runtime_checkable
@@ -89,11 +130,17 @@ class Statement:
 
     def fault(self, plan: Setting) -> str | None:
         """Why the plan's terms do not fit together, or None."""
-        return None if plan.masked else f'aggregation="plaintext": {self.called} needs sealed sums.'
+        if plan.masked:
+            return None
+        return f'aggregation="plaintext": {self.called} needs sealed sums.'
 
-    def most_numbers(self, shared: int) -> int:
-        """The most words of an answer, without its scalars and tag."""
-        return shared
+    def target_fault(self, positive: str) -> str | None:  # noqa: ARG002
+        """Why a site that declares this value of a yes/no target cannot train, or None."""
+        return None
+
+    def shape(self, kind: str, shared: int, sites: tuple[str, ...]) -> Shape:
+        """The bound of an answer of that kind; ``shared``: instances, ``sites``: the members."""
+        raise NotImplementedError
 
     def most_answers(self, plan: Setting) -> int:  # noqa: ARG002
         """The most answers of a site to one plan on one set of instances, over all its runs."""

@@ -27,6 +27,7 @@ from coreg_sim.simulate import (
     simulate,
 )
 from coreg_wire.terminal.command_line import human_bytes, print_json
+from site_agent.machine.results import AdditiveResult
 
 DEFAULTS, DEFAULT_COUPLING = Additive(), Agreement().coupling[0]
 OPTIONS = {
@@ -223,12 +224,13 @@ def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
 
 def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
     """Of each site: its labels, the errors of its models on held-out rows (None: no such model), and its verdict."""
-    models, found = [result.additive for result in run.results if result.additive is not None], {}
-    mine = list(zip(models, problem.held_out, strict=True))
-    total = np.sum([model.part(model.phi(X), range(len(models))) for model, X in mine], axis=0)
-    for name, result, (model, X) in zip(run.plan.sites, run.results, mine, strict=True):
+    results = [result for result in run.results if isinstance(result, AdditiveResult)]
+    mine = [(result.model, X) for result, X in zip(results, problem.held_out, strict=True)]
+    parts = [model.part(model.phi(X), range(len(mine))) for model, X in mine]
+    total = np.sum(parts, axis=0)
+    found = dict[str, dict[str, Any]]()
+    for name, result, (model, X) in zip(run.plan.sites, results, mine, strict=True):
         judged = result.judged
-        assert judged is not None
         predicted = (model.alone(X), model.predict(X), model.score(total, X))
         found[name] = {
             "labels": len(judged.labels),

@@ -131,7 +131,7 @@ def _sentences(joined: "Joined") -> list[str]:
             "this run left no file here: this site receives no scores, or an earlier process stored the models"
         )
     if joined.written and joined.written[0].suffix == ".coreg":
-        judged = None if joined.result is None else joined.result.judged
+        judged = getattr(joined.result, "judged", None)  # of an additive training
         found = {} if judged is None else findings.of_training(judged)
         score = "; coreg-agent score --data new.csv --id NAME" * any(
             "coreg-agent score" in text for text in findings.recommended(found)

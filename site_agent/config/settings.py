@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from coreg_core.errors import StorageError, UsageError
+from coreg_core.names import check_name
 from coreg_wire.files.toml_file import file_faults, read_toml
-from coreg_wire.identity.names import check_study_name
 from site_agent.config.options import TABLE
 from site_agent.data.inputs import Inputs, Text
 
@@ -43,7 +43,7 @@ class AgentSettings(BaseModel):
     def _names(cls, data: dict[str, Inputs]) -> dict[str, Inputs]:
         for name in data:
             if name != ONLY:
-                check_study_name(name, "data set")
+                check_name(name, "data set")
         return data
 
     @field_validator("words")

@@ -1,13 +1,13 @@
-"""What this site answered, opened and scored before, rebuilt from the entries of its ledger after a restart.
+"""What this site answered, opened and scored before, rebuilt from its ledger after a restart.
 
-Of a plan: the number of answers on a set of instances, over all runs, and the rows that a run's answers were computed from. Of
-instances: the sets of sites that answers were summed with. Of labelled rows: the sets whose moments were opened. Of individuals:
-the (model, sites) that scored them.
+Of a plan: the number of answers on a set of instances, over all runs, and the rows that a run's
+answers were computed from. Of instances: the sets of sites that answers were summed with. Of
+labelled rows: the sets whose moments were opened. Of individuals: the (model, sites) that scored
+them.
 """
 
 import base64
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any
@@ -17,93 +17,19 @@ from jaxtyping import UInt64
 
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
-from site_agent.site_data import PrivateData, keyed, secret_of
-
-Keys = UInt64[np.ndarray, " n"]
-
-
-@dataclass(frozen=True, eq=False)
-class RowSet:
-    r"""Labelled rows of one attempt: keyed names of the individuals, sorted, and of the rows; features in all; openings so far.
-
-    Sums over two sets that differ by k ≤ d rows disclose those rows' labels, so a later set is the same, or differs in s d
-    rows, and s Σ d ≤ N over the sets that overlap. A set that is opened again and again averages its noise away. A row is an
-    individual, this site's label of it, and every site's statement whether it has one.
-    """
-
-    individuals: Keys
-    rows: Keys
-    features: int = 0
-    openings: int = 0
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.individuals.tobytes() + self.rows.tobytes()).hexdigest()
-
-    def apart(self, other: "RowSet") -> int:
-        """How many individuals have another row in the other set, or none."""
-        _, mine, theirs = np.intersect1d(self.individuals, other.individuals, return_indices=True)
-        same = int((self.rows[mine] == other.rows[theirs]).sum())
-        return len(self.individuals) + len(other.individuals) - same - len(mine)
-
-    def overlaps(self, other: "RowSet") -> bool:
-        return len(np.intersect1d(self.individuals, other.individuals)) > 0
-
-
-def row_set(
-    secret: bytes, names: Sequence[bytes], labels: Mapping[int, float], told: Sequence[bytes]
-) -> RowSet:
-    """The labelled rows, where ``told`` is not empty. Other cells count as another opening: preprocessing changes all of them."""
-    individuals, rows = list[bytes](), list[bytes]()
-    for place, (name, flags) in enumerate(zip(names, told, strict=True)):
-        if flags:
-            individuals.append(keyed(secret, b"individual", name))
-            rows.append(keyed(secret, b"row", name, repr(labels.get(place)).encode(), flags))
-    both = [np.frombuffer(b"".join(each), dtype="<u8") for each in (individuals, rows)]
-    order = np.argsort(both[0], kind="stable")
-    return RowSet(both[0][order], both[1][order])
-
-
-def changed_rows(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int) -> str | None:
-    """The reason against a set that differs from an earlier one in too few rows, or None."""
-    for known in earlier:
-        apart, wanted = now.apart(known), rows_per_feature * max(now.features, known.features)
-        if now.overlaps(known) and 0 < apart < wanted:
-            return (
-                f"{apart} labelled rows differ from those of an earlier training (a label of another target counts too), and "
-                f"their labels would follow from the difference of the two sums. None or at least {wanted} have to differ: train "
-                f"with the earlier rows, or change {wanted - apart} more. The model of the earlier training stays."
-            )
-    return None
-
-
-def over_budget(
-    now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int, counted: int
-) -> str | None:
-    """The reason against more features on rows that earlier trainings used, or None. A set counts once."""
-    overlapping = [known for known in earlier if known.digest != now.digest and now.overlaps(known)]
-    spent = sum(known.features for known in overlapping)
-    union = now.individuals
-    for known in overlapping:
-        union = np.union1d(union, known.individuals)
-    have, wanted = max(len(union), counted), rows_per_feature * (spent + now.features)
-    if not overlapping or wanted <= have:
-        return None
-    return (
-        f"earlier trainings used {spent} features on some of these labelled rows. With {now.features} more, "
-        f"rows_per_feature = {rows_per_feature} wants {wanted} labelled individuals in all, and there are {have}: label "
-        f"{wanted - have} more. The models of the earlier trainings stay."
-    )
-
+from site_agent.disclosure import Disclosure, Pairs, RowSet, row_set
+from site_agent.site_data import PrivateData, secret_of
 
 OF_SCORING = ("records", "scores")  # questions whose sites are counted for each individual
-Pairs = UInt64[np.ndarray, "n 2"]  # an individual, and a (model, sites), by keyed digests
 Terms = tuple[str, str]  # digest of a plan, and the name of its instances
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """Of a plan's answers on these instances: their number over all runs, and a digest of the rows of this run's."""
+    """Of a plan's answers on these instances: their number over all runs.
+
+    ``rows``: a digest of the rows of this run's.
+    """
 
     answered: int = 0
     rows: str = ""
@@ -111,14 +37,20 @@ class Remembered:
 
 @dataclass(frozen=True)
 class SummedWith:
-    """A set of sites that an answer was summed with. ``may_change``: the plan allowed changes, so every site had agreed."""
+    """A set of sites that an answer was summed with.
+
+    ``may_change``: the plan allowed changes, so every site had agreed.
+    """
 
     sites: frozenset[str]
     may_change: bool
 
 
 class Memory:
-    """See the module's docstring. Hold ``lock`` from reading to noting. Instances have the site's own name (`know_as`)."""
+    """See the module's docstring. Hold ``lock`` from judging to noting.
+
+    Instances have the site's own name (`know_as`), which does not leave it.
+    """
 
     def __init__(self, write: Callable[[dict[str, Any]], None] = lambda entry: None):  # noqa: ARG005
         self.lock = RLock()
@@ -130,66 +62,73 @@ class Memory:
         self._answered: dict[Terms, int] = {}
         self._summed: dict[str, set[SummedWith]] = {}
         self._opened: dict[str, RowSet] = {}
+        self._opened_in: set[tuple[str, str]] = set()  # a run, and the digest of a row set
         self._scored: list[Pairs] = [np.zeros((0, 2), dtype=WORD)]  # merged when they are asked for
         self._known_as: dict[str, str] = {}
-        self._reserved: dict[
-            Terms, SummedWith
-        ] = {}  # by run and instances, of runs that have not answered yet
+        self._reserved: dict[Terms, SummedWith] = {}  # by run and instances, of runs without answer
 
-    # --- entries --------------------------------------------------------------------------------------------------
+    # --- entries --------------------------------------------------------------------------------
 
     def add(self, entry: dict[str, Any]) -> None:
         """Remember an entry that is stored."""
-        kind, run = entry.get("kind"), str(entry.get("run"))
-        if kind == "Offer":
-            self._terms[run] = (
-                str(entry.get("plan")),
-                str(entry.get("instances", entry.get("ids_digest"))),
-            )
-            self._offered[run] = str(entry.get("data_digest"))
-        elif (
-            kind == "Answer"
-            and entry.get("numbers")
-            and (terms := self._terms.get(run)) is not None
-        ):
-            self._answered[terms] = self._answered.get(terms, 0) + 1
-            self._rows[run] = self._offered[run]
-            if entry.get("participants") and entry.get("question") not in OF_SCORING:
-                summed = SummedWith(frozenset(entry["participants"]), bool(entry.get("may_change")))
-                self._summed.setdefault(terms[1], set()).add(summed)
-        elif kind == "Approval" and entry.get("given"):
-            self.approved.add(run)
-        elif kind == "Opened":
-            known = (
-                self._opened[entry["again"]]
-                if "again" in entry
-                else RowSet(*_words(entry["rows"]).reshape(2, -1))
-            )
-            features = max(known.features, int(entry["features"]))
-            opened = replace(known, features=features, openings=int(entry["openings"]))
-            self._opened[opened.digest] = opened
-        elif kind == "Scored":
-            self._scored.append(_words(entry["individuals"]).reshape(-1, 2))
+        run = str(entry.get("run"))
+        match entry.get("kind"):
+            case "Offer":
+                instances = str(entry.get("instances", entry.get("ids_digest")))
+                self._terms[run] = str(entry.get("plan")), instances
+                self._offered[run] = str(entry.get("data_digest"))
+            case "Answer" if entry.get("numbers"):
+                self._add_answer(run, entry)
+            case "Approval" if entry.get("given"):
+                self.approved.add(run)
+            case "Opened":
+                self._add_opened(run, entry)
+            case "Scored":
+                self._scored.append(_words(entry["individuals"]).reshape(-1, 2))
+            case _:  # it says nothing of what was answered
+                pass
+
+    def _add_answer(self, run: str, entry: dict[str, Any]) -> None:
+        terms = self._terms.get(run)
+        if terms is None:
+            return
+        self._answered[terms] = self._answered.get(terms, 0) + 1
+        self._rows[run] = self._offered[run]
+        if entry.get("participants") and entry.get("question") not in OF_SCORING:
+            sites = frozenset(entry["participants"])
+            summed = SummedWith(sites, bool(entry.get("may_change")))
+            self._summed.setdefault(terms[1], set()).add(summed)
+
+    def _add_opened(self, run: str, entry: dict[str, Any]) -> None:
+        again = entry.get("again")
+        known = self._opened[again] if again else RowSet(*_words(entry["rows"]).reshape(2, -1))
+        features = max(known.features, int(entry["features"]))
+        opened = replace(known, features=features, openings=int(entry["openings"]))
+        self._opened[opened.digest] = opened
+        self._opened_in.add((run, opened.digest))
 
     def note(self, entry: dict[str, Any]) -> None:
-        """Store an entry of what the next answer opens, and remember it."""
+        """Store an entry, and remember it."""
         self._write(entry)
         self.add(entry)
 
-    def opened(self, rows: RowSet, run: str) -> None:
-        both = _text(np.concatenate([rows.individuals, rows.rows]))
-        which = {"again": rows.digest} if rows.digest in self._opened else {"rows": both}
-        self.note(
-            {
-                "kind": "Opened",
-                "run": run,
-                "features": rows.features,
-                "openings": rows.openings,
-                **which,
-            }
-        )
+    def note_disclosure(self, run: str, disclosure: Disclosure) -> None:
+        """What an answer opens, and what it tells of individuals, before the answer's own line."""
+        if disclosure.opens and disclosure.rows is not None:
+            self._note_opening(disclosure.rows, run)
+        if disclosure.scores is not None:
+            self._note_scores(disclosure.scores, run)
 
-    def scored(self, pairs: Pairs, run: str) -> None:
+    def _note_opening(self, rows: RowSet, run: str) -> None:
+        entry = {"kind": "Opened", "run": run, "features": rows.features}
+        entry["openings"] = self.openings_of(rows) + 1
+        if rows.digest in self._opened:
+            entry["again"] = rows.digest
+        else:
+            entry["rows"] = _text(np.concatenate([rows.individuals, rows.rows]))
+        self.note(entry)
+
+    def _note_scores(self, pairs: Pairs, run: str) -> None:
         """Note scores of these individuals that are not noted yet."""
         known = self.scores()
         known = known[np.isin(known[:, 0], pairs[:, 0])]
@@ -198,7 +137,7 @@ class Memory:
         if len(fresh):
             self.note({"kind": "Scored", "run": run, "individuals": _text(fresh)})
 
-    # --- what is known --------------------------------------------------------------------------------------------
+    # --- what is known --------------------------------------------------------------------------
 
     def recall(self, plan: Plan, ids_digest: str) -> Remembered:
         """The records of this plan on the instances of that digest."""
@@ -207,7 +146,7 @@ class Memory:
             return Remembered(self._answered.get(terms, 0), self._rows.get(plan.run, ""))
 
     def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
-        """Every set of sites that an answer on these instances was summed with, in any run of any plan."""
+        """Every set of sites that an answer on these instances was summed with, in any run."""
         with self.lock:
             return frozenset(self._summed.get(self._name(ids_digest), ()))
 
@@ -218,21 +157,31 @@ class Memory:
         known = self._opened.get(rows.digest)
         return 0 if known is None else known.openings
 
+    def opened_in(self, run: str, rows: RowSet) -> bool:
+        """Whether an answer of that run opened sums of these rows."""
+        return (run, rows.digest) in self._opened_in
+
     def trainings(self, data: PrivateData) -> int:
-        """The most openings of a set with all labelled individuals of these rows; others' labels can make it another set."""
+        """The most openings of a set with all labelled individuals of these rows.
+
+        Others' labels can make it another set.
+        """
         assert data.positions is not None
-        at = enumerate(data.positions.tolist())
-        names = [(data.ids[place] if place >= 0 else data.row_keys[i]).encode() for i, place in at]
-        own = row_set(secret_of(data.salt, b"rows"), names, {}, [b"own"] * len(names)).individuals
-        holding = [
-            each for each in self.row_sets() if len(own) and np.isin(own, each.individuals).all()
+        names = [
+            (data.ids[place] if place >= 0 else data.row_keys[i]).encode()
+            for i, place in enumerate(data.positions.tolist())
         ]
+        secret = secret_of(data.salt, b"rows")
+        own = row_set(secret, names, {}, [b"own"] * len(names)).individuals
+        if not len(own):
+            return 0
+        holding = [each for each in self.row_sets() if np.isin(own, each.individuals).all()]
         return max((each.openings for each in holding), default=0)
 
     def scores(self) -> Pairs:
         """Every individual that was scored, with each model and sites."""
-        if len(self._scored) > 1:
-            self._scored = [np.concatenate(self._scored)]  # an entry has no pair of an earlier one
+        if len(self._scored) > 1:  # an entry has no pair of an earlier one
+            self._scored = [np.concatenate(self._scored)]
         return self._scored[0]
 
     def know_as(self, ids_digest: str, instances: str) -> None:
@@ -246,7 +195,7 @@ class Memory:
     def _name(self, ids_digest: str) -> str:
         return self._known_as.get(ids_digest, ids_digest)
 
-    # --- open runs ------------------------------------------------------------------------------------------------
+    # --- open runs ------------------------------------------------------------------------------
 
     def reserved(self, run: str, ids_digest: str) -> Iterable[SummedWith]:
         """The sets of sites of other open runs on these instances."""
@@ -260,7 +209,8 @@ class Memory:
     def release(self, run: str) -> None:
         """Drop the promise to a run that ended: its answers are noted."""
         with self.lock:
-            self._reserved = {key: now for key, now in self._reserved.items() if key[0] != run}
+            kept = {key: now for key, now in self._reserved.items() if key[0] != run}
+            self._reserved = kept
 
 
 def _text(words: UInt64[np.ndarray, "..."]) -> str:

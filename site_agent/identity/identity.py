@@ -27,12 +27,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coreg_core.errors import BadData, Refused, StorageError, Unreachable, UsageError
+from coreg_core.names import check_site_name
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import read, write_whole
 from coreg_wire.identity.invitation import Invitation, proof
 from coreg_wire.identity.names import (
     certificate_name,
-    check_site_name,
     fingerprint,
     key_fingerprint,
     load_certificates,

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from coreg_core.errors import BadData, Refused, StorageError
 from coreg_core.messages import Offer, Proposal
-from coreg_core.objectives.setting import TAG_WORDS
+from coreg_core.objectives.setting import KEY_SIZE, TAG_WORDS
 from coreg_core.secure.sums import WORD, Words, is_sum, message, tag_words
 from coreg_wire.files.disk import write_whole
 from coreg_wire.identity.invitation import eight_words, same_words
@@ -38,7 +38,6 @@ from site_agent.identity.identity import Identity
 _PIECE = 1 << 14  # words of a keystream at a time: they stay in the cache
 _ZEROS = memoryview(bytes(8 * _PIECE))
 _NONCE = bytes(12)  # every key encrypts one text only
-_SIZE = 32  # bytes of a contribution
 
 
 def _expanded(secret: bytes, purpose: str, context: bytes = b"", length: int = 32) -> bytes:
@@ -51,7 +50,7 @@ def _statement(offer: Offer) -> bytes:
 
 
 class RunKeys:
-    """`site_agent.machine.replica.Keys`."""
+    """`site_agent.machine.seal.Keys`."""
 
     def __init__(self, private: ec.EllipticCurvePrivateKey, confirmed: Callable[[str], str | None]):
         self._private, self._confirmed = private, confirmed
@@ -65,11 +64,11 @@ class RunKeys:
             offer, key=key.public_key().public_bytes_raw().hex(), identity=identity.hex()
         )
         signed = replace(shown, signature=sign(self._private, _statement(shown)))
-        return AttemptSecrets(signed, self._confirmed, key, os.urandom(_SIZE))
+        return AttemptSecrets(signed, self._confirmed, key, os.urandom(KEY_SIZE))
 
 
 class AttemptSecrets:
-    """`site_agent.machine.replica.Secrets`."""
+    """`site_agent.machine.seal.Secrets`."""
 
     def __init__(
         self,
@@ -84,16 +83,16 @@ class AttemptSecrets:
         self._transcript = b""
         self._secrets: dict[str, bytes] = {}
 
-    def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
+    def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, bytes]:
         self._roster, self._transcript = roster, transcript
         self._check_distinct(roster)
-        own, wrapped = self.offer.site, dict[str, str]()
+        own, wrapped = self.offer.site, dict[str, bytes]()
         for peer in roster:
             if peer.site == own:
                 continue
             self._secrets[peer.site] = self._exchanged(self._checked(peer))
             cipher = self._cipher(peer.site, own, peer.site)
-            wrapped[peer.site] = cipher.encrypt(_NONCE, self._contribution, self._transcript).hex()
+            wrapped[peer.site] = cipher.encrypt(_NONCE, self._contribution, self._transcript)
         return wrapped
 
     @staticmethod
@@ -142,23 +141,21 @@ class AttemptSecrets:
     def _cipher(self, peer: str, sender: str, receiver: str) -> AESGCM:
         return AESGCM(_expanded(self._secrets[peer], "wrap", f"{sender}\0{receiver}".encode()))
 
-    def unwrap(self, wrapped: Mapping[str, str]) -> "AttemptSeal":
+    def unwrap(self, wrapped: Mapping[str, bytes]) -> "AttemptSeal":
         own, contributions = self.offer.site, list[bytes]()
         for peer in self._roster:
             mine = peer.site == own
             contributions.append(
-                self._contribution if mine else self._opened(peer.site, wrapped.get(peer.site, ""))
+                self._contribution if mine else self._opened(peer.site, wrapped.get(peer.site, b""))
             )
         key = HKDF(hashes.SHA256(), 32, self._transcript, b"coreg run key").derive(
             b"".join(contributions)
         )
         return AttemptSeal(own, self._secrets, key)
 
-    def _opened(self, peer: str, text: str) -> bytes:
+    def _opened(self, peer: str, text: bytes) -> bytes:
         try:
-            return self._cipher(peer, peer, self.offer.site).decrypt(
-                _NONCE, bytes.fromhex(text), self._transcript
-            )
+            return self._cipher(peer, peer, self.offer.site).decrypt(_NONCE, text, self._transcript)
         except (InvalidTag, ValueError):
             raise Refused(
                 f"the contribution of {peer} to the key of this run cannot be opened."
@@ -167,7 +164,7 @@ class AttemptSecrets:
 
 @dataclass(frozen=True)
 class AttemptSeal:
-    """`site_agent.machine.replica.Seal`."""
+    """`site_agent.machine.seal.Seal`."""
 
     site: str
     secrets: dict[str, bytes] = field(repr=False)

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coreg_core.computation.question import KINDS
 from coreg_core.errors import StorageError
 from coreg_core.messages import (
     Answer,
@@ -29,6 +28,7 @@ from coreg_core.messages import (
     Unaligned,
 )
 from coreg_core.outcomes import Outcome
+from coreg_core.plan import QUESTIONS
 from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import AppendFile, Disk, exclusive
 from coreg_wire.identity.names import load_certificates
@@ -40,8 +40,8 @@ from coreg_wire.identity.signatures import (
     to_hex,
 )
 from site_agent.consent.memory import Memory
+from site_agent.disclosure import Disclosure
 from site_agent.identity.identity import Identity
-from site_agent.machine.job import Disclosure
 
 GENESIS = "0" * 64  # the hash before the first line
 
@@ -114,23 +114,32 @@ class Disclosed:
     numbers: int
 
 
-def entry_for(message: FromSite, told: Disclosure | None) -> dict[str, Any]:
+def entry_for(message: FromSite, disclosure: Disclosure | None) -> dict[str, Any]:
     """The line for a message before it leaves; see `Ledger.record`."""
     entry = _describe(message)
-    if isinstance(message, Answer) and told is not None and message.words is not None:
-        asked = told.asked
+    if isinstance(message, Answer) and disclosure is not None and message.size:
+        kind = QUESTIONS[disclosure.question]
         entry |= {
-            "numbers": asked.layout.plain + asked.layout.scalars or len(message.words.values),
-            "words": len(message.words.values),
-            "sha256": message.words.digest,
-            "sent": "sealed" if told.sealed else "in clear",
-            "question": asked.kind,
-            "what": KINDS[asked.kind].discloses,
-            "labels": KINDS[asked.kind].labels,
-            "participants": list(told.sites) if told.sealed else [],
-            "may_change": told.may_change,
+            "numbers": disclosure.numbers,
+            "bytes": message.size,
+            "sha256": digest_of(message),
+            "sent": "sealed" if disclosure.sealed else "in clear",
+            "question": disclosure.question,
+            "what": kind.discloses,
+            "labels": kind.labels,
+            "participants": list(disclosure.sites) if disclosure.sealed else [],
+            "may_change": disclosure.may_change,
         }
     return entry
+
+
+def digest_of(answer: Answer) -> str:
+    """SHA-256 of all that an answer carries: its words, then each part after its receiver."""
+    digest = hashlib.sha256(b"" if answer.summed is None else answer.summed.data)
+    for part in answer.parts:
+        digest.update(f"\n{part.receiver} {len(part.data)}\n".encode())
+        digest.update(part.data)
+    return digest.hexdigest()
 
 
 def countersigned(receipt: Countersigned) -> dict[str, Any]:
@@ -234,7 +243,10 @@ class Ledger:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def record(
-        self, message: FromSite, told: Disclosure | None = None, outcome: Outcome | None = None
+        self,
+        message: FromSite,
+        disclosure: Disclosure | None = None,
+        outcome: Outcome | None = None,
     ) -> FromSite:
         """Write the line for a message; returns the message to send. If it raises, the message must not leave."""
         with self._lock:
@@ -255,7 +267,7 @@ class Ledger:
                 beside = {"instances": instances}
             if outcome is not None:
                 beside["outcome"] = outcome.name
-            entry = entry_for(message, told) | beside
+            entry = entry_for(message, disclosure) | beside
             self.memory.note(entry)
             kind = type(message).__name__
             before = self.sent.get(kind, Disclosed(0, 0))

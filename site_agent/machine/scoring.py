@@ -1,43 +1,43 @@
-r"""A site's part in scoring together: which individuals it has a record of, then its parts of their scores, for each receiver.
+r"""Scoring together at a site: which individuals it has a record of, then its parts of their scores.
 
-    additive: a + Σ_{v∈S} φ_v(x)·β_v^S = E[score | the sites S that have a record of x]        agreement: (1/|S|) Σ_{v∈S} f_v(x)
+    additive:    a + Σ_{v∈S} φ_v(x)·β_v^S = E[score | the sites S that have a record of x]
+    agreement:   (1/|S|) Σ_{v∈S} f_v(x)
 
-No model is trained and no label is used. Only a receiver opens the sum of the others' parts, and a single one only if the plan
-has ``contributions``. Each (model, S) is another equation on an individual's features, so a site takes part in few of them in an
-individual's life.
+No model is trained and no label is used. Only a receiver opens the sum of the others' parts, and a
+single one only if the plan has ``contributions``. Each (model, S) is another equation on an
+individual's features, so a site takes part in few of them in an individual's life.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import floor, log2
+from math import floor, inf, log2
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Arr, Ints
-from coreg_core.computation.question import Lengths, Question
 from coreg_core.errors import BadData, Refused
-from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.scoring import RECORD, Scoring
+from coreg_core.objectives.setting import Shape
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from coreg_core.secure.sums import WORD, Layout, power_above
-from site_agent.consent.objections import Consent
-from site_agent.machine.job import Delivery, Fold, Reply, SiteResult
+from coreg_core.secure.sums import WORD, power_above
+from site_agent.disclosure import Pairs
+from site_agent.machine.objective import Answers, Fold, Question, Reply
+from site_agent.machine.results import ScoringResult
 from site_agent.site_data import keyed, normals
 
-GRAIN, NOISE = (
-    64,
-    0.05,
-)  # of a part, in common deviations of the labels: an exact score would be an equation of 53 bits
+# The noise of a part and its steps, in common deviations of the labels: an exact score would be an
+# equation of 53 bits.
+GRAIN, NOISE = 64, 0.05
 MOST_POWER, STEPS = 1000, 40  # a part without noise has 40 bits
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One site's individuals to score, in the order of their sorted ids; computed before the agent connects."""
+    """One site's individuals to score, in the order of their sorted ids."""
 
     features: Float64[Arr, "m d"]  # φ, or under the agreement the prediction
     missing: Bool[np.ndarray, " m"]
@@ -58,7 +58,7 @@ class Batch:
         return self.features
 
     def part(self, rows: Bool[np.ndarray, " m"], present: Sequence[int]) -> Float64[Arr, " k"]:
-        """This site's part of the scores of these rows, if these sites are present (positions in ``sites``)."""
+        """This site's part of the scores of these rows; ``present``: positions in ``sites``."""
         if self.model is None:
             return np.asarray(self.features[rows, 0] / len(present))
         return np.asarray(self.model.part(self.features[rows], present))
@@ -76,228 +76,238 @@ class Batch:
     @property
     def noise(self) -> float:
         """The deviation of the noise on a part."""
-        return (
-            0.0
-            if self.model is None or not self.model.weights.noise
-            else NOISE * self.model.deviation_of_labels
-        )
+        if self.model is None or not self.model.weights.noise:
+            return 0.0
+        return NOISE * self.model.deviation_of_labels
 
     def unknown(self, present: Sequence[int]) -> float:
         """The deviation that the features of absent sites leave; NaN under the agreement."""
-        return (
-            float("nan")
-            if self.model is None
-            else float(np.sqrt(self.model.weights.missing_variance(present)))
-        )
+        if self.model is None:
+            return float("nan")
+        return float(np.sqrt(self.model.weights.missing_variance(present)))
 
 
-class ScoringJob:
-    """`site_agent.machine.job.Job`: checks the plan against the model and the individuals."""
+class ScoringComputation:
+    """`site_agent.machine.objective.Computation`: checks the plan against model and individuals.
+
+    records → scores
+    """
+
+    within = inf
+    progress = None
+    portion = None
 
     def __init__(
         self,
         plan: Plan,
         terms: Scoring,
         name: str,
-        batch: Batch,
+        batch: object,
         pin_threads: Callable[[int], int],
-        consent: Consent,
+        _random_bytes: object = None,
     ):
+        if not isinstance(batch, Batch):
+            raise Refused("this site has no model for scoring together.")
         pin_threads(plan.iteration.threads)
-        self.plan, self.terms, self.name, self.batch, self._consent = (
-            plan,
-            terms,
-            name,
-            batch,
-            consent,
-        )
-        self.n_unlabelled, self.ids_digest = len(batch.features), batch.ids_digest
+        self.plan = plan
+        self.terms = terms
+        self.name = name
+        self.batch = batch
+        self.n_unlabelled = len(batch.features)
+        self.ids_digest = batch.ids_digest
+        self.rounds = 0
         self._ids = batch.ids or tuple(str(i) for i in range(self.n_unlabelled))
         known = np.where(batch.missing[:, None], np.inf, batch.features)
         about = batch.salt + plan.run.encode() + batch.name.encode()
         self.data_digest = hashlib.sha256(about + np.ascontiguousarray(known).tobytes()).hexdigest()
         if (batch.of_run, batch.trained) != (terms.of_run, terms.trained):
             raise Refused(
-                f"the plan scores with models of run {terms.of_run} ({terms.trained}), but {name} was started with one of run "
-                f"{batch.of_run} ({batch.trained}). Give that run's model with --model."
+                f"the plan scores with models of run {terms.of_run} ({terms.trained}), but {name} "
+                f"was started with one of run {batch.of_run} ({batch.trained}). Give that run's "
+                "model with --model."
             )
-        if strangers := sorted(set(plan.sites) - set(batch.sites)):
+        if strange := sorted(set(plan.sites) - set(batch.sites)):
             raise Refused(
-                f"{', '.join(strangers)} took no part in run {terms.of_run} and has no model of it."
+                f"{', '.join(strange)} took no part in run {batch.of_run}: its model scores with "
+                f"{', '.join(batch.sites)}."
             )
-        self.progress: Progress | None = None
-        self.rounds, self._done = 0, False
+
+    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> None:  # noqa: ARG002
+        self._sites = sites
+        self._receivers = [site for site in sites if site in (self.terms.receivers or sites)]
+        self._question: Question | None = self._asked("records")
         self._scores: Arr | None = None
-        self._shares: Mapping[int, Arr] = {}
+        self._parts: dict[str, Arr] = {}
+        self.rounds = 0
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> Question:  # noqa: ARG002
-        self._sites, self.rounds, self._scores, self._done = sites, 0, None, False
-        self._at = [
-            self.batch.sites.index(site) for site in sites
-        ]  # positions in the model of those in this run
-        length = Lengths(to_all=32 + 2 + -(-self.n_unlabelled // 8))
-        return self._round("records", (length,) * len(sites))
+    def ask(self) -> Question | None:
+        return self._question
 
-    def _round(self, kind: str, lengths: tuple[Lengths, ...]) -> Question:
-        return Question(kind, Layout(0, 0, 0), (), tuple(range(len(self._sites))), lengths)
+    def _asked(self, kind: str) -> Question:
+        """What the plan allows is what each site sends, but for its part for itself."""
+        bound = self.terms.shape(kind, self.n_unlabelled, self._sites)
+        shapes = {}
+        for site in self._sites:
+            to_each = {
+                r: size for r, size in bound.to_each.items() if r in self._sites and r != site
+            }
+            shapes[site] = Shape(to_all=bound.to_all, to_each=to_each)
+        return Question(kind, shapes)
 
-    @property
-    def _me(self) -> int:
-        return self._sites.index(self.name)
+    # --- answers --------------------------------------------------------------------------------
 
-    # --- stages ---------------------------------------------------------------------------------------------------
-
-    def reply(self, asked: Question, chain: bytes) -> Reply:  # noqa: ARG002
-        if asked.kind == "records":
+    def answer(self, question: Question, chain: bytes) -> Reply:  # noqa: ARG002
+        if question.kind == "records":
             model = hashlib.sha256(self.batch.name.encode()).digest()
             power = self.batch.power.to_bytes(2, "little", signed=True)
             return Reply(to_all=model + power + np.packbits(~self.batch.missing).tobytes())
-        self._open()
         words = np.where(self._mine, self._steps(), 0).tobytes()
-        to_each = {r: words for r in self._receivers if r != self._me}
-        return Reply(to_each=to_each, blinded=not self.terms.contributions)
+        return Reply(
+            to_each=dict.fromkeys(question.shapes[self.name].to_each, words),
+            blinded=not self.terms.contributions,
+            scores=self._opened(),
+        )
 
-    def receive(self, asked: Question, delivery: Delivery, chain: bytes) -> Question | None:  # noqa: ARG002
-        """At a receiver: its own part, those of the others, and the constant."""
+    def _own_parts(self) -> Float64[Arr, " m"]:
+        """This site's part of each score; 0 where it has no record."""
+        parts = np.zeros(self.n_unlabelled)
+        for k, present in enumerate(self._sets):
+            if self.name in present:
+                rows = np.asarray(self._which == k)
+                parts[rows] = self.batch.part(rows, self._positions(present))
+        return parts
+
+    def _positions(self, present: tuple[str, ...]) -> list[int]:
+        """Where these sites are in the model."""
+        return [self.batch.sites.index(site) for site in present]
+
+    def _steps(self) -> Int64[Ints, " m"]:
+        """Its parts with noise, in steps of the common power of two."""
+        part = self._own_parts()
+        if self.batch.noise:
+            part += self.batch.noise * self._normals()
+        steps = np.rint(np.ldexp(part, -self._power))
+        return np.asarray(np.clip(steps, -(2.0**53), 2.0**53), dtype=np.int64)
+
+    def _normals(self) -> Float64[Arr, " m"]:
+        """The same for an individual, model and present sites, so that it does not average out."""
+        secret = self.batch.salt + b"score noise" + self.batch.name.encode()
+        secrets = [
+            hashlib.sha256(secret + repr((name, self._sets[k])).encode()).digest()
+            for name, k in zip(self._ids, self._which.tolist(), strict=True)
+        ]
+        return normals(secrets)
+
+    def _opened(self) -> Pairs | None:
+        """The scores that others get with this site's part."""
+        if self._receivers == [self.name]:
+            return None
+        secret = self.batch.salt
+        models = [
+            keyed(secret, b"model", repr((self.batch.name, present)).encode())
+            for present in self._sets
+        ]
+        pairs = b"".join(
+            keyed(secret, b"scored", self._ids[i].encode()) + models[self._which[i]]
+            for i in np.flatnonzero(self._mine).tolist()
+        )
+        return np.frombuffer(pairs, dtype=WORD).reshape(-1, 2)
+
+    # --- what all sites said --------------------------------------------------------------------
+
+    def take(self, question: Question, answers: Answers, chain: bytes) -> None:  # noqa: ARG002
         self.rounds += 1
-        if asked.kind == "records":
-            return self._of_records(delivery.to_all)
-        if self._me in self._receivers:
-            own, parts = (
-                self._parts(),
-                {v: np.frombuffer(text, WORD) for v, text in delivery.to_me.items()},
-            )
-            total = own + self._values(np.asarray(np.sum(list(parts.values()), axis=0, dtype=WORD)))
-            self._scores = np.where(self._scored, self.batch.intercept + total, np.nan)
-            known = (
-                {v: self._values(words) for v, words in parts.items()}
-                if self.terms.contributions
-                else {}
-            )
-            self._shares = known | ({} if self.batch.model is None else {self._me: own})
-        self._done = True
-        return None
+        if question.kind == "records":
+            self._take_records(answers.to_all)
+            self._question = self._asked("scores")
+            return
+        if self.name in self._receivers:
+            self._take_scores(answers)
+        self._question = None
 
-    def _of_records(self, texts: Sequence[bytes]) -> Question:
-        """Which sites have a record of each individual; sites are positions in this run, as in ``_receivers``."""
-        if len({text[:32] for text in texts}) > 1:
+    def _take_records(self, texts: Mapping[str, bytes]) -> None:
+        """Which sites have a record of each individual."""
+        if len({text[:32] for text in texts.values()}) > 1:
             raise BadData(
-                f"the sites have models of different attempts at run {self.terms.of_run}. Train again, then score with that run."
+                f"the sites have models of different attempts at run {self.terms.of_run}. Train "
+                "again, then score with that run."
             )
-        self._power = max(int.from_bytes(text[32:34], "little", signed=True) for text in texts)
+        powers = [int.from_bytes(text[32:RECORD], "little", signed=True) for text in texts.values()]
+        self._power = max(powers)
         flags = [
-            np.unpackbits(np.frombuffer(text, np.uint8, offset=34), count=self.n_unlabelled)
-            for text in texts
+            np.unpackbits(np.frombuffer(texts[site][RECORD:], np.uint8), count=self.n_unlabelled)
+            for site in self._sites
         ]
         self._present = np.array(flags, dtype=bool)  # (sites, m)
+        # The different sets of sites, and (m,) the place of each individual's set among them.
         sets, which = np.unique(self._present, axis=1, return_inverse=True)
         self._sets = [
-            tuple(np.flatnonzero(column).tolist()) for column in sets.T
-        ]  # the different sets of sites
-        self._which = which.reshape(-1)  # (m,), the place of each individual's set among them
-        least, named = self.plan.membership.min_sites, self.terms.receivers or self.plan.sites
-        self._scored = np.array([len(S) >= least for S in self._sets], dtype=bool)[self._which]
-        self._mine = self._scored & self._present[self._me]
-        self._receivers = [r for r, site in enumerate(self._sites) if site in named]
-        size = 8 * self.n_unlabelled
-        to_each = [{r: size for r in self._receivers if r != v} for v in range(len(self._sites))]
-        return self._round("scores", tuple(Lengths(to_each=each) for each in to_each))
+            tuple(self._sites[v] for v in np.flatnonzero(column).tolist()) for column in sets.T
+        ]
+        self._which = which.reshape(-1)
+        least = self.plan.membership.min_sites
+        enough = np.array([len(present) >= least for present in self._sets], dtype=bool)
+        self._scored = enough[self._which]
+        self._mine = self._scored & self._present[self._sites.index(self.name)]
+
+    def _take_scores(self, answers: Answers) -> None:
+        """At a receiver: its own part, those of the others, and the constant."""
+        words = {site: np.frombuffer(text, WORD) for site, text in answers.to_me.items()}
+        own = self._own_parts()
+        total = np.asarray(np.sum(list(words.values()), axis=0, dtype=WORD))
+        score = self.batch.intercept + own + self._values(total)
+        self._scores = np.where(self._scored, score, np.nan)
+        if self.terms.contributions:
+            self._parts = {site: self._values(part) for site, part in words.items()}
+        if self.batch.model is not None:
+            self._parts[self.name] = own
 
     def _values(self, words: np.ndarray) -> Float64[Arr, " m"]:
         """Words of parts in the target's units."""
         return np.ldexp(words.view(np.int64).astype(np.float64), self._power)
 
-    def _parts(self) -> Float64[Arr, " m"]:
-        """This site's part of each score; 0 where it has no record."""
-        out = np.zeros(self.n_unlabelled)
-        for k, S in enumerate(self._sets):
-            if self._me in S:
-                rows = np.asarray(self._which == k)
-                out[rows] = self.batch.part(rows, [self._at[v] for v in S])
-        return out
-
-    def _steps(self) -> Int64[Ints, " m"]:
-        """Its parts with noise, in steps of the common power of two."""
-        part = self._parts()
-        if self.batch.noise:
-            part += self.batch.noise * self._normals()
-        steps: Ints = np.clip(np.rint(np.ldexp(part, -self._power)), -(2.0**53), 2.0**53).astype(
-            np.int64
-        )
-        return steps
-
-    def _normals(self) -> Float64[Arr, " m"]:
-        """The same for an individual, the model and the present sites, so that it does not average out."""
-        secret = self.batch.salt + b"score noise" + self.batch.name.encode()
-        about = zip(self._ids, self._which.tolist(), strict=True)
-        return normals(
-            [
-                hashlib.sha256(secret + repr((text, self._names(k))).encode()).digest()
-                for text, k in about
-            ]
-        )
-
-    def _names(self, k: int) -> tuple[str, ...]:
-        return tuple(self._sites[v] for v in self._sets[k])
-
-    def _open(self) -> None:
-        """Count the scores that others get with this site's part."""
-        if self._receivers == [self._me]:
-            return
-        secret, ids = self.batch.salt, self._ids
-        names = map(self._names, range(len(self._sets)))
-        sets = [keyed(secret, b"model", repr((self.batch.name, each)).encode()) for each in names]
-        rows = np.flatnonzero(self._mine).tolist()
-        found = b"".join(
-            keyed(secret, b"scored", ids[i].encode()) + sets[self._which[i]] for i in rows
-        )
-        scores = np.frombuffer(found, dtype=WORD).reshape(-1, 2)
-        self._consent.open_scores(self.plan, self.ids_digest, scores)
-
-    # --- the end --------------------------------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------
 
     @property
-    def outcome(self) -> tuple[Outcome, str] | None:
-        if not self._done:
-            return None
-        return (
-            Outcome.CONVERGED,
-            f"{self.n_unlabelled} instances scored together by {len(self._sites)} sites",
-        )
+    def outcome(self) -> tuple[Outcome, str]:
+        what = f"{self.n_unlabelled} instances scored together by {len(self._sites)} sites"
+        return Outcome.CONVERGED, what
 
-    def result(self) -> SiteResult:
+    def result(self) -> ScoringResult:
         """The scores, if this site is a receiver."""
-        assert self.outcome is not None
         if self._scores is None:
-            return SiteResult(*self.outcome, self.plan)
-        names = [self._names(k) for k in range(len(self._sets))]
-        unknown = np.array(
-            [self.batch.unknown([self._at[v] for v in S]) if S else np.nan for S in self._sets]
-        )
-        return SiteResult(
+            return ScoringResult(*self.outcome)
+        unknown = [
+            self.batch.unknown(self._positions(present)) if present else np.nan
+            for present in self._sets
+        ]
+        contributions = {}
+        for site in sorted(self._parts):
+            has_part = self._scored & self._present[self._sites.index(site)]
+            contributions[site] = np.where(has_part, self._parts[site], np.nan)
+        return ScoringResult(
             *self.outcome,
-            self.plan,
+            findings=tuple(self._findings(self._scores)),
             scores=self._scores,
-            present=tuple(names[k] for k in self._which.tolist()),
-            missing=unknown[self._which],
-            contributions={
-                self._sites[v]: np.where(self._scored & self._present[v], self._shares[v], np.nan)
-                for v in sorted(self._shares)
-            },
-            findings=tuple(self._findings()),
+            present=tuple(self._sets[k] for k in self._which.tolist()),
+            missing=np.array(unknown)[self._which],
+            contributions=contributions,
         )
 
-    def _findings(self) -> list[str]:
-        assert self._scores is not None
+    def _findings(self, scores: Arr) -> list[str]:
+        sentences = list[str]()
+        of_all = f"of {self.n_unlabelled} individuals"
         whole = int((self._present.sum(axis=0) == len(self.batch.sites)).sum())
-        found = []
-        few, of = int(np.isnan(self._scores).sum()), f"of {self.n_unlabelled} individuals"
+        few = int(np.isnan(scores).sum())
         if partly := self.n_unlabelled - whole - few:
-            told = "Their scores are those of the other sites, which the column `sites` names"
-            found.append(f"{partly} {of} lack a record at some site. {told}")
+            sentences.append(
+                f"{partly} {of_all} lack a record at some site. Their scores are those of the "
+                "other sites, which the column `sites` names"
+            )
         if few:
             least = self.plan.membership.min_sites
-            found.append(
-                f"no score for {few} {of} (empty cells): fewer than min_sites = {least} sites have a record"
+            sentences.append(
+                f"no score for {few} {of_all} (empty cells): fewer than min_sites = {least} sites "
+                "have a record"
             )
-        return found
+        return sentences

@@ -1,250 +1,493 @@
-r"""A site in one run, as a function: a message of the coordinator in, a list of answers out. No socket, no clock, no file.
+r"""One run at this site, as a function: a message of the coordinator in, a list of actions out.
 
-This module decides whether the site takes part, and with which sites; `replica` follows an attempt. The result is there before
-the last answer, so that the caller can store it first. `breach` describes a violation of the protocol by the coordinator; the
-caller ends the connection with that sentence.
+    Proposal → Offer        Step 0 → keys        Step 1 → Answer        Step 2 → Answer …
+
+An attempt is a log of numbered steps. All members read the same log, so each of them steps its own
+copy of the computation (`objective.Computation`) and asks itself the next question. Nobody sends
+questions. What has to be the same at all members is pinned instead: ``chain`` is the digest of
+everything that all sites received, and every mask, seal and tag is bound to the chain and to the
+open question. So nothing opens if one site received or asks something else than the others.
+
+Three things cannot happen. A question is never answered twice with other words: a repeated step
+gets the stored answer. An attempt never continues in another process: its keys are in memory only,
+and the next attempt draws new ones. An answer never leaves before what it discloses was judged and
+written down: it is returned beside its `Disclosure`, and whoever performs the actions does that
+first (`site_agent.consent.participant`).
+
+What is not beautiful: the coordinator's records can be older than this site's keys, after a restore
+of its store. It then begins an attempt that has begun. The offer for a later attempt shows it the
+number.
 """
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite, log10
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from coreg_core.agreement.schedules import Progress
-from coreg_core.agreement.views import View
-from coreg_core.computation.question import Question
-from coreg_core.errors import CoregError, Refused
+from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.messages import (
-    PROTOCOL_VERSION,
-    Countersigned,
-    Dismissed,
+    Answer,
     Fault,
     Fetched,
     Finished,
     FromSite,
-    Hello,
+    Offer,
+    Part,
     PlanRefused,
     Proposal,
-    Rejected,
-    Renewed,
+    Report,
     Step,
-    ToSite,
+    Words,
 )
-from coreg_core.objectives.additive import Additive
-from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.alignment import Alignment
-from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import KEY_SIZE, KEYS, SEAL_BYTES, Shape
 from coreg_core.plan import Plan
-from site_agent.consent.memory import Remembered
-from site_agent.consent.objections import Consent, Objection, not_listed, objections, refusal
-from site_agent.machine.additive import AdditiveJob
-from site_agent.machine.agreement import AgreementJob
-from site_agent.machine.alignment import AlignmentJob, IdList
-from site_agent.machine.job import Disclosure, Fold, Job, SiteResult, Sums, each_by_itself
-from site_agent.machine.replica import Behind, Breach, Keys, Replica
-from site_agent.machine.scoring import Batch, ScoringJob
-from site_agent.site_data import PrivateData
+from coreg_core.secure.sums import WORD
+from site_agent.disclosure import Disclosure
+from site_agent.machine.objective import (
+    Answers,
+    Computation,
+    Fold,
+    Made,
+    Question,
+    Reply,
+    Row,
+    each_by_itself,
+)
+from site_agent.machine.results import Result
+from site_agent.machine.roster import canonical, roster_fault, transcript_of
+from site_agent.machine.seal import Keys, PlaintextSeal, Seal, Secrets
+
+# --- actions ------------------------------------------------------------------------------------
 
 
-class ChangedRows(Refused):
-    """This process has other rows than those that the run's earlier answers were computed from."""
+@dataclass(frozen=True)
+class Send:
+    """Send a message; before it, judge and write down what it discloses."""
+
+    message: FromSite
+    disclosure: Disclosure | None = None
+
+
+@dataclass(frozen=True)
+class Store:
+    """Store the run's result, before the message that confirms it."""
+
+    result: Result
+
+
+@dataclass(frozen=True)
+class Missed:
+    """The run ended with a result that this site does not have; the reason."""
+
+    reason: str
+
+
+Action: TypeAlias = Send | Store | Missed
+
+
+# --- one attempt --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Attempt:
+    """What this process knows of one attempt. Nothing of it is kept beyond it."""
+
+    number: int
+    offer: Offer
+    secrets: Secrets | None
+    roster: tuple[Offer, ...] = ()
+    sites: tuple[str, ...] = ()
+    seal: Seal | None = None
+    expected: int = 0  # the number of the step that comes next
+    received: int = 0  # bytes of the payload of the last step, which can come again
+    chain: bytes = b""
+    question: Question | None = None
+    context: bytes = b""  # of the open question: the chain and the question
+    reply: Reply = field(default_factory=Reply)  # this site's own to it
+    begun: bool = False
+    last: Send | None = None  # the last answer
+    ended: bool = False
+
+    def repeats(self, step: Step) -> bool:
+        """Whether it is the step of the last answer.
+
+        Step 0 with another roster is none: the coordinator's records are older than this attempt.
+        """
+        same = (step.attempt, step.step + 1) == (self.number, self.expected)
+        return same and (step.step > 0 or step.roster == self.roster)
 
 
 class Site:
-    """See the module's docstring. ``told``: the disclosure of the last answer, if it has words."""
+    """See the module's docstring."""
 
     def __init__(
         self,
         name: str,
-        data: PrivateData | Batch | IdList,
-        consent: Consent,
-        keys: Keys | None = None,
+        plan: Plan,
+        computation: Computation,
+        keys: Keys | None,
         *,
-        pin_threads: Callable[[int], int] = lambda threads: threads,
         release: str = "",
         token: str = "",
         fold: Fold = each_by_itself,
     ):
-        self.name, self.release, self._token = name, release, token
-        self.result: SiteResult | None = None
-        self.breach: str | None = None
-        self.disclosure: Disclosure | None = None
-        self.plan: Plan | None = None
-        self._data, self._consent, self._keys = data, consent, keys
-        self._pin_threads, self._fold = pin_threads, fold
-        self._job: Job | None = None
-        self._replica: Replica | None = None
-        self._remembered = Remembered()
-        self._answered = 0
+        self.name = name
+        self.plan = plan
+        self.computation = computation
+        self.result: Result | None = None
+        self._keys = keys if plan.masked else None
+        self._release = release
+        self._token = token
+        self._fold = fold
+        self._attempt: _Attempt | None = None
 
-    def hello(self) -> Hello:
-        return Hello(self.name, PROTOCOL_VERSION, self.release)
-
-    @property
-    def view(self) -> View | None:
-        """The factored data, under the agreement."""
-        return self._job.view if isinstance(self._job, AgreementJob) else None
-
-    @property
-    def n_unlabelled(self) -> int:
-        return len(self._data.Z)
+    def handle(self, message: Proposal | Step | Finished) -> list[Action]:
+        match message:
+            case Proposal():
+                return [Send(self.offer(message.attempt))]
+            case Step():
+                return self._step(message)
+            case Finished():
+                return self._finished(message)
 
     @property
-    def progress(self) -> Progress | None:
-        """The exact progress. The coordinator receives it to a power of ten."""
-        return None if self._job is None else self._job.progress
+    def room(self) -> int:
+        """The most bytes of payload in a step that can come now: the next one, or the last again."""
+        attempt = self._attempt
+        if attempt is None or attempt.expected == 0:
+            return 0
+        return max(attempt.received, self._room_of_next(attempt))
 
-    @property
-    def portion(self) -> float | None:
-        """How much of an alignment is done; None for other runs."""
-        return self._job.portion if isinstance(self._job, Sums) else None
+    def _room_of_next(self, attempt: _Attempt) -> int:
+        if attempt.seal is None:
+            return len(attempt.sites) * (KEY_SIZE + SEAL_BYTES)
+        if (question := attempt.question) is None:
+            return 0
+        shapes = question.shapes.values()
+        parts = [size for shape in shapes for size in (shape.to_all, shape.to_each.get(self.name))]
+        summed = Shape(summed=question.summed).size
+        return summed + sum(size + SEAL_BYTES for size in parts if size)
 
-    def handle(self, message: ToSite) -> list[FromSite]:
-        self.disclosure = None
-        try:
-            match message:
-                case Proposal():
-                    return [self._proposed(message)]
-                case Step():
-                    return self._stepped(message)
-                case Finished():
-                    return self._finished(message)
-                case Countersigned() | Renewed() | Dismissed() | Rejected():
-                    return []
-        except Breach as error:
-            self.breach = str(error)
+    # --- an attempt begins ----------------------------------------------------------------------
+
+    def offer(self, number: int) -> Offer:
+        """This site's offer for an attempt, the same at each call.
+
+        A later attempt than asked corrects the coordinator.
+        """
+        if self._attempt is not None and number <= self._attempt.number:
+            return self._attempt.offer
+        self._attempt = None  # drops the old keys first
+        self.result = None
+        offer = Offer(
+            run=self.plan.run,
+            attempt=number,
+            plan_digest=self.plan.digest,
+            site=self.name,
+            n_unlabelled=self.computation.n_unlabelled,
+            ids_digest=self.computation.ids_digest,
+            data_digest=self.computation.data_digest,
+            key="" if self._keys is not None else self._token,
+            release=self._release,
+            identity="",
+            signature="",
+        )
+        secrets = None if self._keys is None else self._keys.draw(offer)
+        self._attempt = _Attempt(number, offer if secrets is None else secrets.offer, secrets)
+        return self._attempt.offer
+
+    # --- a step ---------------------------------------------------------------------------------
+
+    def _step(self, step: Step) -> list[Action]:
+        """(1) repetitions, (2) what the step brings, (3) this site's answer to it."""
+        attempt = self._attempt
+        if attempt is None:
+            return [
+                self._refusal("the coordinator sent a step before this site had made an offer.")
+            ]
+        # (1)
+        if step.attempt < attempt.number:
             return []
-
-    # --- a plan ---------------------------------------------------------------------------------------------------
-
-    def _proposed(self, proposal: Proposal) -> FromSite:
-        plan = proposal.plan
-        if self.plan is not None and self.plan != plan:
-            return PlanRefused(plan.run, "the plan changed in the middle of the run.")
+        if attempt.last is not None and attempt.repeats(step):
+            return [attempt.last]
+        if attempt.expected > 0 and (step.attempt, step.step) == (attempt.number, 0):
+            return [Send(self.offer(step.attempt + 1))]
+        if (step.attempt, step.step) != (attempt.number, attempt.expected) or attempt.ended:
+            received = f"step {step.step} of attempt {step.attempt}"
+            expected = f"step {attempt.expected} of attempt {attempt.number}"
+            return [self._refusal(f"received {received}; expected {expected}.")]
+        # (2)
         try:
-            if self._replica is None:
-                if reason := refusal(self._objections(plan), self._consent.policy):
-                    return PlanRefused(plan.run, reason)
-                self._replica = self._begun(plan)
-            if proposal.attempt > self._replica.attempt:
-                self.result = None  # another attempt replaces it
-            return self._replica.offer(proposal.attempt)
-        except CoregError as error:
-            return PlanRefused(plan.run, str(error), for_now=isinstance(error, ChangedRows))
-
-    def objections(self, plan: Plan) -> list[Objection]:
-        """Every reason why this site would not take part, also those that only its data show."""
-        found = self._objections(plan)
-        try:
-            self._job_of(plan)
-        except CoregError as error:
-            found.append(Objection(str(error), here=getattr(error, "here", "")))
-        return found
-
-    def _objections(self, plan: Plan) -> list[Objection]:
-        rows = self._data if isinstance(self._data, PrivateData) else None
-        found = objections(
-            plan, self._consent.policy, rows, self._consent.memory, self._data.ids_digest
-        )
-        return [*found, *not_listed(plan, self.name)]
-
-    def _begun(self, plan: Plan) -> Replica:
-        self._remembered = self._consent.memory.recall(plan, self._data.ids_digest)
-        job = self._job_of(plan)
-        if self._remembered.rows not in ("", job.data_digest):
-            raise ChangedRows(
-                f"this site's rows or their preprocessing have changed since it answered in run {plan.run}. Start its agent with "
-                "the data of this run, or start a new run (coreg-coordinator run --new)."
-            )
-        self._job, self.plan = job, plan
-        return Replica(
-            self.name,
-            plan,
-            job,
-            self._keys if plan.masked else None,
-            accept=self._accepted,
-            may_answer=self._may_answer,
-            release=self.release,
-            token=self._token,
-            fold=self._fold,
-        )
-
-    def _job_of(self, plan: Plan) -> Job:
-        pin, consent = self._pin_threads, self._consent
-        match plan.objective, self._data:
-            case Agreement() as terms, PrivateData() as data:
-                return AgreementJob(plan, terms, self.name, data, pin)
-            case Additive() as terms, PrivateData() as data:
-                return AdditiveJob(plan, terms, self.name, data, pin, consent)
-            case Alignment() as terms, IdList() as ids:
-                return AlignmentJob(plan, terms, self.name, ids)
-            case Alignment(), _:
-                raise Refused("this site was not started with ids to align.")
-            case Scoring() as terms, Batch() as batch:
-                return ScoringJob(plan, terms, self.name, batch, pin, consent)
-            case Scoring(), _:
-                raise Refused("this site has no model for scoring together.")
-            case ((Agreement() | Additive()), _):
-                raise Refused(
-                    "this site was started with a model for scoring together, so it cannot train."
-                )
-
-    # --- steps ----------------------------------------------------------------------------------------------------
-
-    def _accepted(self, sites: tuple[str, ...]) -> str | None:
-        assert self.plan is not None
-        try:
-            self._consent.sum_with(self.plan, self._data.ids_digest, sites)
+            self._hear(attempt, step)
         except Refused as error:
-            return str(error)
-        return None
+            return [self._refusal(str(error))]
+        except CoregError as error:
+            return [self._fault(step, error, received=True)]
+        # (3)
+        try:
+            actions = self._answer(attempt)
+        except Refused as error:
+            return [self._refusal(str(error))]
+        except CoregError as error:
+            return [self._fault(step, error, received=False)]
+        answer = actions[-1]
+        assert isinstance(answer, Send)
+        attempt.last = Send(answer.message)  # what it discloses is judged and written once
+        attempt.expected += 1
+        attempt.received = step.size
+        return actions
 
-    def _may_answer(self, asked: Question) -> None:
-        assert self.plan is not None
-        assert self._replica is not None
-        most = self.plan.objective.most_answers(self.plan)
-        known = self._consent.memory.recall(
-            self.plan, self._data.ids_digest
-        ).answered  # of runs beside this one too
-        if max(self._remembered.answered + self._answered, known) >= most:
-            raise Refused(
-                f"more than {most} questions: an agent's limit for such a plan on these instances, over all runs in its ledger. "
-                "A plan with other terms is counted by itself."
+    def _refusal(self, reason: str) -> Send:
+        return Send(PlanRefused(self.plan.run, reason))
+
+    def _fault(self, step: Step, error: CoregError, *, received: bool) -> Send:
+        return Send(Fault(step.run, step.attempt, step.step, str(error), received))
+
+    def _shared(self, key: Any, make: Callable[[], Made]) -> Made:
+        """``make()`` through the cache that members in one process share."""
+        assert self._attempt is not None
+        at = (self.plan.run, self._attempt.number, self._attempt.expected)
+        return self._fold((*at, key), make)
+
+    # --- what a step brings ---------------------------------------------------------------------
+
+    def _hear(self, attempt: _Attempt, step: Step) -> None:
+        if step.step == 0:
+            self._hear_roster(attempt, step.roster)
+        elif attempt.seal is None:
+            assert attempt.secrets is not None, "plaintext has its seal from step 0 on"
+            wrapped = {part.sender: part.data for part in step.parts if part.receiver == self.name}
+            # The first tag shows whether all sites have the same key.
+            attempt.seal = attempt.secrets.unwrap(wrapped)
+        else:
+            self._hear_answers(attempt, attempt.seal, step)
+
+    def _hear_roster(self, attempt: _Attempt, roster: tuple[Offer, ...]) -> None:
+        if (fault := roster_fault(self.plan, attempt.offer, roster)) is not None:
+            raise Refused(fault)
+        attempt.roster = roster
+        attempt.sites = tuple(offer.site for offer in roster)
+        attempt.chain = self._shared("transcript", lambda: transcript_of(self.plan, roster))
+        if attempt.secrets is None:
+            attempt.seal = PlaintextSeal()
+
+    def _hear_answers(self, attempt: _Attempt, seal: Seal, step: Step) -> None:
+        """(1) the sum, (2) the parts, (3) the chain, (4) the next question."""
+        question = attempt.question
+        assert question is not None, "the attempt has not ended"
+        # (1)
+        total: Row | None = None
+        digest = hashlib.sha256(attempt.chain + canonical(step.step))
+        if question.summed:
+            if step.summed is None:
+                raise BadData(f"step {step.step} has no sum of the answers to the step before.")
+            words = step.summed.values
+            total = seal.open(attempt.context, words, question.summed, tuple(question.shapes))
+            digest.update(step.summed.digest.encode())
+        # (2)
+        texts = self._open_parts(attempt, seal, question, step)
+        to_all = {sender: text for (sender, receiver), text in texts.items() if not receiver}
+        to_me = {sender: text for (sender, receiver), text in texts.items() if receiver}
+        if self.name in question.shapes and question.shapes[self.name].to_all:
+            # As this site made it. Had the others received another text, their chains would differ.
+            to_all[self.name] = attempt.reply.to_all
+        # (3)
+        for sender in sorted(to_all):
+            digest.update(to_all[sender])
+        chain = digest.digest()
+        # (4)
+        self.computation.take(question, Answers(total, to_all, to_me), chain)
+        attempt.chain = chain
+        attempt.question = self.computation.ask()
+
+    def _open_parts(
+        self, attempt: _Attempt, seal: Seal, question: Question, step: Step
+    ) -> dict[tuple[str, str], bytes]:
+        """The texts by sender and receiver, without this site's own."""
+        sizes = _sizes(question, self.name)
+        received = {
+            (part.sender, part.receiver): part.data
+            for part in step.parts
+            if part.sender != self.name
+        }
+        found = {key: len(data) - SEAL_BYTES for key, data in received.items()}
+        if found != sizes:
+            raise BadData(
+                f"step {step.step} has {len(found)} parts, where {len(sizes)} of known sizes are "
+                f"expected ({question.kind})."
             )
-        self._answered += 1
-        self.disclosure = Disclosure(
-            asked, self._replica.sites, self.plan.privacy.membership_changes, self.plan.masked
+        return {
+            (sender, receiver): seal.open_text(attempt.context, data, sender, to_all=not receiver)
+            for (sender, receiver), data in sorted(received.items())
+        }
+
+    # --- an answer ------------------------------------------------------------------------------
+
+    def _answer(self, attempt: _Attempt) -> list[Action]:
+        if attempt.seal is None:
+            return [self._keys_answer(attempt)]
+        if not attempt.begun:
+            self.computation.begin(attempt.sites, attempt.seal.members_key, self._shared)
+            attempt.question = self.computation.ask()
+            attempt.begun = True
+        question = attempt.question
+        if question is None:
+            return self._end(attempt)
+        if self.plan.masked:  # masks and seals are bound to it
+            attempt.context = hashlib.sha256(_of_question(attempt.chain, question)).digest()
+        report = self._shared("report", lambda: self._report(question))
+        if self.name not in question.shapes:
+            return [self._send(attempt, report)]
+        reply = self.computation.answer(question, attempt.chain)
+        attempt.reply = reply
+        summed, parts = self._sealed(attempt, attempt.seal, question, reply)
+        answer = self._send(attempt, report, summed, parts)
+        return [replace(answer, disclosure=self._disclosure(attempt, question, reply, answer))]
+
+    def _keys_answer(self, attempt: _Attempt) -> Send:
+        """This site's contributions to the run's key, for each other site."""
+        assert attempt.secrets is not None
+        wrapped = attempt.secrets.wrap(attempt.roster, attempt.chain)
+        parts = tuple(Part(self.name, site, text) for site, text in sorted(wrapped.items()))
+        answer = self._send(attempt, Report(question=KEYS), parts=parts)
+        return replace(answer, disclosure=Disclosure(KEYS, attempt.sites))
+
+    def _send(
+        self,
+        attempt: _Attempt,
+        report: Report,
+        summed: Words | None = None,
+        parts: tuple[Part, ...] = (),
+    ) -> Send:
+        run, number = self.plan.run, attempt.number
+        return Send(Answer(run, number, attempt.expected, report, summed, parts))
+
+    def _report(self, question: Question) -> Report:
+        assert self._attempt is not None
+        every = len(question.shapes) == len(self._attempt.sites)
+        return replace(
+            report_of(self.computation.rounds, self.computation.progress),
+            question=question.kind,
+            asked="" if every else next(iter(question.shapes)),
         )
 
-    def _stepped(self, step: Step) -> list[FromSite]:
-        replica, job = self._replica, self._job
-        if replica is None or job is None:
-            raise Breach(f"sent a step of run {step.run}, whose plan this site did not accept.")
-        try:
-            answer = replica.answer(step)
-        except Breach:
-            raise
-        except Behind:  # the offer for a later attempt shows the coordinator the number
-            self.result = None
-            return [replica.offer(step.attempt + 1)]
-        except Refused as error:
-            return [PlanRefused(step.run, str(error))]
-        except CoregError as error:
-            return [Fault(step.run, step.attempt, step.step, str(error))]
-        if replica.ended and self.result is None:
-            about = replica.name_of_result, replica.sites
-            self.result = replace(
-                job.result(), progress=self.progress, name=about[0], sites=about[1]
-            )
-        return [] if answer is None else [answer]
+    def _sealed(
+        self, attempt: _Attempt, seal: Seal, question: Question, reply: Reply
+    ) -> tuple[Words | None, tuple[Part, ...]]:
+        context = attempt.context
+        summed: Words | None = None
+        if reply.summed is not None:
+            summed = Words(seal.mask(context, reply.summed, tuple(question.shapes)))
+        parts = list[Part]()
+        if reply.to_all:
+            parts.append(Part(self.name, "", seal.close(context, reply.to_all)))
+        for receiver, text in sorted(reply.to_each.items()):
+            if not text:
+                continue
+            if reply.blinded:
+                senders = tuple(site for site in attempt.sites if site != receiver)
+                words = np.frombuffer(text, WORD)
+                text = seal.blind(context, words, senders, receiver).tobytes()
+            parts.append(Part(self.name, receiver, seal.close(context, text, receiver)))
+        return summed, tuple(parts)
 
-    # --- the end --------------------------------------------------------------------------------------------------
+    def _disclosure(
+        self, attempt: _Attempt, question: Question, reply: Reply, answer: Send
+    ) -> Disclosure:
+        assert isinstance(answer.message, Answer)
+        return Disclosure(
+            question=question.kind,
+            sites=attempt.sites,
+            numbers=question.numbers or -(-answer.message.size // WORD.itemsize),
+            sealed=self.plan.masked,
+            may_change=self.plan.privacy.membership_changes,
+            rows=reply.rows,
+            labelled=reply.labelled,
+            opens=reply.opens,
+            scores=reply.scores,
+            within=self.computation.within if reply.opens else inf,
+        )
 
-    def _finished(self, finished: Finished) -> list[FromSite]:
-        if self.result is None:
-            # An earlier process of this agent can have the result: it answered last, and was killed.
-            if finished.outcome.good and self._replica is not None and self._replica.took_part:
-                raise Breach(
-                    f"ended run {finished.run} with a result before this site received the last step."
-                )
-            self.result = SiteResult(finished.outcome, finished.reason, self.plan)
-        self._consent.memory.release(finished.run)
-        return [Fetched(finished.run)]
+    # --- the end --------------------------------------------------------------------------------
+
+    def _end(self, attempt: _Attempt) -> list[Action]:
+        """The result, and the answer that confirms it."""
+        attempt.ended = True
+        computation = self.computation
+        outcome, reason = computation.outcome
+        report = self._shared(
+            "report",
+            lambda: replace(
+                report_of(computation.rounds, computation.progress),
+                outcome=outcome.name,
+                reason=reason,
+            ),
+        )
+        self.result = replace(
+            computation.result(),
+            progress=computation.progress,
+            name=attempt.chain.hex(),
+            sites=attempt.sites,
+        )
+        return [Store(self.result), self._send(attempt, report)]
+
+    def _finished(self, finished: Finished) -> list[Action]:
+        fetched = Send(Fetched(finished.run))
+        if self.result is not None:
+            return [fetched]
+        self.result = Result(finished.outcome, finished.reason)
+        took_part = self._attempt is not None and self._attempt.expected > 0
+        # An earlier process of this agent can have the result: it answered last, and was killed.
+        if finished.outcome.good and took_part:
+            return [
+                fetched,
+                Missed(
+                    f"the coordinator ended run {finished.run} with a result before this site "
+                    "had received its last step. This site has no model of it."
+                ),
+            ]
+        return [fetched]
+
+
+def _sizes(question: Question, site: str) -> dict[tuple[str, str], int]:
+    """The sizes of the texts that other sites send to this one, by sender and receiver."""
+    sizes = dict[tuple[str, str], int]()
+    for sender, shape in question.shapes.items():
+        if sender == site:
+            continue
+        if shape.to_all:
+            sizes[sender, ""] = shape.to_all
+        if (size := shape.to_each.get(site, 0)) > 0:
+            sizes[sender, site] = size
+    return sizes
+
+
+def _of_question(chain: bytes, question: Question) -> bytes:
+    shapes = [
+        [site, shape.summed, shape.to_all, sorted(shape.to_each.items())]
+        for site, shape in question.shapes.items()
+    ]
+    return canonical("coreg step 3", chain.hex(), question.kind, shapes) + question.about
+
+
+def power_of_ten(value: float) -> float:
+    """The nearest power of ten; 0 stays 0, and -1 stands for a value that is not finite."""
+    if not isfinite(value) or value < 0.0:
+        return -1.0
+    return float(f"1e{round(log10(value))}") if value else 0.0
+
+
+def report_of(rounds: int, progress: Progress | None) -> Report:
+    """How far the computation has come, as the coordinator may know it."""
+    if progress is None:
+        return Report(round=rounds)
+    return Report(
+        round=rounds,
+        verified=progress.verified,
+        residual=tuple(map(power_of_ten, progress.residual.tolist())),
+        gap=tuple(map(power_of_ten, progress.gap.tolist())),
+    )

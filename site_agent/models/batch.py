@@ -29,7 +29,7 @@ from site_agent.data.prepare import (
 )
 from site_agent.data.sources import Faults, some
 from site_agent.data.tables import read_table
-from site_agent.machine.job import SiteResult
+from site_agent.machine.results import ScoringResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import ModelFile
 
@@ -45,7 +45,7 @@ class Scored:
     correction: Correction = field(default_factory=Correction)
     local: Arr | None = None
 
-    def write(self, result: SiteResult, folder: Path) -> tuple[Path, ...]:
+    def write(self, result: ScoringResult, folder: Path) -> tuple[Path, ...]:
         """Write ids, scores, the sites in each, the deviation that absent ones leave, and known parts."""
         assert result.scores is not None
         scores, missing, beside = (

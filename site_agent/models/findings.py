@@ -22,7 +22,13 @@ from site_agent.data.notation import Notation
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.sources import Source, some
 from site_agent.data.tables import read_table
-from site_agent.machine.job import Judged, SiteResult
+from site_agent.machine.results import (
+    AdditiveResult,
+    AgreementResult,
+    AlignmentResult,
+    Judged,
+    Result,
+)
 from site_agent.models import explain
 from site_agent.models.file import ModelFile, load_model
 
@@ -47,16 +53,16 @@ USE = {
 }
 
 
-def of(result: SiteResult, preprocessing: Preprocessing) -> Found | None:
+def of(result: Result, preprocessing: Preprocessing) -> Found | None:
     """The findings of a training; None if nothing was judged."""
-    if result.additive is not None:
-        if result.judged is None:
+    match result:
+        case AdditiveResult():
+            training = of_training(result.judged, classes=bool(result.probabilities))
+            return training | of_linear(result.model, preprocessing)
+        case AgreementResult() if result.choice is not None and 0.0 in result.couplings:
+            return of_path(result.choice, result.couplings, result.divisor)
+        case _:
             return None
-        training = of_training(result.judged, classes=bool(result.probabilities))
-        return training | of_linear(result.additive, preprocessing)
-    if result.choice is None or 0.0 not in result.couplings:
-        return None
-    return of_path(result.choice, result.couplings, result.divisor)
 
 
 def of_training(judged: Judged, *, classes: bool = False) -> Found:
@@ -178,15 +184,14 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     return out
 
 
-def aligned(result: SiteResult) -> list[str]:
-    if (shared := result.aligned) is None:
-        return []
-    (least, most), *rest = shared.known_to
+def aligned(result: AlignmentResult) -> list[str]:
+    """How many of this site's ids the others know."""
+    (least, most), *rest = result.known_to
     more = "".join(f", {many} to {sites} or more" for sites, many in rest)
-    told = [
-        f"{most} of this site's ids are known to {least} or more sites{more} (this site included)."
+    return [
+        f"{most} of this site's ids are known to {least} or more sites{more} (this site included).",
+        f"the shared set: {len(result.ids)} ids that every site knows.",
     ]
-    return [*told, f"the shared set: {len(shared.ids)} ids that every site knows."]
 
 
 def coefficients(found: Mapping[str, Any], target: str) -> list[str]:

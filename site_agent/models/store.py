@@ -15,13 +15,13 @@ from typing import Any
 
 from coreg_core.errors import BadData, StorageError
 from coreg_core.evaluation import estimate
+from coreg_core.names import check_name
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import Disk
-from coreg_wire.identity.names import check_study_name
 from site_agent.data.prepare import Prepared
-from site_agent.machine.job import SiteResult
+from site_agent.machine.results import AdditiveResult, AgreementResult, Result
 from site_agent.models import findings
 from site_agent.models.explain import own_columns
 from site_agent.models.file import ModelFile, load_model, save_model
@@ -57,15 +57,13 @@ class ModelStore:
 
     def folder_of(self, plan: Plan) -> Path:
         return (
-            self.folder
-            / check_study_name(plan.study or UNNAMED, "study")
-            / check_study_name(plan.run, "run")
+            self.folder / check_name(plan.study or UNNAMED, "study") / check_name(plan.run, "run")
         )
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     def model_of(self, run: str) -> ModelFile:
-        found = sorted(self.folder.glob(f"*/{check_study_name(run, 'run')}/{MODEL}"))
+        found = sorted(self.folder.glob(f"*/{check_name(run, 'run')}/{MODEL}"))
         if not found:
             raise BadData(f"this site has no model of run {run}.")
         return load_model(found[0])
@@ -101,7 +99,7 @@ class ModelStore:
     def put_models(
         self,
         plan: Plan,
-        result: SiteResult,
+        result: Result,
         prepared: Prepared,
         target: str,
         note: Note,
@@ -109,35 +107,29 @@ class ModelStore:
         compared: bool = True,
     ) -> tuple[Path, ...]:
         """Write a run's models; ``compared``: whether the operators compared the eight words."""
-        if not result.solutions and result.additive is None:
+        functions = _functions(plan, result)
+        if not functions:
             return ()
-        models = {
-            name: ModelFile(
-                preprocessing=prepared.preprocessing,
-                target=target,
-                shift=result.shift,
-                divisor=result.divisor,
-                site=self.site,
-                run=plan.run,
-                stop=result.outcome.name,
-                coupling=own.pop("coupling", None),
-                plan=plan.to_dict(),
-                positive=prepared.data.positive,
-                name=result.name,
-                sites=result.sites,
-                **own,
-            )
-            for name, own in _functions(plan, result).items()
+        about: dict[str, Any] = {
+            "preprocessing": prepared.preprocessing,
+            "target": target,
+            "site": self.site,
+            "run": plan.run,
+            "stop": result.outcome.name,
+            "plan": plan.to_dict(),
+            "positive": prepared.data.positive,
+            "name": result.name,
+            "sites": result.sites,
         }
+        models = {name: ModelFile(**about, **own) for name, own in functions.items()}
         found = findings.of(result, prepared.preprocessing)
+        sentences = [*result.findings, *_choice(plan, result)]
         if found is not None:
-            unseen = {} if compared else {"words_compared": False}
-            found |= own_columns(models[MODEL], prepared.data.X, prepared.data.y) | unseen
-        for text in [
-            *result.findings,
-            *_choice(plan, result),
-            *([] if found is None else findings.sentences(found, target)),
-        ]:
+            found |= own_columns(models[MODEL], prepared.data.X, prepared.data.y)
+            if not compared:
+                found["words_compared"] = False
+            sentences += findings.sentences(found, target)
+        for text in sentences:
             note(text)
 
         def write(folder: Path) -> tuple[Path, ...]:
@@ -148,7 +140,7 @@ class ModelStore:
         return self.save(plan, result, write)
 
     def save(
-        self, plan: Plan, result: SiteResult, write: Callable[[Path], tuple[Path, ...]]
+        self, plan: Plan, result: Result, write: Callable[[Path], tuple[Path, ...]]
     ) -> tuple[Path, ...]:
         """Make the run's folder of the files that ``write`` writes, at once."""
         place = self.folder_of(plan)
@@ -218,56 +210,64 @@ def _manifest(path: Path) -> dict[str, Any]:
 # --- the models of one run --------------------------------------------------------------------------------------------
 
 
-def _functions(plan: Plan, result: SiteResult) -> dict[str, dict[str, Any]]:
-    """Of each file of a run, by its name: the function, and the fields of a `ModelFile` that are its own."""
-    if (own := result.additive) is not None:
-        joined, score, alone = result.probabilities or (None, None, None)
-        files: dict[str, dict[str, Any]] = {
-            MODEL: {"function": own, "probability": joined, "score_probability": score}
-        }
-        return (
-            files
-            if own.local is None
-            else {**files, LOCAL: {"function": own.local, "probability": alone}}
-        )
-    # A path of couplings has a model for each, beside the choice of this site's own labels.
-    names = (
-        [f"model-coupling-{label}.coreg" for label in _labels(plan)]
-        if len(plan.couplings) > 1
-        else [MODEL]
-    )
-    made: list[dict[str, Any]] = [
+def _functions(plan: Plan, result: Result) -> dict[str, dict[str, Any]]:
+    """Of each file of a run, by its name: the fields of a `ModelFile` that are its own."""
+    match result:
+        case AdditiveResult():
+            units: dict[str, Any] = {"shift": 0.0, "divisor": 1.0, "coupling": None}
+            functions = _additive_functions(result)
+        case AgreementResult() if result.solutions:
+            units = {"shift": result.shift, "divisor": result.divisor}
+            functions = _agreement_functions(plan, result)
+        case _:
+            return {}
+    return {name: {**units, **own} for name, own in functions.items()}
+
+
+def _additive_functions(result: AdditiveResult) -> dict[str, dict[str, Any]]:
+    joined, score, alone = result.probabilities or (None, None, None)
+    functions: dict[str, dict[str, Any]] = {
+        MODEL: {"function": result.model, "probability": joined, "score_probability": score}
+    }
+    if result.model.local is not None:
+        functions[LOCAL] = {"function": result.model.local, "probability": alone}
+    return functions
+
+
+def _agreement_functions(plan: Plan, result: AgreementResult) -> dict[str, dict[str, Any]]:
+    """A path of couplings has a model for each, beside the choice of this site's own labels."""
+    path: list[dict[str, Any]] = [
         {"function": solution.function, "coupling": coupling}
         for solution, coupling in zip(result.solutions, plan.couplings, strict=True)
     ]
-    files = {} if result.choice is None else {MODEL: made[result.choice.chosen]}
-    files |= dict(zip(names, made, strict=True))
-    return (
-        files
-        if result.alone is None
-        else {**files, LOCAL: {"function": result.alone.function, "coupling": 0.0}}
-    )
+    functions = {} if result.choice is None else {MODEL: path[result.choice.chosen]}
+    if len(path) == 1:
+        functions[MODEL] = path[0]
+    else:
+        names = [f"model-coupling-{label}.coreg" for label in _labels(plan)]
+        functions |= dict(zip(names, path, strict=True))
+    if result.alone is not None:
+        functions[LOCAL] = {"function": result.alone.function, "coupling": 0.0}
+    return functions
 
 
 def _labels(plan: Plan) -> list[str]:
-    short = [
-        f"{coupling:g}" for coupling in plan.couplings
-    ]  # two couplings can have the same six digits
-    return (
-        short
-        if len(set(short)) == len(set(plan.couplings))
-        else [repr(coupling) for coupling in plan.couplings]
-    )
+    """A name for each coupling; two couplings can have the same six digits."""
+    short = [f"{coupling:g}" for coupling in plan.couplings]
+    if len(set(short)) == len(set(plan.couplings)):
+        return short
+    return [repr(coupling) for coupling in plan.couplings]
 
 
-def _choice(plan: Plan, result: SiteResult) -> list[str]:
-    """The left-out error of each coupling of a path, in the target's units; empty without a choice."""
-    if (choice := result.choice) is None:
+def _choice(plan: Plan, result: Result) -> list[str]:
+    """The left-out error of each coupling of a path, in the target's units; or nothing."""
+    if not isinstance(result, AgreementResult) or result.choice is None:
         return []
+    choice = result.choice
     errors = [estimate(errors).rmse * result.divisor for errors in choice.left_out]
     labels = _labels(plan)
     listed = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
     return [
-        f"coupling {labels[choice.chosen]} has the least error on this site's own labels, each left out in turn "
-        f"(root mean square errors: {listed})"
+        f"coupling {labels[choice.chosen]} has the least error on this site's own labels, each "
+        f"left out in turn (root mean square errors: {listed})"
     ]

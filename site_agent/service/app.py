@@ -15,17 +15,18 @@ from coreg_wire.terminal.command_line import OperatorInterrupt
 from coreg_wire.terminal.service import on_signals
 from coreg_wire.transport.service import host_port
 from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings
-from site_agent.consent.objections import read_policy
+from site_agent.consent.policy import read_policy
 from site_agent.data.prepare import AlignedIds, DataSets, site_salt
 from site_agent.identity.identity import Identity, check_identity, install_renewed
 from site_agent.identity.run_keys import Members
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.machine import agent as machine
-from site_agent.machine.agent import Exit
-from site_agent.machine.job import SiteResult
+from site_agent.machine.results import Result
+from site_agent.machine.session_events import Exit
 from site_agent.models.store import ModelStore
 from site_agent.service.console import Terminal
 from site_agent.service.daemon import AgentDaemon
+from site_agent.service.run_tables import RunTables
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial, GrpcDialler
@@ -39,7 +40,8 @@ class Joined:
 
     site: str
     outcome: Outcome
-    result: SiteResult | None
+    result: Result | None
+    run: str
     written: tuple[Path, ...]
     sent: dict[str, Disclosed]
     ledger: Path
@@ -67,6 +69,7 @@ def join(
             workers.name,
             end.outcome,
             workers.last,
+            end.run,
             workers.written,
             ledger.sent,
             ledger.path,
@@ -105,13 +108,13 @@ class _Running:
             )
             aligned = AlignedIds(settings.identity / "aligned")
             store = ModelStore(identity.name, settings.models)
+            tables = RunTables(identity.name, data_sets, aligned, self._from_any_thread)
             workers = RunWorkers(
                 identity.name,
                 policy,
                 None,
                 store,
-                data_sets,
-                aligned,
+                tables,
                 self.ledger,
                 self._from_any_thread,
             )

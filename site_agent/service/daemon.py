@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, assert_never, cast
 
-from coreg_core.errors import CoregError, Refused
+from coreg_core.errors import CoregError
 from coreg_core.messages import (
     MOST_OPEN,
     PROTOCOL_VERSION,
@@ -32,8 +32,8 @@ from site_agent.identity.run_keys import Members
 from site_agent.ledger import Ledger
 from site_agent.machine import agent as machine
 from site_agent.machine import notices
-from site_agent.machine.agent import (
-    Agent,
+from site_agent.machine.agent import Agent, Stage
+from site_agent.machine.session_events import (
     AskOperator,
     Countersign,
     Decided,
@@ -45,12 +45,11 @@ from site_agent.machine.agent import (
     Judge,
     MessageReceived,
     Notify,
-    RunMessage,
     Say,
     SessionEnded,
     SessionOpened,
-    Stage,
     Work,
+    WorkMessage,
 )
 from site_agent.service.console import COMPARE, Terminal
 from site_agent.service.state_dir import Decision, StateDir
@@ -220,7 +219,7 @@ class AgentDaemon:
             self._apply(SessionOpened())
             end = await self._listen(session, heard)
             if isinstance(end, EndSession):
-                raise SessionRefused(end.reason)
+                raise SessionRefused(end.reason, end.pause, end.longest)
             if end.error is not None:
                 raise end.error
             if end.outcome is not None and session.listening and self._ledger.signer is not None:
@@ -291,9 +290,7 @@ class AgentDaemon:
         try:
             message = session.assembler.feed_coordinator(frame)
         except ProtocolError as error:
-            self._end(
-                Exit(Refused(f"the coordinator broke the protocol: {error} No answer was sent."))
-            )
+            self._end(machine.breach(self.agent, str(error)))
             return
         # A coordinator that no longer reads can still have sent the reason, or the model.
         if message is not None and (session.listening or isinstance(message, LAST_MESSAGES)):
@@ -402,12 +399,11 @@ class AgentDaemon:
         if error is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 
-    async def _work(self, session: Session, message: RunMessage) -> None:
+    async def _work(self, session: Session, message: WorkMessage) -> None:
         await self._whole()
         answer = partial(self.workers.work, listening=session.listening)
         frames, worked = await asyncio.to_thread(answer, message)
-        if isinstance(message, Proposal) and (room := self.workers.room(message.run)) is not None:
-            session.assembler.expect(message.run, room)
+        session.assembler.expect(message.run, self.workers.room(message.run))
         await session.send(frames)
         self._apply(worked)
         self._status_changed.set()

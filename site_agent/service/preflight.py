@@ -16,14 +16,11 @@ from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import host_port, release
 from site_agent.config.settings import AgentSettings
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import (
-    Consent,
-    Objection,
-    not_listed,
-    objections,
-    read_policy,
-    trainings,
-)
+from site_agent.consent.objection import Objection
+from site_agent.consent.objections import before_offer, trainings
+from site_agent.consent.participant import Consent, Means, Participant
+from site_agent.consent.policy import read_policy
+from site_agent.consent.request import BEFORE
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
     UNSHARED,
@@ -40,10 +37,8 @@ from site_agent.data.sources import BadTable, Faults, some
 from site_agent.data.tables import read_table
 from site_agent.identity.identity import check_identity
 from site_agent.ledger.ledger import read_lines, remember
-from site_agent.machine.notices import BEFORE
-from site_agent.machine.site import Site
 from site_agent.models.store import ModelStore
-from site_agent.service.workers import NotAligned, RunTables, Unusable
+from site_agent.service.run_tables import NotAligned, RunTables, Unusable
 from site_agent.session.stream import check_connection
 
 
@@ -206,7 +201,7 @@ def check(
             )
 
         if planned.objective.needs != "rows" or (data_set in untrained and not planned.target):
-            against = [*objections(planned, allowed, None, memory, ""), *not_listed(planned, name)]
+            against = before_offer(planned, name, allowed, memory)
             if planned.objective.needs == "batch" and data_set in settings.data:
                 leaving(len(read_ids(named(settings.data[data_set], trains=False), "exact")), 0)
             if planned.objective.needs == "rows":
@@ -235,10 +230,7 @@ def check(
                 raise BadData("; ".join(tables.troubles.values())) from None
             leaving(shared, both, before)
             if data is None:
-                against = [
-                    *objections(planned, allowed, None, memory, ""),
-                    *not_listed(planned, name),
-                ]
+                against = before_offer(planned, name, allowed, memory)
             else:
                 memory.know_as(data.ids_digest, data.instances)
                 given = memory.recall(planned, data.ids_digest).answered
@@ -246,9 +238,9 @@ def check(
                 if told := trainings(planned, allowed, None if before else data, memory):
                     so_far += "".join(f"; {heading}: {text}" for heading, text in told.items())
                     spent = memory.trainings(data) >= allowed.openings
-                against = Site(name, data, Consent(allowed, memory, time.monotonic)).objections(
-                    planned
-                )
+                consent = Consent(allowed, memory, time.monotonic)
+                means = Means(None, lambda threads: threads, os.urandom)
+                against = Participant(name, data, consent, means).objections(planned)
         for each in against:
             here, allow = (
                 f" ({each.here})" * bool(each.here),

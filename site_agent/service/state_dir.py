@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import StorageError, UsageError
+from coreg_core.names import check_name
 from coreg_wire.clock import timestamp, utc_now
 from coreg_wire.files.disk import Disk
-from coreg_wire.identity.names import check_study_name
 
 MOST_ASKED = 1000  # runs whose plan and members are remembered
 
@@ -149,7 +149,7 @@ class StateDir:
             return
 
     def _file(self, what: str, run: str) -> Path:
-        return self.folder / what / f"{check_study_name(run, 'run')}.json"
+        return self.folder / what / f"{check_name(run, 'run')}.json"
 
     def _write(self, path: Path, value: dict[str, Any]) -> None:
         self.disk.write_whole(path, json.dumps(value).encode() + b"\n")

@@ -75,7 +75,6 @@ def explained(details: str) -> str:
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-PAUSE_WHEN_REFUSED = 30.0  # the coordinator rejected this site: its operator has to act first
 T = TypeVar("T")
 
 
@@ -110,7 +109,15 @@ class LostSession(Exception):
 
 
 class SessionRefused(LostSession):
-    """The coordinator rejected the session for a reason that its operator can fix."""
+    """One side ended the session for a reason that an operator has to mend first.
+
+    The pause before the next one doubles each time, from ``pause`` up to ``longest`` seconds.
+    """
+
+    def __init__(self, reason: str, pause: float, longest: float):
+        super().__init__(reason)
+        self.pause = pause
+        self.longest = longest
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,8 @@ async def keep_dialling(
         except NoAnswer as lost:
             reason = str(lost)
         except SessionRefused as lost:
-            reason, last_session, pause = str(lost), loop.time(), PAUSE_WHEN_REFUSED
+            reason, last_session = str(lost), loop.time()
+            pause = max(lost.pause, min(2 * pause, lost.longest))
         except LostSession as lost:  # there was a session: timeout and pause start again
             reason, last_session, pause = str(lost), loop.time(), FIRST_PAUSE
         waited, address = loop.time() - last_session, dial.dialler.address

@@ -9,12 +9,13 @@ from test_data_sets import TABLE
 
 from coreg_core.messages import Hello, Proposal
 from coreg_wire.transport.codec import Assembler, frames_of
-from site_agent.consent.objections import Policy
+from site_agent.consent.policy import Policy
 from site_agent.data.prepare import AlignedIds, DataSets
 from site_agent.ledger import Ledger, read_ledger
 from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore
 from site_agent.service.daemon import AgentDaemon
+from site_agent.service.run_tables import RunTables
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial, NoAnswer
@@ -47,7 +48,8 @@ class Agent:
         table = write(folder, TABLE, "local.csv")
         self.data_sets = DataSets({"patients": inputs(table), **data}, b"salt")
         store, aligned = ModelStore("north", folder / "models"), AlignedIds(folder / "aligned")
-        parts = store, self.data_sets, aligned, self.ledger, self.notices.append
+        tables = RunTables("north", self.data_sets, aligned, self.notices.append)
+        parts = store, tables, self.ledger, self.notices.append
         self.workers = RunWorkers("north", policy or Policy(aggregation="plaintext"), keys, *parts)
         agent = machine.Agent(once=once, ask_first=ask_first)
         self.daemon = AgentDaemon(
@@ -137,7 +139,7 @@ class Line:
     def says(self, *messages):
         for message in messages:
             if isinstance(message, Proposal):
-                self._assembler.expect(message.run, 1000)
+                self._assembler.expect(message.run, 100_000)
             self.sends(*frames_of(message))
 
     def sends(self, *frames):

@@ -8,30 +8,18 @@ import numpy as np
 
 from coordinator.authority.pki import create_authority
 from coordinator.service.access import AccessControl
-from coreg_core.agreement.objective import Column
-from coreg_core.computation.question import Question
 from coreg_core.messages import Answer, Fetched, Hello, Leaving, Offer, Report, Words
-from coreg_core.secure.sums import Layout
 from coreg_wire.identity.names import load_certificates
+from site_agent.disclosure import Disclosure
 from site_agent.identity.identity import check_identity, enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger
 from site_agent.ledger.audit import audit, read_record
-from site_agent.machine.job import Disclosure
 from tests.issued import issued
 
 
 def told(sites=("a", "b"), *, part="affine", rows=3, sealed=True, may_change=False):
-    """What an answer with words tells: a site's predictions for the shared instances."""
-    columns, everyone = (Column(0.1, 0.6),), tuple(range(len(sites)))
-    ask = Question(
-        f"respond {part}",
-        Layout(rows, 1, 0),
-        (0,),
-        everyone,
-        columns=columns,
-        targets=np.zeros((rows, 1)),
-    )
-    return Disclosure(ask, tuple(sites), may_change, sealed)
+    """What an answer with words discloses: a site's predictions for the shared instances."""
+    return Disclosure(f"respond {part}", tuple(sites), rows, sealed, may_change)
 
 
 def offer(run="r", plan="plan", ids="ids", rows="data"):
@@ -50,7 +38,7 @@ def offer(run="r", plan="plan", ids="ids", rows="data"):
 def answer(run="r", step=0, words=(1, 2, 3)):
     """With these words; None: with keys or proofs, or at the end."""
     carried = None if words is None else Words(np.array(words, dtype="<u8"))
-    return Answer(run, 0, step, Report(), words=carried)
+    return Answer(run, 0, step, Report(), summed=carried)
 
 
 def chained(entries, previous=GENESIS):

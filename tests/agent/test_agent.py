@@ -6,21 +6,23 @@ import pytest
 from machine.tiny import make_plan, sealed
 
 from coreg_core.messages import (
+    MOST_OPEN,
     Countersigned,
     Dismissed,
     Finished,
     LedgerHead,
     Proposal,
     Rejected,
+    Renewed,
     Step,
 )
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import alignment_of
-from site_agent.machine.agent import (
-    MAX_BEGUN,
-    Agent,
+from site_agent.machine.agent import MAX_BEGUN, MAX_INBOX, MAX_USELESS, Agent, handle
+from site_agent.machine.session_events import (
     Decided,
+    EndSession,
     Exit,
     Forget,
     Judged,
@@ -31,7 +33,6 @@ from site_agent.machine.agent import (
     SessionOpened,
     Work,
     Worked,
-    handle,
 )
 
 
@@ -66,6 +67,8 @@ def brief(action):
             return f"notify {notice.name}"
         case Forget(_, keep_consent):
             return "forget, but for the consent" if keep_consent else "forget"
+        case EndSession(reason):
+            return f"end session: {reason}"
         case Exit(error=None, outcome=None):
             return "exit"
         case Exit(error=None, outcome=outcome):
@@ -91,7 +94,7 @@ PLANNED = [PLAN, Worked(PLAN, accepted=True)]  # accepted and idle
 ASKED = [PLAN, Judged("r", None)]  # put to the operator
 ASKS = {"ask_first": True}
 ONCE = {"once": True}
-BROKE = "exit Refused: the coordinator broke the protocol: it "
+BROKE = "end session: the coordinator broke the protocol: it "
 NOTHING = " No answer was sent."
 
 ABOVE = Proposal("r", 0, replace(sealed(make_plan(run="r", min_sites=3)), align=Alignment()))
@@ -198,9 +201,34 @@ CASES = {
     "a step of an unknown run": ([step()], {}, f"{BROKE}sent a step of run r without a plan.{NOTHING}"),
     "a step before the consent": (
         [*ASKED, step()], ASKS, f"{BROKE}sent a step of run r, whose plan this site did not accept.{NOTHING}"),
-    "what a site finds wrong": ([*PLANNED, step(), Worked(step(), breach="x.")], {}, f"{BROKE}x.{NOTHING}"),
+    "and of an agent of one run": (
+        [step()], ONCE, f"exit Refused: the coordinator broke the protocol: it sent a step of run r without a plan.{NOTHING}"),
+    "more messages of a run than wait": (
+        [*PLANNED, *(step(number=n) for n in range(MAX_INBOX + 2))], {},
+        f"{BROKE}sent {MAX_INBOX} messages of run r before this site could answer one.{NOTHING}"),
+    "a second next certificate": (
+        [Renewed("pem"), Renewed("pem")], {}, f"{BROKE}sent two next certificates.{NOTHING}"),
+    "a plan of another run": (
+        [replace(PLAN, run="s")], {}, f"{BROKE}proposed run s with the plan of run r.{NOTHING}"),
+    "ends of runs that come to nothing": (
+        [finished(run=f"r{n}") for n in range(MAX_USELESS)], {},
+        f"say Fetched; {BROKE}sent {MAX_USELESS} plans or ends of runs in which this site takes no part.{NOTHING}"),
+    "and dismissals": (
+        [dismissed(run=f"r{n}") for n in range(MAX_USELESS)], {},
+        f"{BROKE}sent {MAX_USELESS} plans or ends of runs in which this site takes no part.{NOTHING}"),
+    "plans that are refused": (
+        [proposal(f"r{n}") for n in range(MAX_USELESS)], {"begun": MAX_BEGUN},
+        f"{REFUSES}; {BROKE}sent {MAX_USELESS} plans or ends of runs in which this site takes no part.{NOTHING}"),
+    "but not those of several sessions": (
+        [*(proposal(f"r{n}") for n in range(MAX_USELESS - 1)), SessionEnded(), SessionOpened(), proposal("r")],
+        {"begun": MAX_BEGUN}, REFUSES),
+    "more open runs than an agent has": (
+        [proposal(f"r{n}") for n in range(MOST_OPEN + 1)], {}, REFUSES),
     # --- sessions
-    "a session that is refused ends, and is dialled again": ([Rejected("not listed")], {}, "EndSession"),
+    "a session that is refused for good, too": (
+        [Rejected("replaced", final=True)], {}, "end session: the coordinator refused this session: replaced"),
+    "a session that is refused ends, and is dialled again": (
+        [Rejected("not listed")], {}, "end session: the coordinator refused this session: not listed"),
     "or the agent has one run": (
         [Rejected("not listed")], ONCE, "exit Refused: the coordinator refused this session: not listed"),
     "a countersignature is written": ([Countersigned("r", LedgerHead(), "", "", "")], {}, "Countersign"),

@@ -28,6 +28,7 @@ from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.identity.identity import check_identity
 from site_agent.ledger import HeadSigner
 from site_agent.ledger.audit import SignedHead, audit
+from site_agent.machine.session_events import Exit
 from site_agent.service import daemon as daemons
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.session import stream
@@ -138,17 +139,12 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
             line.breaks()
         (await coordinator.session()).says(m.Rejected("not listed yet"))
         (await coordinator.session()).says(m.Rejected("renamed", final=True))
-        await asyncio.sleep(10_000)
+        await coordinator.session()
 
-    with pytest.raises(Refused, match="the coordinator refused this session: renamed"):
-        agent.against(conversation)
-    ended = json.loads((tmp_path / "service" / "status.json").read_text())["ended"]
-    assert (ended["exit_code"], ended["reason"]) == (
-        4,
-        "the coordinator refused this session: renamed",
-    )
-    assert (agent.noticed.count("connected"), agent.noticed.count("not_connected")) == (2, 3)
-    assert json.loads((tmp_path / "service" / "status.json").read_text())["waiting"] == "stopped"
+    assert agent.against(conversation) == Exit(), "its operator ends it"
+    status = json.loads((tmp_path / "service" / "status.json").read_text())
+    assert (status["ended"], status["waiting"]) == (None, "stopped"), "no message ends a service"
+    assert (agent.noticed.count("connected"), agent.noticed.count("not_connected")) == (2, 4)
     assert agent.noticed.count("data_read") == 1, "nothing is read or factored again"
 
 
@@ -331,7 +327,7 @@ def refused(folder, *said, proposed=True):
         for each in said:
             if isinstance(each, pb.CoordinatorFrame):
                 line.sends(each.SerializeToString())
-            elif isinstance(each, m.Step) and each.words is None:
+            elif isinstance(each, m.Step) and each.summed is None:
                 line.says(replace(each, roster=(offer, replace(offer, site="south"))))
                 await line.hears()
             else:
@@ -345,28 +341,28 @@ def refused(folder, *said, proposed=True):
 
 
 def test_words_before_a_plan_end_the_session_before_memory_is_taken(tmp_path):
-    words = pb.Words(count=20_000 * 4096, data=bytes(PIECE_BYTES))
+    words = pb.Payload(size=8 * 20_000 * 4096)
     chunk = pb.CoordinatorFrame(chunk=pb.Chunk(run="r1", data=bytes(PIECE_BYTES)))
-    announced = pb.CoordinatorFrame(message=pb.ToSite(step=pb.Step(run="r1", words=words)))
+    announced = pb.CoordinatorFrame(message=pb.ToSite(step=pb.Step(run="r1", summed=words)))
     tracemalloc.start()
     try:
         reason, recorded = refused(tmp_path, announced, chunk, chunk, chunk, proposed=False)
         assert tracemalloc.get_traced_memory()[1] < 64 << 20, "655 MB were announced"
     finally:
         tracemalloc.stop()
-    assert "broke the protocol: words for run 'r1', whose plan was not accepted here" in reason
+    assert "broke the protocol: 655360000 bytes for run 'r1', where 0 fit" in reason
     assert recorded == ["Hello"], "and nothing was answered"
 
 
 def words_of(count, run="r1"):
-    return m.Step(run, 0, 0, words=m.Words(np.zeros(count, dtype="<u8")))
+    return m.Step(run, 0, 0, summed=m.Words(np.zeros(count, dtype="<u8")))
 
 
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (words_of(3, "r2"), "whose plan was not accepted here"),
-        (words_of(1_000_000), "words announced; at most"),
+        (words_of(3, "r2"), "24 bytes for run 'r2', where 0 fit"),
+        (words_of(1_000_000), "8000000 bytes for run 'r1', where 0 fit"),
         (pb.CoordinatorFrame(), "the coordinator broke the protocol: "),
     ],
     ids=["of another run", "of more words than the plan has", "no content"],
@@ -377,12 +373,12 @@ def test_what_no_plan_allows_ends_the_session(tmp_path, said, words):
     assert recorded == ["Hello", "Offer"]
 
 
-def test_an_end_that_the_site_did_not_see_ends_the_session_without_a_model(tmp_path):
+def test_an_end_that_the_site_did_not_see_ends_an_agent_of_one_run_without_a_model(tmp_path):
     reason, recorded = refused(
         tmp_path, m.Step("r1", 0, 0), m.Finished("r1", Outcome.CONVERGED, "")
     )
-    assert "ended run r1 with a result before this site received the last step" in reason
-    assert recorded == ["Hello", "Offer", "Answer"], "and no Fetched"
+    assert "ended run r1 with a result before this site had received its last step" in reason
+    assert recorded == ["Hello", "Offer", "Answer", "Fetched"]
 
 
 # --- dialling ---------------------------------------------------------------------------------------------------------
@@ -478,7 +474,10 @@ def test_pauses_double_up_to_ten_seconds_and_begin_again_after_a_session():
     assert "cut" in notes[8], "a session that broke has its own reason"
 
 
-def test_a_refused_session_is_dialled_again_after_a_longer_pause():
-    script = Script(stream.SessionRefused("not listed"))
-    [note] = script.dial()
-    assert (script.pauses, "not listed" in note) == ([stream.PAUSE_WHEN_REFUSED], True)
+def test_a_refused_session_is_dialled_again_after_a_longer_pause_which_grows_after_breaches():
+    refused = stream.SessionRefused("not listed", 30.0, 30.0)
+    broken = stream.SessionRefused("a step without a plan", 30.0, 600.0)
+    script = Script(refused, refused, *(6 * [broken]), refused)
+    notes = script.dial()
+    assert "not listed" in notes[0]
+    assert script.pauses == [30.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 30.0]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -29,13 +30,14 @@ from site_agent.data.prepare import prepare
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import read_table
 from site_agent.ledger.ledger import Disclosed
-from site_agent.machine.additive import task_fault
-from site_agent.machine.job import Judged, SiteResult
+from site_agent.machine.additive import AdditiveComputation
+from site_agent.machine.results import Judged, ScoringResult
 from site_agent.models import findings
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.file import ModelFile, load_model, save_model
 from site_agent.models.findings import evaluate, evaluated_lines
 from site_agent.service.app import Joined
+from site_agent.site_data import PrivateData
 
 N = 60
 
@@ -257,10 +259,18 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     assert ("stay alone" in told) <= (findings.alone(findings.of_training(found)) == "local")
     assert told.startswith(begins)
     assert holds in told
-    result = SiteResult(Outcome.CONVERGED, "", None, judged=found)
+    result = SimpleNamespace(judged=found)
     sent = {"Offer": Disclosed(1, 0), "Answer": Disclosed(2, 1500)}
     said = _sentences(
-        Joined("a", Outcome.CONVERGED, result, (Path("m.coreg"), Path("l.coreg")), sent, Path("l"))
+        Joined(
+            "a",
+            Outcome.CONVERGED,
+            result,
+            "run-1",
+            (Path("m.coreg"), Path("l.coreg")),
+            sent,
+            Path("l"),
+        )
     )
     assert said[0].startswith("what left this machine: 1,500 numbers in 3 messages; l lists each")
     file = "l" if findings.alone(findings.of_training(found)) == "local" else "m"
@@ -367,8 +377,13 @@ def test_three_sites_train_probabilities(classified) -> None:
     ],
 )
 def test_a_target_of_another_task_is_refused(task: str, positive: str, words: str) -> None:
-    assert words in (task_fault(Additive(task=task), positive, np.array([0.0, 1.0, 2.0])) or "")  # type: ignore[arg-type]
-    assert task_fault(Additive(task="classification"), "yes", np.array([0.0, 1.0, 1.0])) is None
+    terms, rows = Additive(task=task), np.zeros((3, 2))  # type: ignore[arg-type]
+    data = PrivateData(rows, np.array([0.0, 1.0, 2.0]), rows, "ids", positive=positive)
+    plan = replace(PLAN, objective=terms)
+    with pytest.raises(BadData, match=words):
+        AdditiveComputation(plan, terms, "a", data, int, os.urandom)
+    classes = replace(data, y=np.array([0.0, 1.0, 1.0]), positive="yes")
+    AdditiveComputation(plan, Additive(task="classification"), "a", classes, int, os.urandom)
 
 
 def test_a_positive_value_that_never_occurs_or_means_missing_is_told(tmp_path: Path) -> None:
@@ -398,8 +413,8 @@ def test_scores_have_a_probability_beside_them(tmp_path: Path) -> None:
     scored = Scored(("p1", "p2"), "id", (), Probability(2.0, -1.0))
     parts = {"a": np.array([0.1, 0.4]), "b": np.array([0.3, np.nan])}
     known = {"present": (("a", "b", "c"), ("a", "c")), "missing": np.array([0.0, 0.5])}
-    result = SiteResult(
-        Outcome.CONVERGED, "", PLAN, scores=np.array([0.2, 0.9]), contributions=parts, **known
+    result = ScoringResult(
+        Outcome.CONVERGED, "", scores=np.array([0.2, 0.9]), contributions=parts, **known
     )
     [path] = scored.write(result, tmp_path)
     header, *rows = path.read_text().splitlines()
@@ -417,8 +432,8 @@ def test_a_written_score_is_corrected_by_the_sites_own_labels(tmp_path: Path) ->
     scored = Scored(
         ("p1", "p2"), "id", (), Probability(2.0, -1.0), correction, np.array([2.0, np.nan])
     )
-    result = SiteResult(
-        Outcome.CONVERGED, "", PLAN, scores=np.array([6.0, 3.0]), present=(("a", "b"), ("b",))
+    result = ScoringResult(
+        Outcome.CONVERGED, "", scores=np.array([6.0, 3.0]), present=(("a", "b"), ("b",))
     )
     [path] = scored.write(result, tmp_path)
     found = pl.read_csv(path)

@@ -41,7 +41,7 @@ from site_agent.ledger.ledger import remember
 from tests.issued import issued
 
 PLAN = Plan("r", "clinics", Membership(("a", "b", "c"), 3))
-PROOF = replace(answer(step=1, words=None), report=m.Report(3, verified=True, gap=(1e-5,)))
+PROOF = replace(answer(step=1, words=None), report=m.Report(round=3, verified=True, gap=(1e-5,)))
 EVERYTHING = (
     m.Hello("north", 3, "0.2.0"),
     m.PlanRefused("r", "too many rounds"),
@@ -60,7 +60,7 @@ def write(path, messages=EVERYTHING, **options):
     ledger = Ledger(path, **options)
     try:
         for message in messages:
-            has_words = isinstance(message, m.Answer) and message.words is not None
+            has_words = isinstance(message, m.Answer) and message.summed is not None
             ledger.record(message, told(rows=6) if has_words else None)
     finally:
         ledger.close()
@@ -112,7 +112,7 @@ def test_an_answer_has_what_it_tells_and_no_number_that_left(tmp_path, sealed):
     ledger.close()
     [line], text = read_ledger(tmp_path / "l"), (tmp_path / "l").read_text()
     expected = {
-        "run": "r", "attempt": 0, "step": 3, "numbers": 3, "sha256": message.words.digest,
+        "run": "r", "attempt": 0, "step": 3, "numbers": 3, "sha256": message.summed.digest,
         "sent": "sealed" if sealed else "in clear", "question": "respond affine", "labels": "in the vectors",
         "what": "this site's own predictions for the shared instances", "participants": ["a", "b"] * sealed, "may_change": True,
     }  # fmt: skip

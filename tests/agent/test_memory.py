@@ -7,17 +7,20 @@ import pytest
 from ledger_home import answer, offer, told
 from machine.tiny import make_plan
 
-from coreg_core.computation.question import KINDS, Question
 from coreg_core.errors import Refused, StorageError
 from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.objectives.setting import Membership, Privacy
-from coreg_core.plan import OBJECTIVES, Plan
-from coreg_core.secure.sums import Layout
-from site_agent.consent.memory import row_set
-from site_agent.consent.objections import Consent, Counts, Policy, objections, refusal
+from coreg_core.plan import OBJECTIVES, QUESTIONS, Plan
+from site_agent.consent.objection import refusal
+from site_agent.consent.objections import before_offer
+from site_agent.consent.participant import Consent
+from site_agent.consent.policy import Policy
 from site_agent.data.prepare import ids_digest, keyed, own_name
+from site_agent.disclosure import Disclosure, row_set
 from site_agent.ledger import Ledger, read_ledger
-from site_agent.machine.job import Disclosure
+
+SITES = ("a", "b", "c")
 
 
 def opened(path, *pairs, **keys):
@@ -25,7 +28,9 @@ def opened(path, *pairs, **keys):
     ledger = Ledger(path)
     try:
         consent = Consent(Policy(**keys), ledger.memory, lambda: 0.0)
-        consent.open_scores(make_plan(), "ids", np.array(pairs, dtype="<u8").reshape(-1, 2))
+        scores = np.array(pairs, dtype="<u8").reshape(-1, 2)
+        plan = Plan("r", "tests", Membership(SITES, 3), Scoring("r0"))
+        consent.permit(plan, "ids", Disclosure("scores", SITES, scores=scores), 0.0)
     finally:
         ledger.close()
 
@@ -49,18 +54,16 @@ def test_the_sixth_model_or_set_of_sites_is_refused_whatever_process_gave_the_ot
 
 def test_a_site_opens_the_same_rows_as_often_as_its_policy_says_over_restarts(tmp_path):
     rows = row_set(b"secret", [b"p1", b"p2"], {0: 1.5}, [b"a", b""])
-    for allowed in (True, True, False):
+    for allowed in (1, 2, 0):
         ledger = Ledger(tmp_path / "l")
         consent = Consent(Policy(openings=2), ledger.memory, lambda: 0.0)
-        plan, counts = (
-            replace(make_plan(), objective=Additive(), privacy=Privacy()),
-            Counts(rows=rows, labelled=100),
-        )
+        plan = replace(make_plan(), run=f"run-{allowed}", objective=Additive(), privacy=Privacy())
+        sums = Disclosure("sums", SITES, rows=rows, labelled=100, opens=True)
         if allowed:
-            consent.open_moments(plan, "ids", counts)
+            consent.permit(plan, "ids", sums, 0.0)
         else:
             with pytest.raises(Refused, match="opened 2 times, and openings = 2"):
-                consent.open_moments(plan, "ids", counts)
+                consent.permit(plan, "ids", sums, 0.0)
         ledger.close()
     first, second = read_ledger(tmp_path / "l")
     assert ("rows" in first, second["again"]) == (True, rows.digest), "the rows are written once"
@@ -75,35 +78,42 @@ def test_no_score_is_given_without_its_line(tmp_path, monkeypatch):
         opened(tmp_path / "l", (7, 0))
 
 
-SITES = ("a", "b", "c")
-
-
-def asked(kind, added=0):
-    return Question(kind, Layout(added, min(added, 1), 0), (), (0, 1, 2))
-
-
-def of_stage(stage, added=0):
-    return Disclosure(asked(stage, added=added), SITES, False, True)
+def test_a_retry_of_a_run_never_uses_the_last_opening(tmp_path):
+    """A member that restarts after each opening would else burn those of all others."""
+    rows = row_set(b"secret", [b"p1", b"p2"], {0: 1.5}, [b"a", b""])
+    sums = Disclosure("sums", SITES, rows=rows, labelled=100, opens=True)
+    ledger = Ledger(tmp_path / "l")
+    consent = Consent(Policy(openings=3), ledger.memory, lambda: 0.0)
+    plan = replace(make_plan(), objective=Additive(), privacy=Privacy())
+    for _ in range(2):
+        consent.permit(plan, "ids", sums, 0.0)
+    with pytest.raises(Refused, match="One of openings = 3 is left, and a retry does not use it"):
+        consent.permit(plan, "ids", sums, 0.0)
+    consent.permit(replace(plan, run="the next study"), "ids", sums, 0.0)
+    ledger.close()
 
 
 def test_every_question_says_what_it_discloses():
-    assert all(len(kind.discloses) > 20 for kind in KINDS.values())
+    kinds = {name: kind for name, kind in QUESTIONS.items() if name != "keys"}
+    assert all(len(kind.discloses) > 20 for kind in QUESTIONS.values())
     bearing = {"respond affine", "scores", "sums", "private", "parts"}
-    assert {name for name, kind in KINDS.items() if kind.labels == "in the vectors"} == bearing
-    assert {name for name, kind in KINDS.items() if kind.labels == "in the scalars"} == {
-        "sizes",
-        "summary",
-    }
-    assert len(KINDS) == sum(len(objective.questions) for objective in OBJECTIVES.values())
+    assert {name for name, kind in kinds.items() if kind.labels == "in the vectors"} == bearing
+    in_scalars = {name for name, kind in kinds.items() if kind.labels == "in the scalars"}
+    assert in_scalars == {"sizes", "summary"}
+    of_each = sum(len(objective.questions) for objective in OBJECTIVES.values())
+    assert of_each == len(kinds), "each kind has a name of its own"
 
 
-def test_a_line_counts_the_words_of_a_stage_without_a_sum(tmp_path):
+def test_a_line_counts_the_numbers_and_bytes_of_an_answer(tmp_path):
     ledger = Ledger(tmp_path / "l")
-    ledger.record(answer(), of_stage("summary"))
-    ledger.record(answer(step=1), of_stage("sums", added=2))
+    ledger.record(answer(), Disclosure("summary", SITES, 3))
+    ledger.record(answer(step=1), Disclosure("sums", SITES, 2))
     ledger.close()
     lines = [entry for entry in read_ledger(tmp_path / "l") if entry["kind"] == "Answer"]
-    assert [(e["question"], e["numbers"]) for e in lines] == [("summary", 3), ("sums", 2)]
+    assert [(e["question"], e["numbers"], e["bytes"]) for e in lines] == [
+        ("summary", 3, 24),
+        ("sums", 2, 24),
+    ]
 
 
 # --- rows and instances of a run --------------------------------------------------------------------------------------
@@ -116,7 +126,7 @@ SECRETS = ("a first secret of the sites", "another secret of the sites")
 
 
 def against_memory(plan, memory, digest):
-    return refusal(objections(plan, None, None, memory, digest)) or ""
+    return refusal(before_offer(plan, plan.sites[0], None, memory, ids_digest=digest)) or ""
 
 
 def session(path, secret, sites=ALL, *, run="r", salt=SALT, plain=PLAIN):

@@ -126,7 +126,7 @@ def test_everything_that_a_site_owns_predicts_the_same_bits_again(
     federation = federations[name]
     paths, _ = federation.write(site)
     model, rows = (
-        federation.results[site].additive,
+        federation.results[site].model,
         read_table(federation.folder / f"{site}-judged.csv"),
     )
     joined, X = load_model(paths[0]), federation.prepared[site].preprocessing.transform(rows)

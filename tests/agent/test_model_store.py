@@ -23,11 +23,10 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from site_agent.consent.objections import Consent
+from coreg_sim.simulate import SharedFold, SimulatedSite
 from site_agent.data.prepare import DataSets, SharedIds
 from site_agent.data.tables import read_table
-from site_agent.machine.job import SiteResult
-from site_agent.machine.site import Site
+from site_agent.machine.results import AgreementResult
 from site_agent.models import findings
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model
@@ -45,10 +44,12 @@ class Stored(ModelStore):
     def put(self, run, outcome=Outcome.CONVERGED, name="these sums"):
         table = write(self.folder.parent, TABLE, "local.csv")
         prepared, _ = DataSets({"patients": inputs(table)}, b"salt").get("patients")
-        site = Site("north", prepared.data, Consent.simulated())
+        site = SimulatedSite("north", prepared.data, SharedFold())
         assert site.handle(Proposal(run, 0, plan(run)))
-        alone = site.view.solve(np.zeros(2), 0.0)
-        result = SiteResult(outcome, "", plan(run), (alone,), name=name, sites=("north", "south"))
+        alone = site.participant.computation.view.solve(np.zeros(2), 0.0)
+        result = AgreementResult(
+            outcome, "", name=name, sites=("north", "south"), solutions=(alone,)
+        )
         return self.put_models(plan(run), result, prepared, "y", lambda text: None)
 
 
@@ -170,7 +171,9 @@ def agreement(store, coupling=(0.5,), *, alone=False, **changes):
         for c in factors
     )
     joined = tuple(joined[: len(coupling)])
-    result = SiteResult(Outcome.CONVERGED, "", made, joined, local if alone else None, 0.0, 1.0)
+    result = AgreementResult(
+        Outcome.CONVERGED, "", solutions=joined, alone=local if alone else None
+    )
     rows, notes = prepared(write(store.folder.parent, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n")), []
     return store.put_models(
         made, dataclasses.replace(result, **changes), rows, "y", notes.append
@@ -286,7 +289,7 @@ def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(fed
     (joined, *_), notes = made.write("a")
     found = load_model(joined).found
     table = read_table(made.folder / "a-judged.csv")
-    model, known = made.results["a"].additive, made.prepared["a"].preprocessing
+    model, known = made.results["a"].model, made.prepared["a"].preprocessing
     for j, row in enumerate(found["coefficients"]):
         assert row["column"] == "uv"[j]
         moved = known.transform(table)

@@ -22,8 +22,8 @@ from coreg_core.errors import Refused, StorageError, UsageError
 from coreg_core.outcomes import Notice, Outcome
 from coreg_wire.files.disk import exclusive
 from coreg_wire.terminal.service import last_line, make_log
+from site_agent.consent.request import describe_request
 from site_agent.machine import notices
-from site_agent.machine.notices import describe_request
 from site_agent.service.console import OperatorConsole, ServiceLog, Terminal
 from site_agent.service.state_dir import Decision, StateDir
 

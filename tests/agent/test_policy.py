@@ -9,14 +9,15 @@ import pytest
 from agent_files import write
 from machine.tiny import against, make_plan, sealed
 
-import site_agent.machine.agreement as leverage
+from coreg_core.agreement import label_share as leverage
+from coreg_core.agreement.label_share import share_of_one_label
 from coreg_core.agreement.views import make_view
 from coreg_core.errors import UsageError
 from coreg_core.kernels import EveryPoint, Gaussian, LabelledPoints
 from coreg_core.objectives.additive import Additive
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Policy, objections, read_policy
-from site_agent.machine.agreement import share_of_one_label
+from site_agent.consent.objections import before_offer
+from site_agent.consent.policy import Policy, read_policy
 from site_agent.site_data import PrivateData
 
 
@@ -126,7 +127,7 @@ def test_an_objection_has_the_line_that_would_allow_it():
     """And the policy with that line allows the plan."""
     for key, (value, _, beyond) in BORDERS.items():
         plan = make_plan(**({"min_sites": 3, "coupling": (1.0,), "max_rounds": 10} | beyond))
-        [found] = objections(plan, plain(**{key: value}), None, Memory(), "ids")
+        [found] = before_offer(plan, plan.sites[0], plain(**{key: value}), Memory())
         assert against(plain(**tomllib.loads(found.allow)), plan) is None
 
 
@@ -224,11 +225,13 @@ def test_a_mistake_in_the_file_is_named(tmp_path, text, named):
 
 def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows():
     plan = make_plan(ridge=1e-9, bandwidth=0.1, max_rounds=20_000)
-    reasons = [each.reason for each in objections(plan, plain(), DATA, Memory(), "ids")]
+    reasons = [
+        each.reason for each in before_offer(plan, plan.sites[0], plain(), Memory(), data=DATA)
+    ]
     named = ("max_rounds = 10000", "is below 0.5 times", "is below 0.01 times")
     assert [key for key in named if not any(key in text for text in reasons)] == []
     assert len(reasons) == len(named)
-    other = objections(plan, plain(), replace(DATA, X=ROWS * np.pi), Memory(), "ids")
+    other = before_offer(plan, plan.sites[0], plain(), Memory(), data=replace(DATA, X=ROWS * np.pi))
     assert reasons == [each.reason for each in other]
     assert "only default values" not in (against(plain(), plan, DATA) or "")
     assert (against(Policy(), plan, DATA) or "").endswith(
@@ -260,19 +263,23 @@ def test_it_is_the_share_of_the_sum_s_variance_that_one_label_has(span, weight):
     shares = [
         [H[z, i] ** 2 / (sizes[z] + 3 * np.median(sizes)) for i in range(12)] for z in range(60)
     ]
-    assert share_of_one_label(view, data, [weight], 4) == pytest.approx(np.max(shares), rel=1e-8)
-    assert share_of_one_label(view, data, [0.0, weight], 4) >= np.max(shares) * (1 - 1e-9)
-    assert share_of_one_label(view, data, [weight], 8) < share_of_one_label(view, data, [weight], 4)
+    assert share_of_one_label(view, data.X, data.Z, [weight], 4) == pytest.approx(
+        np.max(shares), rel=1e-8
+    )
+    assert share_of_one_label(view, data.X, data.Z, [0.0, weight], 4) >= np.max(shares) * (1 - 1e-9)
+    assert share_of_one_label(view, data.X, data.Z, [weight], 8) < share_of_one_label(
+        view, data.X, data.Z, [weight], 4
+    )
 
 
 @pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()])
 def test_of_many_instances_those_like_a_labelled_row_are_looked_at(span, monkeypatch):
     view, data = problem(span, among=True)
-    whole = share_of_one_label(view, data, [8.0], 4)
+    whole = share_of_one_label(view, data.X, data.Z, [8.0], 4)
     monkeypatch.setattr(leverage, "MOST_ENTRIES", 0)
     monkeypatch.setattr(leverage, "OTHERS", 40)
-    assert share_of_one_label(view, data, [8.0], 4) == pytest.approx(
+    assert share_of_one_label(view, data.X, data.Z, [8.0], 4) == pytest.approx(
         whole, rel=0.2
     )  # the median is of fewer
     monkeypatch.setattr(leverage, "OTHERS", 5)
-    assert leverage._some(data).tolist() == [0, 7, 14, 29, 44, 59]
+    assert leverage._some(data.X, data.Z).tolist() == [0, 7, 14, 29, 44, 59]

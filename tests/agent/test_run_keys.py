@@ -11,7 +11,7 @@ from machine.tiny import make_plan, offer_of
 from coreg_core.errors import BadData, Refused
 from coreg_core.objectives.setting import TAG_WORDS
 from coreg_sim.simulate import simulated_keys
-from site_agent.machine.replica import transcript_of
+from site_agent.machine.roster import transcript_of
 
 SITES = ("a", "b", "c")
 PLAN = make_plan(aggregation="secure", min_sites=3)
@@ -150,9 +150,9 @@ def test_blinded_words_add_up_and_one_senders_are_unreadable(seals):
 def test_a_contribution_that_did_not_arrive_whole_is_refused():
     members = Members()
     parts = members.wrapped()["a"]
-    flipped = parts["b"][:-2] + ("00" if parts["b"][-2:] != "00" else "01")
+    flipped = parts["b"][:-1] + bytes([parts["b"][-1] ^ 1])
     other_attempt = Members().wrapped()["a"]["b"]
-    for changed in ("", "no hex", parts["c"], flipped, other_attempt):
+    for changed in (b"", b"too short", parts["c"], flipped, other_attempt):
         with pytest.raises(Refused, match=r"contribution of b .*cannot be opened"):
             members.secrets["a"].unwrap({**parts, "b": changed})
 

@@ -1,6 +1,7 @@
 """agent.toml, the environment and the command line; and `check`: everything that can be found out before joining."""
 
 import json
+import os
 import re
 from dataclasses import replace
 
@@ -25,8 +26,9 @@ from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import AlignedIds, SharedIds, prepare, read_ids, site_salt
 from site_agent.data.sources import NA_VALUES, Query
 from site_agent.data.tables import read_table
+from site_agent.disclosure import Disclosure
 from site_agent.ledger import Ledger
-from site_agent.machine.additive import AdditiveJob
+from site_agent.machine.additive import AdditiveComputation
 from tests.issued import enrolled
 
 FLAT = 'coordinator = "c:1"\ndata = "sqlite:clinic.db?SELECT 1"\ntarget = "y"\nid = "id"\nunlabelled = "s.csv"\n'
@@ -378,10 +380,12 @@ def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_trainin
     data = prepare(
         inputs("north.csv", unlabelled="all.csv"), site_salt(folder / "identity/salt", folder / "x")
     ).data
-    job = AdditiveJob(plan, plan.objective, "north", data, int, None)
-    rows = job._row_set(np.array([[i in data.positions, i > 9] for i in range(16)]))
+    computation = AdditiveComputation(plan, plan.objective, "north", data, int, os.urandom)
+    rows = computation._row_set(np.array([[i in data.positions, i > 9] for i in range(16)]))
     ledger = Ledger(folder / "identity" / "ledger.jsonl")
-    ledger.memory.opened(type(rows)(rows.individuals, rows.rows, 5, 2), "r")
+    sums = Disclosure("sums", plan.sites, rows=replace(rows, features=5), opens=True)
+    for run in ("r1", "r2"):
+        ledger.memory.note_disclosure(run, sums)
     ledger.close()
     for limit, said in (
         (3, "ok     plan: this site would take part"),

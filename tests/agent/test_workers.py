@@ -20,7 +20,7 @@ from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, alignment_of
 from coreg_sim.simulate import simulated_keys
 from coreg_wire.transport.codec import Assembler
-from site_agent.consent.objections import Policy
+from site_agent.consent.policy import Policy
 from site_agent.data.prepare import keyed
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
@@ -43,7 +43,7 @@ def worked(agent, message, *, listening=True):
     message = m.Proposal(message.run, 0, message) if isinstance(message, Plan) else message
     frames, report = agent.workers.work(message, listening=listening)
     assembler = Assembler()
-    assembler.expect(message.run, 100_000)
+    assembler.expect(message.run, 800_000)
     return [found for frame in frames if (found := assembler.feed_site(frame)) is not None], report
 
 
@@ -65,14 +65,14 @@ def first_step(offer):
 def twice(answer):
     """The sum, where the other site answered alike."""
     return m.Step(
-        answer.run, answer.attempt, answer.step + 1, words=m.Words(2 * answer.words.values)
+        answer.run, answer.attempt, answer.step + 1, summed=m.Words(2 * answer.summed.values)
     )
 
 
 def last_step(agent, offer):
     """The step that the last answer is to; all before it are answered."""
     step = first_step(offer)
-    while (answer := answers(agent, step)[0]).words is not None:
+    while (answer := answers(agent, step)[0]).summed is not None:
         step = twice(answer)
     return step
 
@@ -130,7 +130,6 @@ def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"run": "../out"}, "run"),
         ({"study": "a/b"}, "study"),
         ({"data": "staff"}, "this site has no data set 'staff'"),
         ({"objective": Scoring("t9", "agreement")}, "no model of run t9"),
@@ -183,7 +182,7 @@ def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_i
     assert (line["kind"], line["question"], line["sha256"]) == (
         "Answer",
         "sizes",
-        answer.words.digest,
+        answer.summed.digest,
     )
     assert agent.ledger.memory.recall(plan("r1"), offer.ids_digest).answered == 1
     assert answers(agent, first_step(offer)) == [answer], (
@@ -260,7 +259,7 @@ class AsSite:
     """A worker of this agent, as one of the sites of a `Pump`."""
 
     def __init__(self, agent):
-        self.agent, self.result, self.breach = agent, None, None
+        self.agent, self.result, self.missed = agent, None, ""
 
     def hello(self):
         return m.Hello("north", m.PROTOCOL_VERSION, "test")
@@ -284,7 +283,7 @@ def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(tmp_path):
         plan("s1", objective=Scoring("t1", "agreement")), data="monday", privacy=Privacy()
     )
     pump = Pump(scoring, {"north": AsSite(agent), "south": site_with("south", south)}).join().run()
-    assert (pump.outcome, pump.breaches) == (Outcome.CONVERGED, {})
+    assert (pump.outcome, pump.missed) == (Outcome.CONVERGED, {})
     files = agent.workers.written
     assert [p.relative_to(tmp_path).as_posix() for p in files] == ["models/waits/s1/scores.csv"]
     own = model.predict(read_table(tmp_path / "monday.csv"))
@@ -295,10 +294,10 @@ def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(tmp_path):
     assert alone == ["n3", "", "south"], "one site alone: the score would be its part"
     questions = [entry for entry in read_ledger(agent.ledger.path) if "question" in entry]
     assert [(e["question"], e["sent"], e["participants"]) for e in questions] == [
-        (question, "sealed", ["north", "south"]) for question in ("records", "scores")
+        (question, "sealed", ["north", "south"]) for question in ("keys", "records", "scores")
     ]
     assert agent.ledger.memory.summed_with(
-        agent.workers.tables.read(scoring, policy, agent.workers.results)[1].ids_digest
+        agent.workers.tables.read(scoring, policy, agent.workers.results).private.ids_digest
     ) == (frozenset()), "each individual counts its own sites"
     agent.ledger.close()
 
@@ -322,12 +321,12 @@ def aligned(agent, above, *others):
     """Carry out the alignment for a run, with south and west; their ids."""
     asked = alignment_of(above, 0)
     ids = {name: IdList(others, "no instance yet", name.encode()) for name in SITES[1:]}
-    digest = agent.workers.tables.read(asked, agent.workers.policy, agent.workers.results)[
-        1
-    ].ids_digest
+    digest = agent.workers.tables.read(
+        asked, agent.workers.policy, agent.workers.results
+    ).private.ids_digest
     sites = {name: site_with(name, replace(own, ids_digest=digest)) for name, own in ids.items()}
     pump = Pump(asked, {"north": AsSite(agent), **sites}).join().run()
-    assert (pump.outcome, pump.breaches) == (Outcome.CONVERGED, {})
+    assert (pump.outcome, pump.missed) == (Outcome.CONVERGED, {})
 
 
 @pytest.fixture
@@ -386,7 +385,7 @@ def test_the_ledger_knows_the_same_ids_by_whatever_name_the_coordinator_aligns_t
     names = set()
     for changes in ({}, {"federation": "another"}, {"align": Alignment(max_ids=50, ids="exact")}):
         asked = alignment_of(replace(ALIGNS, **changes), 0)
-        names.add(read(asked, aligner.workers.policy, aligner.workers.results)[1].instances)
+        names.add(read(asked, aligner.workers.policy, aligner.workers.results).private.instances)
     assert len(names) == 1
 
 
@@ -399,10 +398,12 @@ def test_an_agent_of_one_run_refuses_a_plan_of_another_kind_before_it_reads_the_
         assert f"this agent was started for {kind}" in refusal(agent, other)
 
 
-def test_a_run_that_ends_before_its_ids_are_aligned_is_over_and_a_step_of_it_is_a_breach(aligner):
+def test_a_run_that_ends_before_its_ids_are_aligned_is_over_and_a_step_of_it_is_refused(aligner):
     answers(aligner, ALIGNS)
-    _, report = worked(aligner, m.Step("r1", 0, 0))
-    assert "sent a step of run r1, before the ids of this site were aligned" in report.breach
+    [refused], report = worked(aligner, m.Step("r1", 0, 0))
+    assert "a step before the ids of this site were aligned" in report.reason
+    assert refused.reason == report.reason
+    assert report.accepted is False
     [fetched], report = worked(aligner, m.Finished("r1", Outcome.REFUSED, "south refused"))
     assert isinstance(fetched, m.Fetched)
-    assert (report.breach, report.models) == (None, 0)
+    assert (report.accepted, report.models) == (None, 0)

@@ -16,7 +16,7 @@ from coreg_core.plan import Plan
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare
 from site_agent.machine.additive import _site_rows
-from site_agent.machine.job import Judged, SiteResult
+from site_agent.machine.results import AdditiveResult, Judged
 from site_agent.models.store import ModelStore
 
 SITES = ("a", "b", "c")
@@ -77,7 +77,7 @@ class Trained:
 
     folder: Path
     prepared: dict[str, Prepared]
-    results: dict[str, SiteResult]
+    results: dict[str, AdditiveResult]
     fitted: Trained
 
     def write(
@@ -117,5 +117,5 @@ def trained(
             "name": "these sums",
             "sites": SITES,
         }
-        results[site] = SiteResult(Outcome.CONVERGED, "", PLAN, additive=model, **known)
+        results[site] = AdditiveResult(outcome=Outcome.CONVERGED, reason="", model=model, **known)
     return Trained(folder, made, results, fitted)

@@ -19,7 +19,7 @@ from coreg_core.outcomes import Outcome, advice, end_sentence, exit_code
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal import command_line
 from coreg_wire.terminal.command_line import EXIT_CODES, owner_hint
-from site_agent.consent.objections import Policy
+from site_agent.consent.policy import Policy
 from tests.issued import enrolled
 
 AGENT = ("--coordinator", "127.0.0.1:9")

@@ -18,7 +18,7 @@ from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.plan import OBJECTIVES
 from site_agent.config.settings import AGENT, POLICY, read_settings
-from site_agent.consent.objections import Policy, read_policy
+from site_agent.consent.policy import Policy, read_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 NEW_FILE = file_of("federation", ["site-a", "site-b", "site-c"])

@@ -55,11 +55,11 @@ def hello(site: str = "a", release: str = "test") -> m.Hello:
 def step(count: int = 3, number: int = 0, run: str = RUN) -> m.Step:
     """So many words, no two alike, and every bit of them used."""
     words = Words(np.random.default_rng(count).integers(0, 2**64, size=count, dtype="<u8"))
-    return m.Step(run, 0, number, words=words)
+    return m.Step(run, 0, number, summed=words)
 
 
 def echo(step: m.Step, site: str = "a") -> m.Answer:
-    return m.Answer(step.run, step.attempt, step.step, m.Report(), step.parts, step.words)
+    return m.Answer(step.run, step.attempt, step.step, m.Report(), step.summed, step.parts)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from coordinator.machine.events import (
     SiteLost,
 )
 from coordinator.transports import sessions as rules
-from coordinator.transports.sessions import MAX_UNHANDLED, MAX_UNLABELLED
+from coordinator.transports.sessions import MAX_UNHANDLED
 from coreg_core import messages as m
 from coreg_core.errors import Refused
 from coreg_wire.transport.codec import frames_of
@@ -36,7 +36,7 @@ def _peers_have_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
 async def serving(room: int = 3, **options: Any) -> AsyncIterator[tuple[Frames, Events]]:
     sessions, events = Frames(**options), Events()
     await sessions.start(events.emit)
-    sessions.expect(RUN, room)  # as the machine says once a site has offered
+    sessions.expect(RUN, 8 * room)  # as the machine says once a site has offered
     yield sessions, events
     await sessions.close()
 
@@ -56,8 +56,8 @@ async def at_rest() -> None:
 
 def head(count: int, data: bytes, run: str = RUN) -> pb.SiteFrame:
     """An answer that announces so many words, with these bytes."""
-    words = pb.Words(count=count, data=data)
-    body = pb.Answer(run=run, report=pb.Report(), words=words)
+    payload = pb.Payload(size=8 * count, data=data)
+    body = pb.Answer(run=run, report=pb.Report(), summed=payload)
     return pb.SiteFrame(message=pb.FromSite(answer=body))
 
 
@@ -68,9 +68,9 @@ def head(count: int, data: bytes, run: str = RUN) -> pb.SiteFrame:
     ("frames", "words"),
     [
         (list(frames_of(LEAVING)), "start with Hello"),
-        ([head(3, bytes(24))], "whose plan was not accepted here"),
+        ([head(3, bytes(24))], "where 0 fit"),
         ([b"\xff\xff\xff garbage"], "not a protobuf message"),
-        (list(frames_of(hello(site="a" * 10_001))), "10001 characters"),
+        (list(frames_of(hello(site="a" * 10_001))), "which is no site's name"),
         ([], "nothing was received"),
         (None, "nothing was received"),
     ],
@@ -139,12 +139,12 @@ async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_again(
 @pytest.mark.parametrize(
     ("frames", "words"),
     [
-        ([head(4, bytes(32))], "at most 3 fit"),
+        ([head(4, bytes(32))], "where 24 fit"),
         ([b"\x0a\xff"], "not a protobuf message"),
-        ([head(3, bytes(24), "run-9")], "run 'run-9', whose plan was not accepted here"),
+        ([head(3, bytes(24), "run-9")], "24 bytes for run 'run-9', where 0 fit"),
         (
-            list(frames_of(offer_of("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))),
-            f"at most {MAX_UNLABELLED} fit",
+            list(frames_of(offer_of("a", make_plan(), n_unlabelled=m.MOST_INSTANCES + 1))),
+            f"at most {m.MOST_INSTANCES} fit",
         ),
     ],
 )

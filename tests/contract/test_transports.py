@@ -48,7 +48,7 @@ async def started(
     sites = {name: EchoSite(name) for name in names}
     transport, events = wire(sites), Events()
     if room:
-        transport.expect(RUN, room)
+        transport.expect(RUN, 8 * room)
     await transport.start(events.emit)
     assert await events.take(len(sites)) == [SiteJoined(site.hello()) for site in sites.values()]
     yield transport, events, list(sites.values())
@@ -72,7 +72,7 @@ async def test_words_of_two_runs_share_a_session_and_each_sites_messages_come_in
     async with started(wire, "c", "a", "b") as (transport, events, sites):
         rooms = {RUN: 2 * PIECE + 5, "run-2": 21}
         for run, room in rooms.items():
-            transport.expect(run, room)
+            transport.expect(run, 8 * room)
         steps = [step(room, number, run) for number in range(3) for run, room in rooms.items()]
         for each in steps:
             for site in sites:

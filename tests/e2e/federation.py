@@ -31,15 +31,13 @@ from coordinator.machine.records import Timeouts
 from coordinator.transports import InProcess
 from coreg_core.objectives.additive import Additive
 from coreg_core.plan import plan_from_dict
-from coreg_core.threads import pin_threads
-from coreg_sim.simulate import simulated_keys
+from coreg_sim.simulate import SharedFold, SimulatedSite
 from coreg_wire.terminal import command_line
-from site_agent.consent.objections import Consent
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.identity.identity import enrol as make_request
 from site_agent.identity.identity import install
-from site_agent.machine.site import Site
+from site_agent.machine.results import AdditiveResult
 from site_agent.models.file import load_model
 from tests.issued import issued
 from tests.storm.world import bits
@@ -402,12 +400,14 @@ class Federation:
         for name in plan.sites:
             table = Inputs(table=self.folder / f"{name}.csv", target="y", id="id")
             salt = (self.folder / name / "salt").read_bytes()  # of which the features follow
-            data, keys = prepare(table, salt).data, simulated_keys(name)
-            sites[name] = Site(name, data, Consent.simulated(), keys, pin_threads=pin_threads)
+            sites[name] = SimulatedSite(name, prepare(table, salt).data, SharedFold())
         asyncio.run(Driver(InProcess(sites), None, lambda _: None).drive(*begin(plan, Timeouts())))
         found = {name: site.result for name, site in sites.items()}
         return {
-            name: bits(each.additive or each.solutions[0].function) for name, each in found.items()
+            name: bits(
+                each.model if isinstance(each, AdditiveResult) else each.solutions[0].function
+            )
+            for name, each in found.items()
         }
 
 

@@ -123,6 +123,6 @@ def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_
         } == {0o600}
         ledger = as_json("coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path)
         [share] = [entry for entry in ledger if entry.get("question") == "scores"]
-        assert (share["sent"], share["words"]) == ("sealed", 2 * (COUNT + 2)), (
+        assert (share["sent"], share["bytes"]) == ("sealed", 2 * (8 * COUNT + 16)), (
             "for two receivers, with a tag each"
         )

@@ -72,7 +72,7 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
             "Leaving",
         ]
         asked = [e["question"] for e in ledger if "question" in e]
-        assert asked == ["sizes", "respond affine"] + ["respond linear"] * (len(asked) - 2)
+        assert asked == ["keys", "sizes", "respond affine"] + ["respond linear"] * (len(asked) - 3)
         # Both sides have signed where the ledger stood, and the coordinator's record fits.
         (tmp_path / "c.json").write_text(
             well("coreg-coordinator", "show", listed["run"], "--json", cwd=tmp_path)

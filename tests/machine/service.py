@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from machine.tiny import TIMEOUTS, begun_by, bits, hello, make_site, site_with
+from machine.tiny import TIMEOUTS, TinySite, begun_by, bits, hello, make_site, site_with
 
 from coordinator.machine import events as e
 from coordinator.machine.federation import Federation, Scheduler, handle
@@ -13,7 +13,7 @@ from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.plan import Plan, next_alignment
 from site_agent.machine.alignment import IdList
-from site_agent.machine.site import Site
+from site_agent.machine.results import AlignmentResult
 
 SITES = ("a", "b", "c")
 
@@ -25,7 +25,7 @@ class AgentOfRuns:
     """
 
     def __init__(self, name: str):
-        self.name, self.runs, self.has = name, dict[str, Site](), dict[str, Any]()
+        self.name, self.runs, self.has = name, dict[str, TinySite](), dict[str, Any]()
         self.ids, self.shared, self.policy = ("ann", "bob", name), tuple[str, ...](), None
 
     def hello(self) -> m.Hello:
@@ -47,11 +47,10 @@ class AgentOfRuns:
             )
         site = self.runs[run]
         answers = site.handle(message)
-        assert site.breach is None, site.breach
         if (found := bits(site.result)) is not None:
             self.has[run] = found
-        if site.result is not None and site.result.aligned is not None:
-            self.shared = site.result.aligned.ids
+        if isinstance(site.result, AlignmentResult):
+            self.shared = site.result.ids
         if isinstance(message, m.Finished | m.Dismissed):
             del self.runs[run]
         return answers

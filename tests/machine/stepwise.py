@@ -15,6 +15,7 @@ from coreg_core.plan import Plan
 
 RUN = "run-1"
 CONVERGED = m.Report(outcome="CONVERGED")
+ROUND = m.Report(question="respond linear")
 
 
 def started(plan: Plan | None = None, begun: Begun = NOT_BEGUN) -> Machine:
@@ -63,19 +64,19 @@ def words(*numbers: int) -> m.Words:
 def answer(
     step: int = 0,
     attempt: int = 0,
-    said: m.Words | None = None,
-    parts: Iterable[tuple[str, str]] = (),
+    summed: m.Words | None = None,
+    parts: Iterable[m.Part] = (),
     report: m.Report | None = None,
 ) -> m.Answer:
-    return m.Answer(
-        RUN, attempt, step, report or m.Report(), tuple(m.Part(*p) for p in parts), said
-    )
+    """Of a round of the agreement, unless the report says otherwise."""
+    report = report or ROUND
+    return m.Answer(RUN, attempt, step, report, summed, tuple(parts))
 
 
 def answers(
-    site: str, step: int = 0, attempt: int = 0, said: m.Words | None = None, **more: Any
+    site: str, step: int = 0, attempt: int = 0, summed: m.Words | None = None, **more: Any
 ) -> e.Event:
-    return e.Received(site, answer(step, attempt, said, **more))
+    return e.Received(site, answer(step, attempt, summed, **more))
 
 
 def fetches(site: str) -> e.Event:

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machine.tiny import Pump, site_with
+from machine.tiny import Pump, TinySite, site_with
 
-from coreg_core.computation.alignment import COLUMNS, KEY_WORDS, ROWS, size_class
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
 from site_agent.id_points import exponents, multiplied, points_of
-from site_agent.machine.alignment import AlignmentJob, IdList
-from site_agent.machine.site import Site
+from site_agent.machine import computations
+from site_agent.machine.alignment import AlignmentComputation, IdList, size_class
+from site_agent.machine.objective import each_by_itself
+from site_agent.machine.results import AlignmentResult
 
 IDS = {
     "a": ("ann", "bob", "cid", "dot", "eve"),
@@ -35,12 +36,17 @@ def id_list(name: str, ids: tuple[str, ...] | None = None) -> IdList:
     return IdList(IDS[name] if ids is None else ids, "no instance yet", name.encode())
 
 
-def sites_of(sites: str = "abc", **ids: tuple[str, ...]) -> dict[str, Site]:
+def sites_of(sites: str = "abc", **ids: tuple[str, ...]) -> dict[str, TinySite]:
     return {name: site_with(name, id_list(name, ids.get(name))) for name in sites}
 
 
 def aligned(pump: Pump) -> Mapping[str, Any]:
-    return {name: site.result and site.result.aligned for name, site in pump.sites.items()}
+    """The results of sites whose alignment found shared ids."""
+    results = {name: site.result for name, site in pump.sites.items()}
+    return {
+        name: result if isinstance(result, AlignmentResult) and result.ids else None
+        for name, result in results.items()
+    }
 
 
 @pytest.mark.parametrize("sites", ["ab", "abc", "abcd"])
@@ -50,7 +56,10 @@ def test_every_site_learns_which_of_its_ids_all_have_and_how_many_have_the_other
     pump, portions = Pump(plan_of(sites), sites_of(sites)).join(), [0.0]
     while pump.end is None:
         pump.step()
-        portions.append(pump.sites["a"].portion or portions[-1])
+        of_a = pump.sites["a"].computation
+        portions.append(
+            portions[-1] if of_a is None or not hasattr(of_a, "_sites") else of_a.portion
+        )
     assert portions == sorted(portions)
     assert portions[-1] == 1.0
     assert pump.outcome is Outcome.CONVERGED, pump.end
@@ -73,15 +82,14 @@ def test_no_id_in_common_is_an_outcome_of_its_own() -> None:
 
 
 def test_lists_of_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("coreg_core.computation.alignment", "site_agent.machine.alignment"):
-        monkeypatch.setattr(f"{module}.BLOCK", 50)
+    monkeypatch.setattr("site_agent.machine.alignment.BLOCK", 50)
     pump = Pump(plan_of(), sites_of()).join().run()
     assert pump.outcome is Outcome.CONVERGED, pump.end
     assert aligned(pump)["c"].ids == ("bob", "cid", "eve")
 
 
 def test_every_attempt_and_every_set_of_sites_has_other_secrets() -> None:
-    job = AlignmentJob(plan_of(), Alignment(), "a", id_list("a"))
+    computation = AlignmentComputation(plan_of(), Alignment(), "a", id_list("a"))
     seen = []
     for sites, key in (
         (("a", "b"), b"k"),
@@ -89,8 +97,8 @@ def test_every_attempt_and_every_set_of_sites_has_other_secrets() -> None:
         (("a", "c"), b"k"),
         (("a", "b"), b"other"),
     ):
-        job.enter(sites, key)
-        seen.append((job._exponents, job._secret(b"order")))
+        computation.begin(sites, key, each_by_itself)
+        seen.append((computation._exponents, computation._secret(b"order")))
     assert seen[0] == seen[1], "within an attempt a repeated step gets the same bytes"
     assert len({repr(each) for each in seen}) == 3
 
@@ -105,69 +113,74 @@ def copied(points: Any) -> Any:
     return out
 
 
-def passes_on(change: Callable[[Any], Any]) -> type[AlignmentJob]:
+def passes_on(change: Callable[[Any], Any]) -> type[AlignmentComputation]:
     """Changes the points of the lists that it passes on."""
 
-    def received(job: AlignmentJob, question: Any) -> Any:
-        points = AlignmentJob._received(job, question)
-        return points if question.kind == "take" else change(points)
+    def passed(computation: AlignmentComputation, place: Any) -> Any:
+        points = AlignmentComputation._passed(computation, place)
+        return change(points) if place.hop else points
 
-    return type("Liar", (AlignmentJob,), {"_received": received})
-
-
-def publishes(change: Callable[[Any], Any]) -> type[AlignmentJob]:
-    """Adds to other places of what the sites publish, the first time."""
-
-    def published(job: AlignmentJob) -> Any:
-        out = AlignmentJob._published(job)
-        return out if hasattr(job, "checked") else change(out)
-
-    def require_published(job: AlignmentJob, _published: Any) -> None:
-        job.checked = True
-
-    return type(
-        "Adder", (AlignmentJob,), {"_published": published, "_require_published": require_published}
-    )
+    return type("Liar", (AlignmentComputation,), {"_passed": passed})
 
 
-def changed_key(out: Any) -> Any:
-    out[0] += 1.0  # of site a
-    return out
+def states(change: Callable[[Any], None]) -> type[AlignmentComputation]:
+    """Adds to what all sites state of their sizes."""
+
+    def answer(computation: AlignmentComputation, question: Any, chain: bytes) -> Any:
+        reply = AlignmentComputation.answer(computation, question, chain)
+        if question.kind == "list sizes":
+            change(reply.summed)
+        return reply
+
+    return type("Adder", (AlignmentComputation,), {"answer": answer})
 
 
-def changed_class(out: Any) -> Any:
-    out[KEY_WORDS * 3 + size_class(5)] -= 3.0  # of all sites
-    out[KEY_WORDS * 3 + size_class(5) + 1] += 3.0
-    return out
+def changed_class(words: Any) -> None:
+    at = size_class(5)  # of all sites
+    words[at : at + 2] += np.array([-3, 3]).view(np.uint64)
 
 
-class Tagger(AlignmentJob):
-    """Multiplies each owner's list by an exponent of its own, and tells lists apart by it. It forges the counts of canaries."""
+def too_large(words: Any) -> None:
+    words[size_class(5)] = 0
+    words[-1] = 1
 
-    def _passed(self, question: Any) -> Any:
-        owner, hop = question.place[0], question.place[2]
+
+class Tagger(AlignmentComputation):
+    """Multiplies each owner's list by an exponent of its own, and tells lists apart by it.
+
+    It forges the counts of canaries.
+    """
+
+    def _take_pass(self, place: Any, to_me: Any) -> None:
         honest = self._exponents
-        if hop:
-            self._exponents = replace(honest, passing=exponents(b"tag" + bytes([owner])).passing)
+        if place.hop < len(self._sites) - 1:
+            tag = exponents(b"tag" + bytes([place.owner])).passing
+            self._exponents = replace(honest, passing=tag)
         try:
-            return super()._passed(question)
+            super()._take_pass(place, to_me)
         finally:
             self._exponents = honest
 
-    def _tallied(self, width: int) -> Any:
-        return np.zeros((ROWS * width, COLUMNS))
+    def answer(self, question: Any, chain: bytes) -> Any:
+        reply = super().answer(question, chain)
+        return replace(reply, summed=0 * reply.summed) if question.kind == "tally" else reply
 
 
-class Double(AlignmentJob):
+class Double(AlignmentComputation):
     """Counts more sites than there are."""
 
-    def _tallied(self, width: int) -> Any:
-        return 2.0 * super()._tallied(width)
+    def answer(self, question: Any, chain: bytes) -> Any:
+        reply = super().answer(question, chain)
+        return (
+            replace(reply, summed=np.uint64(2) * reply.summed)
+            if question.kind == "tally"
+            else reply
+        )
 
 
-PUBLISHED = "changed what this site published|does not allow|a key that is none"
+SIZES = "changed what this site stated|does not allow"
 # With counts a site that tags each list would learn which named site has each of its ids: the run ends before they are known.
-LIARS: dict[str, tuple[type[AlignmentJob], str, str]] = {
+LIARS: dict[str, tuple[type[AlignmentComputation], str, str]] = {
     "another order": (passes_on(lambda points: points[::-1].copy()), "b", "canaries"),
     "other ids": (
         passes_on(lambda p: points_of([str(i) for i in range(len(p))], "align-1")),
@@ -177,8 +190,8 @@ LIARS: dict[str, tuple[type[AlignmentJob], str, str]] = {
     "a point twice": (passes_on(copied), "b", "repeated points|canaries"),
     "tags": (Tagger, "b", "canaries"),
     "tags, last of four": (Tagger, "d", "canaries"),
-    "a key of another site": (publishes(changed_key), "b", PUBLISHED),
-    "the size of all lists": (publishes(changed_class), "b", PUBLISHED),
+    "the size of all lists": (states(changed_class), "b", SIZES),
+    "a list that the plan does not allow": (states(too_large), "b", SIZES),
     "double counts": (Double, "b", "counted an id more than once"),
 }
 
@@ -188,38 +201,39 @@ def test_a_site_that_lies_ends_the_run_before_a_count_is_known(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     liar, name, words = LIARS[what]
-    honest, sites = Site._job_of, "abcd" if name == "d" else "abc"
+    sites = "abcd" if name == "d" else "abc"
 
-    def job_of(site: Site, plan: Plan) -> Any:
-        if site.name != name:
-            return honest(site, plan)
-        return liar(plan, plan.objective, name, site._data)
+    def computation_of(plan: Plan, terms: Any, site: str, data: Any, *drivers: Any) -> Any:
+        make = liar if site == name else AlignmentComputation
+        return make(plan, terms, site, data, *drivers)
 
-    monkeypatch.setattr(Site, "_job_of", job_of)
+    monkeypatch.setitem(computations.COMPUTATIONS, "alignment", computation_of)
     pump = Pump(plan_of(sites), sites_of(sites)).join().run()
     assert pump.outcome is Outcome.SITE_FAULT, pump.end
     assert re.search(words, pump.end.reason)
     assert all(found is None for found in aligned(pump).values())
     tallied = [r for r in pump.records if getattr(r, "phase", "") == "tally"]
-    assert len(tallied) <= 1
+    assert len(tallied) <= 2, "canaries, and the tally that shows the lie"
 
 
 def heard_by(
     name: str, monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[Any], dict[str, AlignmentJob]]:
-    """The points that one site opened, with whose they were, and all jobs, for negative controls."""
-    heard, jobs, honest = [], dict[str, AlignmentJob](), AlignmentJob._received
+) -> tuple[list[Any], dict[str, AlignmentComputation]]:
+    """The points that one site opened, with whose they were; and all computations."""
+    heard, made = [], dict[str, AlignmentComputation]()
+    honest = AlignmentComputation._take_pass
 
-    def listening(job: AlignmentJob, question: Any) -> Any:
-        jobs[job.name] = job
-        points = honest(job, question)
-        if job.name == name and question.kind == "pass":
-            heard.append((job.sites[question.place[0]], points))
-        return points
+    def listening(computation: AlignmentComputation, place: Any, to_me: Any) -> None:
+        made[computation.name] = computation
+        honest(computation, place, to_me)
+        if computation.name == name and to_me and place.hop < len(computation._sites) - 1:
+            [data] = to_me.values()
+            points = np.frombuffer(data, np.uint8).reshape(-1, 32)
+            heard.append((computation._sites[place.owner], points))
 
-    monkeypatch.setattr(AlignmentJob, "_received", listening)
+    monkeypatch.setattr(AlignmentComputation, "_take_pass", listening)
     assert Pump(plan_of(), sites_of()).join().run().outcome is Outcome.CONVERGED
-    return heard, jobs
+    return heard, made
 
 
 def test_a_site_with_a_dictionary_finds_no_id_of_another_list(

@@ -1,18 +1,26 @@
 """A run begins again: killed anywhere, it ends on the same bits; and nothing is answered twice or otherwise.
 
-site_agent/machine/replica.py and coordinator/machine.
+site_agent/machine/site.py and coordinator/machine.
 """
 
 from dataclasses import replace
 
 import pytest
-from machine.tiny import Pump, all_restarted, make_plan, make_sites, restarted, sealed, undisturbed
+from machine.tiny import (
+    Pump,
+    TinySite,
+    all_restarted,
+    make_plan,
+    make_sites,
+    restarted,
+    sealed,
+    undisturbed,
+)
 
 from coordinator.machine.records import AttemptBegan
 from coreg_core import messages as m
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from site_agent.machine.site import Site
 
 SHORT = make_plan(min_sites=3, coupling=(0.3,), tolerance=1e-4, prediction_tolerance=0.03)
 BOTH = pytest.mark.parametrize("plan", [SHORT, sealed(SHORT)], ids=["plaintext", "sealed"])
@@ -57,18 +65,22 @@ def test_older_records_and_a_site_in_another_process_lead_to_a_later_attempt(ste
 
 def test_a_site_that_is_lost_and_is_the_same_process_goes_on_with_the_attempt() -> None:
     pump = Pump(sealed(SHORT), make_sites("abc")).join().steps(5)
-    asked, view = pump.sites["b"]._answered, pump.sites["b"].view
+    asked, view = len(pump.sites["b"].disclosed), pump.sites["b"].computation.view
     pump.lose("b").join("b").run()
     assert pump.outcome is Outcome.CONVERGED
-    assert pump.sites["b"].view is view
-    assert pump.sites["b"]._answered == undisturbed(sealed(SHORT)).sites["b"]._answered >= asked
+    assert pump.sites["b"].computation.view is view
+    assert (
+        len(pump.sites["b"].disclosed)
+        == len(undisturbed(sealed(SHORT)).sites["b"].disclosed)
+        >= asked
+    )
     assert attempts(pump) == [0]
 
 
 # --- what a step is answered with ---------------------------------------------------------------------------------
 
 
-def under_way(plan: Plan, steps: int) -> tuple[Site, list[m.Step]]:
+def under_way(plan: Plan, steps: int) -> tuple[TinySite, list[m.Step]]:
     """Site a of a run, which has answered step ``steps``, and its steps so far."""
     pump = Pump(plan, make_sites("abc")).join().steps(steps)
     return pump.sites["a"], [
@@ -82,12 +94,16 @@ def test_a_step_that_is_sent_again_has_the_very_answer_and_is_never_answered_ane
 ) -> None:
     """Whatever comes under its number: one mask would hide two numbers, and their difference would be in the clear."""
     site, sent = under_way(plan, 6)
-    count, job = site._answered, site._job
-    job.reply = None  # type: ignore[method-assign, assignment, union-attr] - nothing is computed
+    count = len(site.disclosed)
+    site.computation.answer = None  # nothing is computed
     first = site.handle(sent[-1])
-    for other in (sent[-1], replace(sent[-1], words=None), replace(sent[-1], words=sent[-3].words)):
+    for other in (
+        sent[-1],
+        replace(sent[-1], summed=None),
+        replace(sent[-1], summed=sent[-3].summed),
+    ):
         assert site.handle(other)[0] is first[0]
-    assert site._answered == count
+    assert len(site.disclosed) == count
 
 
 @BOTH
@@ -118,5 +134,5 @@ def test_older_newer_and_foreign_steps_have_no_answer(plan: Plan) -> None:
     [said] = pump.sites["a"].handle(replace(last, step=last.step + 1))
     assert isinstance(said, m.PlanRefused), "after the last answer no step has another"
     alone = make_sites("a")["a"]
-    assert alone.handle(m.Step("run-1", 0, 0)) == []
-    assert alone.breach == "sent a step of run run-1, whose plan this site did not accept."
+    [said] = alone.handle(m.Step("run-1", 0, 0))
+    assert "whose plan this site did not accept" in said.reason

@@ -24,7 +24,11 @@ from coreg_core.errors import Refused
 from coreg_core.messages import PlanRefused, Proposal, Step
 from coreg_core.outcomes import Outcome
 from site_agent.consent.memory import Memory, SummedWith
-from site_agent.consent.objections import Consent, Counts, Objection, Policy, objections
+from site_agent.consent.objection import Objection
+from site_agent.consent.objections import before_answer
+from site_agent.consent.participant import Consent
+from site_agent.consent.policy import Policy
+from site_agent.disclosure import Disclosure
 from site_agent.site_data import PrivateData
 
 
@@ -52,13 +56,16 @@ def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
 
 def test_a_promise_is_its_run_s_and_gives_way_to_that_run_s_next_roster() -> None:
     consent, plan = Consent.simulated(), sealed(make_plan(sites=tuple("abcd"), min_sites=3))
-    consent.sum_with(
-        make_plan(run="in the clear"), "i", "abc"
-    )  # nothing is hidden there, so it is no promise
+
+    def sums(run: str, ids: str, sites: str, *, sealed: bool = True) -> None:
+        named = replace(plan if sealed else make_plan(), run=run)
+        consent.permit(named, ids, Disclosure("respond linear", tuple(sites)), 0.0)
+
+    sums("in the clear", "i", "abc", sealed=False)  # nothing is hidden there: it is no promise
     for run, ids, sites in (("r", "i", "abcd"), ("r", "i", "abc"), ("q", "other", "abcd")):
-        consent.sum_with(replace(plan, run=run), ids, sites)
+        sums(run, ids, sites)
     with pytest.raises(Refused):
-        consent.sum_with(replace(plan, run="p"), "i", "abcd")
+        sums("p", "i", "abcd")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,8 @@ def test_no_site_is_summed_with_two_sets(earlier: list[str], now: str) -> None:
         for sites in sets:
             memory._summed.setdefault("ids", set()).add(SummedWith(frozenset(sites), may_change))
         policy = Policy(membership_changes=consents)
-        return objections(plan, policy, None, memory, "ids", Counts(frozenset(now)))
+        answer = Disclosure("respond linear", tuple(now))
+        return list(before_answer(plan, policy, memory, answer, ids_digest="ids", seconds=0.0))
 
     assert any(
         judged([s for s in earlier if site in s], may_change=False, consents=True) for site in now

@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from machine.stepwise import CONVERGED, answer
+from machine.stepwise import CONVERGED, ROUND, answer
 from machine.tiny import TIMEOUTS, hello, make_plan, offer_of
 
 from coordinator.machine import dispatch
@@ -58,7 +58,7 @@ def tiny_plan(on_dropout: str, beginning: str) -> Plan:
 
 def said(step: int, attempt: int) -> m.Answer:
     """Empty, since no number decides; the last one says so."""
-    return answer(step, attempt, report=CONVERGED if step >= LAST else m.Report())
+    return answer(step, attempt, report=CONVERGED if step >= LAST else ROUND)
 
 
 def run_of(federation: Federation) -> Run:
@@ -138,7 +138,7 @@ def messages_for(run: Run, site: str) -> Iterator[m.FromSite]:
     yield m.PlanRefused(RUN, "no")
     yield m.Approval(RUN, run.approvals.get(site) is False)
     yield said(step, attempt)
-    yield replace(said(step, attempt), report=m.Report(round=7))
+    yield replace(said(step, attempt), report=replace(ROUND, round=7))
     yield m.Fault(RUN, attempt, step, "no")
     yield m.Fetched(RUN)
     yield m.Fetched(RUN, HEAD, "03")

@@ -46,7 +46,9 @@ def test_a_notice_is_one_line_and_one_json_object(name: str) -> None:
 
 
 def test_a_step_has_the_figures_of_its_worst_column() -> None:
-    step = n.step_answered(RUN, 3, 1, 2, Report(4, "grid", True, (0.1, 1.0), (-1.0,))).fields
+    step = n.step_answered(
+        RUN, 3, 1, 2, Report("", "", 4, True, (0.1, 1.0), (-1.0,)), "grid"
+    ).fields
     assert step == {
         "step": 3, "attempt": 1, "round": 4, "answered": 2, "phase": "grid", "verified": True, "residual": 1.0, "gap": None
     }  # fmt: skip

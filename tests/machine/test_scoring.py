@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machine.tiny import Pump, against, allowing, make_plan, make_site, sealed, site_with
+from machine.tiny import Pump, TinySite, against, allowing, make_plan, make_site, sealed, site_with
 from numpy.testing import assert_allclose
 
 from coreg_core.errors import BadData
@@ -17,9 +17,8 @@ from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Policy
-from site_agent.machine.scoring import Batch, ScoringJob
-from site_agent.machine.site import Site
+from site_agent.consent.policy import Policy
+from site_agent.machine.scoring import Batch, ScoringComputation
 
 SITES = ("a", "b", "c", "d")
 M = 5
@@ -43,7 +42,7 @@ def lacks(*rows: int) -> dict[str, Any]:
     return {"missing": np.isin(np.arange(M), rows)}
 
 
-def sites_of(names: tuple[str, ...] = SITES, **changes: Any) -> dict[str, Site]:
+def sites_of(names: tuple[str, ...] = SITES, **changes: Any) -> dict[str, TinySite]:
     return {name: site_with(name, batch(name, **changes.get(name, {}))) for name in names}
 
 
@@ -117,21 +116,24 @@ def test_an_offline_site_does_not_stop_the_others_and_a_trainer_does_not_score()
     assert "cannot train" in said.reason
 
 
-def test_who_is_no_receiver_cannot_open_what_is_for_another_and_no_receiver_opens_a_single_part() -> (
-    None
-):
+def test_no_one_opens_what_is_for_another_and_no_receiver_opens_a_single_part() -> None:
     pump = scored(plan_of(receivers=("b",)))
-    last = [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, Step)][-1]
-    seals = {name: pump.sites[name]._replica._seal for name in SITES}
-    context, size = pump.sites["a"]._replica._context, 8 * M + 16
-    rows = [last.words.values[i * size // 8 : (i + 1) * size // 8].tobytes() for i in range(3)]
-    for name in "acd":
-        for text in rows:
-            for sender in set(SITES) - {name}:
-                with pytest.raises(BadData):
-                    seals[name].open_text(context, text, sender, to_all=False)
-    [opened] = [seals["b"].open_text(context, rows[0], "a", to_all=False)]
-    single = np.frombuffer(opened, "<i8") * 2.0 ** pump.sites["b"]._job._power
+    steps = [s for s in pump.sent if isinstance(s.message, Step)]
+    of_b = [s.message for s in steps if s.site == "b"][-1]
+    assert [(part.sender, part.receiver) for part in of_b.parts] == [(s, "b") for s in "acd"]
+    for site in "acd":
+        [*_, last] = [s.message for s in steps if s.site == site]
+        assert last.parts == (), "the coordinator sends a part to its receiver alone"
+    context = pump.sites["a"].attempt.context
+    for part in of_b.parts:
+        for name in set("acd") - {part.sender}:
+            seal = pump.sites[name].attempt.seal
+            with pytest.raises(BadData):
+                seal.open_text(context, part.data, part.sender, to_all=False)
+    receiver = pump.sites["b"]
+    [of_a, *_] = of_b.parts
+    opened = receiver.attempt.seal.open_text(context, of_a.data, "a", to_all=False)
+    single = np.frombuffer(opened, "<i8") * 2.0**receiver.computation._power
     assert np.abs(single).min() > 1e3, "blinded: a number of 64 random bits"
 
 
@@ -177,9 +179,7 @@ def test_sites_that_cannot_score_together(changes: Any, said: str, outcome: Outc
     assert pump.outcome is outcome
     assert re.search(said, pump.end.reason), pump.end.reason
     assert pump.bits == {}
-    assert outcome is not Outcome.REFUSED or all(
-        site._answered == 0 for site in pump.sites.values()
-    )
+    assert outcome is not Outcome.REFUSED or all(not site.disclosed for site in pump.sites.values())
 
 
 @pytest.mark.parametrize(
@@ -280,13 +280,13 @@ def test_the_noise_on_a_part_is_one_for_an_individual_and_the_sites_that_know_it
 def test_no_part_leaves_of_an_individual_that_too_few_sites_know(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    opened, receive = dict[str, Any](), ScoringJob.receive
+    opened, take = dict[str, Any](), ScoringComputation.take
 
-    def spy(job: ScoringJob, asked: Any, delivery: Any, chain: bytes) -> Any:
-        opened[job.name] = delivery.to_me  # of the last question, which is the scores
-        return receive(job, asked, delivery, chain)
+    def spy(computation: ScoringComputation, question: Any, answers: Any, chain: bytes) -> None:
+        opened[computation.name] = answers.to_me  # of the last question, which is the scores
+        take(computation, question, answers, chain)
 
-    monkeypatch.setattr(ScoringJob, "receive", spy)
+    monkeypatch.setattr(ScoringComputation, "take", spy)
     with_parts(True, c=lacks(2), d=lacks(2))
-    words = np.frombuffer(opened["a"][1], np.int64)
+    words = np.frombuffer(opened["a"]["b"], np.int64)
     assert (words != 0).tolist() == [True, True, False, True, True]

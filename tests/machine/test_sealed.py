@@ -1,6 +1,6 @@
 """Runs under keys, through the real machines: the bits of a run in the clear; and what whoever adds and relays cannot do.
 
-site_agent/machine/replica.py with site_agent/identity/run_keys.py. The wire between an honest coordinator and honest sites is
+site_agent/machine/site.py with site_agent/identity/run_keys.py. The wire between an honest coordinator and honest sites is
 the adversary.
 """
 
@@ -28,13 +28,14 @@ from machine.tiny import (
 from coreg_core import messages as m
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
-from coreg_core.computation.question import norm_fault, scalar_fault
+from coreg_core.agreement.rounds import norm_fault, scalar_fault
 from coreg_core.messages import Words
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_sim.simulate import fingerprint_of, identity_of, simulated_keys
 from site_agent.identity.run_keys import AttemptSecrets, RunKeys
-from site_agent.machine.agreement import AgreementJob
+from site_agent.machine import agreement
+from site_agent.machine.agreement import AgreementComputation
 
 PLAN = sealed(make_plan(min_sites=3))
 FIRST = 2  # the first step that carries a sum
@@ -48,7 +49,7 @@ def test_keys_change_no_bit_and_the_sums_lead_to_the_closed_form(schedule: str) 
     assert secret.bits == clear.bits
     sites = [secret.sites[name] for name in "abc"]
     for column, coupling in enumerate(PLAN.couplings):
-        views = [site.view for site in sites]
+        views = [site.computation.view for site in sites]
         z = consensus_closed_form(views, coupling)
         for view, site in zip(views, sites, strict=True):
             exact = view.solve(z, consensus_weight(coupling, 3)).prediction
@@ -87,14 +88,10 @@ class Wire:
                 self.answers[site, said.step] = said
         return said
 
-    @property
-    def breaches(self) -> list[str]:
-        return [site.breach for site in self._sites.values() if site.breach]
-
 
 def with_words(step: m.Step, change: Callable[[np.ndarray], np.ndarray]) -> m.Step:
-    assert step.words is not None
-    return replace(step, words=Words(change(step.words.values.copy())))
+    assert step.summed is not None
+    return replace(step, summed=Words(change(step.summed.values.copy())))
 
 
 def bit(position: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -106,7 +103,7 @@ def bit(position: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def answered(wire: Wire, site: str, step: int) -> np.ndarray:
-    found = wire.answers[site, step - 1].words
+    found = wire.answers[site, step - 1].summed
     assert found is not None
     return found.values
 
@@ -118,7 +115,7 @@ SUMS: dict[str, Callable[[Wire, m.Step], m.Step]] = {
     "twice": lambda w, s: with_words(s, lambda v: v + v),
     "without b": lambda w, s: with_words(s, lambda v: v - answered(w, "b", s.step)),
     "b alone": lambda w, s: with_words(s, lambda v: answered(w, "b", s.step)),
-    "the sum before": lambda w, s: replace(s, words=w.steps[s.step - 1].words),
+    "the sum before": lambda w, s: replace(s, summed=w.steps[s.step - 1].summed),
     "b's words of the step before": lambda w, s: with_words(
         s, lambda v: v - answered(w, "b", s.step) + answered(w, "b", s.step - 1)
     ),
@@ -148,7 +145,7 @@ def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from
     assert max(step for _, step in wire.answers) == at - 1, "no answer was made of it"
 
 
-def test_after_a_sum_that_was_changed_the_true_one_still_serves_and_one_that_is_withheld_is_a_breach() -> (
+def test_after_a_sum_that_was_changed_the_true_one_still_serves_and_one_that_is_withheld_ends_it() -> (
     None
 ):
     def change(wire: Wire, site: str, step: m.Step) -> m.Step:
@@ -158,10 +155,12 @@ def test_after_a_sum_that_was_changed_the_true_one_still_serves_and_one_that_is_
         return step
 
     assert Wire(change).pump.bits == undisturbed(PLAN).bits
-    wire = Wire(lambda w, site, step: replace(step, words=None) if step.step == FIRST + 1 else step)
-    assert wire.replies == [], "nothing is answered"
-    assert len(wire.breaches) == 3
-    assert "without the answers to the step before" in wire.breaches[0]
+    wire = Wire(
+        lambda w, site, step: replace(step, summed=None) if step.step == FIRST + 1 else step
+    )
+    assert {said.received for _, said in wire.replies} == {True}
+    assert "has no sum of the answers" in wire.pump.end.reason
+    assert wire.pump.bits == {}
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -291,7 +290,7 @@ def test_of_a_site_that_gives_another_contribution_to_each_nobody_opens_a_sum(
 
     def each_another(
         secrets: AttemptSecrets, roster: tuple[m.Offer, ...], transcript: bytes
-    ) -> dict[str, str]:
+    ) -> dict[str, bytes]:
         if secrets.offer.site != "b":
             return honest(secrets, roster, transcript)
         told = [
@@ -348,17 +347,24 @@ def test_a_false_answer_ends_the_run_alike_at_all_sites(
     secure: bool, lie: Callable[..., Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A false answer in the sum names no site. An answer beyond the bound could wrap, so its own site refuses it."""
-    honest = AgreementJob.answer
+    honest = agreement.summand
 
-    def answer(job: AgreementJob, asked: Any) -> Any:
-        told = honest(job, asked)
-        return lie(asked.kind, *told) if job.data.salt == b"b" else told
+    def summand(layout: Any, values: Any, scalars: Any, *more: Any) -> Any:
+        if lying[0]:
+            values, scalars = lie("sizes" if layout.scalars else "", values, scalars)
+        return honest(layout, values, scalars, *more)
 
-    monkeypatch.setattr(AgreementJob, "answer", answer)
+    def answer(computation: AgreementComputation, *about: Any) -> Any:
+        lying[0] = computation.name == "b"
+        return answer_of(computation, *about)
+
+    lying, answer_of = [False], AgreementComputation.answer
+    monkeypatch.setattr(agreement, "summand", summand)
+    monkeypatch.setattr(AgreementComputation, "answer", answer)
     pump = Pump(PLAN if secure else make_plan(min_sites=3), make_sites("abc")).join().run()
     assert pump.outcome is Outcome.SITE_FAULT
     assert reason in pump.end.reason
-    assert (pump.bits, pump.breaches) == ({}, {})
+    assert pump.bits == {}
     assert pump.end.reason.startswith("b:") or not any(
         f"{name}:" in pump.end.reason for name in "abc"
     )

@@ -10,8 +10,8 @@ from machine.tiny import (
     IDS,
     UNLABELLED,
     Pump,
+    TinySite,
     allowing,
-    altered,
     make_plan,
     make_site,
     make_sites,
@@ -21,6 +21,7 @@ from machine.tiny import (
 )
 from numpy.testing import assert_allclose
 
+from coordinator.machine.records import StepDone
 from coreg_core import messages as m
 from coreg_core.agreement.views import make_view
 from coreg_core.errors import BadData, UsageError
@@ -29,19 +30,17 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Membership
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
-from site_agent.consent.memory import Remembered
-from site_agent.machine.agreement import data_digest, factor, many_labels
-from site_agent.machine.site import Site
+from site_agent.machine.agreement import factor, many_labels
 from site_agent.site_data import PrivateData
 
 
-def proposed(site: Site, plan: Plan | None = None, attempt: int = 0) -> Any:
+def proposed(site: TinySite, plan: Plan | None = None, attempt: int = 0) -> Any:
     plan = plan or make_plan()
     [said] = site.handle(m.Proposal(plan.run, attempt, plan))
     return said
 
 
-def refused(site: Site, plan: Plan | None = None) -> str:
+def refused(site: TinySite, plan: Plan | None = None) -> str:
     said = proposed(site, plan)
     assert isinstance(said, m.PlanRefused), said
     return said.reason
@@ -75,7 +74,7 @@ def cannot(threads: int) -> int:
     ],
 )
 def test_a_plan_that_this_site_cannot_carry_out_is_refused_with_the_reason(
-    site: Site, plan: Plan, words: str
+    site: TinySite, plan: Plan, words: str
 ) -> None:
     assert words in refused(site, plan)
 
@@ -100,13 +99,13 @@ def test_hello_and_offer_tell_what_was_agreed_and_no_more() -> None:
 
 def test_a_plan_may_not_change_in_the_middle_of_its_run() -> None:
     site = make_site("a")
-    view = proposed(site) and site.view
+    view = proposed(site) and site.computation.view
     assert (
         refused(site, make_plan(coupling=(5.0, 9.0)))
         == "the plan changed in the middle of the run."
     )
     assert proposed(site, attempt=1).attempt == 1
-    assert site.view is view, "nothing is factored again"
+    assert site.computation.view is view, "nothing is factored again"
 
 
 def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_the_site_and_by_the_run() -> (
@@ -119,7 +118,7 @@ def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_the_site
         changed.flat[-1] = np.nextafter(changed.flat[-1], np.inf)
         seen.add(proposed(site_with("a", replace(data, **{array: changed}))).data_digest)
     for other in (data, replace(data, X=data.X.reshape(2, 4)), replace(data, salt=b"another")):
-        seen |= {data_digest(other, run) for run in ("run-2", "run-3")}
+        seen |= {other.digest(run) for run in ("run-2", "run-3")}
     assert len(seen) == 10
 
 
@@ -135,25 +134,19 @@ def test_no_more_questions_are_answered_than_an_agents_limit(
     first = Pump(plan, sites := make_sites("abc")).join().steps(5).kill("b").run()
     assert first.outcome is Outcome.REFUSED
     assert "refused the plan: more than 6 questions: an agent's limit" in first.end.reason
-    assert sum(site._answered for site in (first.sites["b"], sites["b"])) <= 6
-    pump = Pump(plan, sites := make_sites("abc")).join().steps(3)
-    monkeypatch.setattr(
-        sites["b"]._consent.memory, "recall", lambda plan, ids_digest: Remembered(6)
-    )
-    assert "more than 6 questions" in pump.run().end.reason
+    assert sum(len(site.disclosed) for site in (first.sites["b"], sites["b"])) <= 6
 
 
-def test_what_an_answer_tells_is_there_for_the_ledger_where_it_has_words_and_only_then() -> None:
-    sites, told = make_sites("abc"), []
-    altered(
-        sites["a"],
-        lambda _, said: told.append((sites["a"].disclosure, getattr(said, "words", None))) or said,
-    )
-    Pump(sealed(make_plan(min_sites=3)), sites).join().run()
-    assert {(t is not None) == (words is not None) for t, words in told} == {True}
-    assert {(t.sites, t.may_change, t.sealed) for t, _ in told if t is not None} == {
+def test_every_answer_with_numbers_comes_with_what_it_discloses_and_no_other_does() -> None:
+    pump = Pump(sealed(make_plan(min_sites=3)), make_sites("abc")).join().run()
+    disclosed = pump.sites["a"].disclosed
+    assert {(d.sites, d.may_change, d.sealed) for d in disclosed} == {
         (("a", "b", "c"), False, True)
     }
+    steps = [r for r in pump.records if isinstance(r, StepDone)]
+    assert len(disclosed) == len(steps) - 2, "all steps but that of the keys, and the end"
+    numbers = {d.question: d.numbers for d in disclosed}
+    assert numbers == {"sizes": 5, "respond affine": 12, "respond linear": 12}
 
 
 # --- numbers that overflow, and plans too large --------------------------------------------------------------------
@@ -248,11 +241,10 @@ def test_the_memory_of_many_labels_is_their_features_and_a_block() -> None:
 # --- the end, and plans that cannot be carried out ----------------------------------------------------------------
 
 
-def test_an_end_with_a_result_that_this_site_has_not_come_to_is_a_breach() -> None:
+def test_an_end_with_a_result_that_this_site_has_not_come_to_is_told() -> None:
     site = Pump(make_plan(), make_sites("abc")).join().steps(3).sites["a"]
-    assert site.handle(m.Finished("run-1", Outcome.CONVERGED, "")) == []
-    assert "before this site received the last step" in site.breach
-    assert site.result is None
+    assert site.handle(m.Finished("run-1", Outcome.CONVERGED, "")) == [m.Fetched("run-1")]
+    assert "before this site had received its last step" in site.missed
 
 
 def test_the_result_is_there_with_the_last_answer_and_the_end_changes_nothing() -> None:
@@ -267,7 +259,7 @@ def test_the_result_is_there_with_the_last_answer_and_the_end_changes_nothing() 
     assert (result.sites, len(result.name)) == (("a", "b", "c"), 64)
     assert site.handle(m.Finished("run-1", Outcome.CANCELLED, "")) == [m.Fetched("run-1")]
     assert site.result is result
-    site.handle(m.Proposal("run-1", 1, site.plan))
+    site.handle(m.Proposal("run-1", 1, pump.machine.plan))
     assert site.result is None, "another attempt replaces it"
 
 

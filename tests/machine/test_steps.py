@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine.stepwise import (
     CONVERGED,
+    ROUND,
     RUN,
     all_of,
     answer,
@@ -33,7 +34,10 @@ from coordinator.machine import notices as n
 from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, Phase, StepDone
 from coreg_core import messages as m
 from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.objectives.setting import TAG_WORDS, Membership
 from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 
 
 def test_a_run_from_its_first_event_to_its_last() -> None:
@@ -53,7 +57,6 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
         *(e.Send(s, m.Proposal(RUN, 0, plan)) for s in "ab"),
     ]
     assert machine.handle(offers(machine, "b")) == [
-        e.Expect(RUN, plan.most_words(6)),
         e.Notify(n.plan_accepted(RUN, "b")),
     ]
     roster = tuple(offer_of(s, plan) for s in "ab")
@@ -61,20 +64,21 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
         e.Notify(n.plan_accepted(RUN, "a")),
         e.Persist(RUN, AttemptBegan(0, ("a", "b"))),
         e.Notify(n.members_are(RUN, 0, ("a", "b"))),
+        e.Expect(RUN, plan.most_bytes(6, ("a", "b"))),
         e.SetDeadline(RUN, 3, 3.0),
         *(e.Send(s, m.Step(RUN, 0, 0, roster)) for s in "ab"),
     ]
-    assert machine.handle(answers("b", said=words(1, 2))) == []
-    assert machine.handle(answers("a", said=words(10, 20))) == [
-        e.Persist(RUN, StepDone(0, 0, 2, m.Report())),
-        e.Notify(n.step_answered(RUN, 0, 0, 2, m.Report())),
+    assert machine.handle(answers("b", summed=words(1, 2))) == []
+    assert machine.handle(answers("a", summed=words(10, 20))) == [
+        e.Persist(RUN, StepDone(0, 0, 2, ROUND)),
+        e.Notify(n.step_answered(RUN, 0, 0, 2, ROUND, "")),
         e.SetDeadline(RUN, 4, 3.0),
-        *(e.Send(s, m.Step(RUN, 0, 1, words=words(11, 22))) for s in "ab"),
+        *(e.Send(s, m.Step(RUN, 0, 1, summed=words(11, 22))) for s in "ab"),
     ]
     machine.handle(answers("a", 1, report=CONVERGED))
     assert machine.handle(answers("b", 1, report=CONVERGED)) == [
         e.Persist(RUN, StepDone(1, 0, 0, CONVERGED)),
-        e.Notify(n.step_answered(RUN, 1, 0, 0, CONVERGED)),
+        e.Notify(n.step_answered(RUN, 1, 0, 0, CONVERGED, "")),
         e.Persist(RUN, Ended(Outcome.CONVERGED, "")),
         e.Notify(n.run_ended(RUN, Outcome.CONVERGED, "")),
         *(e.Send(s, m.Finished(RUN, Outcome.CONVERGED, "")) for s in "ab"),
@@ -98,52 +102,133 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
 def test_words_are_added_modulo_two_to_the_64_whatever_they_mean(rows: list[list[int]]) -> None:
     machine = begun()
     actions = all_of(
-        machine, [answers(s, said=words(*row)) for s, row in zip("abc", rows, strict=True)]
+        machine, [answers(s, summed=words(*row)) for s, row in zip("abc", rows, strict=True)]
     )
     total = words(*(sum(column) % 2**64 for column in zip(*rows, strict=True)))
-    assert {s: step.words for s, step in steps_sent(actions).items()} == dict.fromkeys("abc", total)
+    assert {s: step.summed for s, step in steps_sent(actions).items()} == dict.fromkeys(
+        "abc", total
+    )
 
 
-def test_the_sum_is_of_those_who_have_words_and_what_they_said_is_left_as_it_is() -> None:
+def test_where_one_site_is_asked_the_sum_is_its_words_and_a_repetition_does_not_count() -> None:
     machine, said = begun(), words(5)
-    actions = all_of(machine, [answers("a", said=said), answers("a", said=words(9)), answers("b")])
+    asked = {"report": replace(ROUND, asked="a")}
+    actions = all_of(
+        machine,
+        [
+            answers("a", summed=said, **asked),
+            answers("a", summed=words(9), **asked),
+            answers("b", **asked),
+        ],
+    )
     assert actions == [], "the first answer counts, and its repetition does not"
-    actions = machine.handle(answers("c", said=words(7)))
-    assert steps_sent(actions)["b"].words == words(12)
-    assert said == words(5)
-    assert [r.answered for r in written(actions) if isinstance(r, StepDone)] == [2]
+    actions = machine.handle(answers("c", **asked))
+    assert steps_sent(actions)["b"].summed == said
+    assert [r.answered for r in written(actions) if isinstance(r, StepDone)] == [1]
     assert machine.handle(answers("a")) == []
 
 
-def test_parts_reach_the_one_they_are_for_with_their_senders_name_and_nobody_else() -> None:
-    def found(actions: list[e.Action]) -> Any:
-        return {s: {p.site: p.data for p in step.parts} for s, step in steps_sent(actions).items()}
+SCORES = m.Report(question="scores")
+RECORDS = m.Report(question="records")
 
-    machine, others = begun(), {t: "abc".replace(t, "") for t in "abc"}
-    for_one = all_of(
-        machine, [answers(s, parts=[(t, f"{s}{t}") for t in (*others[s], "z")]) for s in "abc"]
-    )
-    assert found(for_one) == {t: {s: f"{s}{t}" for s in others[t]} for t in "abc"}
-    for_all = all_of(machine, [answers(s, 1, parts=[("", f"proof of {s}")]) for s in "abc"])
-    assert found(for_all) == {t: {s: f"proof of {s}" for s in others[t]} for t in "abc"}
+
+def scoring() -> Machine:
+    plan = Plan(RUN, "tiny", Membership(tuple("abc"), 3), Scoring("run-0", receivers=("a", "b")))
+    return begun(plan)
+
+
+def part(sender: str, receiver: str, size: int) -> m.Part:
+    return m.Part(sender, receiver, bytes([ord(sender)]) * (size + 16))
+
+
+def test_a_part_reaches_the_one_it_is_for_and_one_for_all_reaches_all() -> None:
+    machine = scoring()
+    keys = {s: [part(s, t, 32) for t in "abc" if t != s] for s in "abc"}
+    report = m.Report(question="keys")
+    actions = all_of(machine, [answers(s, parts=keys[s], report=report) for s in "abc"])
+    received = {s: step.parts for s, step in steps_sent(actions).items()}
+    assert received == {t: tuple(part(s, t, 32) for s in "abc" if s != t) for t in "abc"}
+    records = [part(s, "", 35) for s in "abc"]
+    actions = all_of(machine, [answers(p.sender, 1, parts=[p], report=RECORDS) for p in records])
+    steps = list(steps_sent(actions).values())
+    assert {step.parts for step in steps} == {tuple(records)}
+    assert steps[0] is steps[1], "it is encoded once"
+
+
+BOUNDS = {
+    "more parts for all": (RECORDS, [part("b", "", 35)] * 2, "several are for the same receiver"),
+    "a part for all that is too large": (
+        RECORDS,
+        [part("b", "", 36)],
+        "a part of 36 bytes for all members, where at most 35 fit",
+    ),
+    "a part for one where all read": (RECORDS, [part("b", "a", 1)], "for a, where at most"),
+    "a part for no receiver of the plan": (SCORES, [part("b", "c", 48)], "for c, where at most"),
+    "a part for itself": (SCORES, [part("b", "b", 48)], "for b, where at most"),
+    "a part for a stranger": (SCORES, [part("b", "z", 48)], "for z, where at most"),
+    "a part in another's name": (SCORES, [part("a", "b", 48)], "names a as its sender"),
+    "another objective's question": (m.Report(question="sums"), [], "does not have ('sums')"),
+    "a question to a stranger": (m.Report(question="scores", asked="z"), [], "which is no member"),
+    "an outcome that there is not": (m.Report(outcome="WON"), [], "'WON'"),
+    "a payload beside the end": (CONVERGED, [part("b", "a", 48)], "where at most"),
+    "an answer where another is asked": (
+        m.Report(question="scores", asked="a"),
+        [part("b", "a", 48)],
+        "where at most",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BOUNDS)
+def test_what_the_plan_does_not_allow_is_refused_before_another_site_hears_of_it(what: str) -> None:
+    report, parts, words_of_it = BOUNDS[what]
+    machine = scoring()
+    actions = machine.handle(answers("b", parts=parts, report=report))
+    [ended] = [r for r in written(actions) if isinstance(r, Ended)]
+    assert ended.outcome is Outcome.SITE_FAULT
+    assert ended.reason.startswith("b: ")
+    assert words_of_it in ended.reason
+    assert not steps_sent(actions)
+
+
+def test_words_beyond_the_plan_are_refused_and_a_plan_that_may_drop_a_site_goes_on() -> None:
+    plan = sealed(make_plan(on_dropout="continue", membership_changes=True))
+    machine = begun(plan)
+    most = 6 * len(plan.couplings) + TAG_WORDS
+    too_many = m.Words(np.zeros(most + 1, dtype="<u8"))
+    actions = machine.handle(answers("b", summed=too_many, report=ROUND))
+    assert not [r for r in written(actions) if isinstance(r, Ended)]
+    [proposal, *_] = [s.message for s in sends(actions) if isinstance(s.message, m.Proposal)]
+    assert proposal.attempt == 1
+    assert machine.members == ("a", "c")
+    assert f"has {most + 1} words, where at most {most} are summed" in machine.dismissed["b"]
+
+
+def test_a_fault_of_what_a_site_received_ends_the_run_and_blames_no_one() -> None:
+    machine = begun()
+    fault = m.Fault(RUN, 0, 0, "the sum does not match the answers.", received=True)
+    actions = machine.handle(e.Received("a", fault))
+    [ended] = [r for r in written(actions) if isinstance(r, Ended)]
+    assert ended.outcome is Outcome.SITE_FAULT
+    assert ended.reason == ("the sum does not match the answers (found by a, which received it)")
+    assert machine.excluded == {}
 
 
 @pytest.mark.parametrize(
     ("odd", "sites", "reason"),
     [
-        ({"report": m.Report(round=1)}, "b", "b: reports something else"),
+        ({"report": replace(ROUND, round=1)}, "b", "b: reports something else"),
         (
-            {"said": words(1, 2)},
+            {"summed": words(1, 2)},
             "b",
-            "answers of different lengths: a: 1 words, b: 2 words, c: 1 words",
+            "answers of different lengths: b: 2 words; the other sites sent another number",
         ),
-        ({"report": m.Report(outcome="WON")}, "abc", "'WON'"),
     ],
 )
 def test_answers_that_do_not_fit_together_end_the_run_and_name_the_minority(
     odd: Any, sites: str, reason: str
 ) -> None:
-    plain = {"said": words(1)}
+    plain = {"summed": words(1)}
     actions = all_of(
         begun(), [answers(s, **{**plain, **(odd if s in sites else {})}) for s in "abc"]
     )
@@ -179,7 +264,10 @@ def test_what_belongs_to_no_open_step_changes_nothing(stray: e.Event) -> None:
 def test_a_lost_session_with_the_same_keys_goes_on_in_the_same_attempt() -> None:
     """It is sent the open step again, unless it has answered it: what it answered before it was lost counts."""
     machine = begun()
-    all_of(machine, [answers("b"), e.SiteLost("a", "gone"), e.SiteLost("b", "gone")])
+    all_of(
+        machine,
+        [answers("b", summed=words(1)), e.SiteLost("a", "gone"), e.SiteLost("b", "gone")],
+    )
     assert machine.awaited == ("a", "c")
     step = m.Step(RUN, 0, 0, tuple(offer_of(s, machine.plan) for s in "abc"))
     for site in "ab":
@@ -187,10 +275,10 @@ def test_a_lost_session_with_the_same_keys_goes_on_in_the_same_attempt() -> None
         assert machine.handle(answers(site)) == [], "it has not offered in this session"
         sent = sends(machine.handle(offers(machine, site)))
         assert sent == ([e.Send(site, step)] if site == "a" else []), "b has answered it"
-    all_of(machine, [e.SiteLost("b", "gone"), answers("a", said=words(1))])
-    assert steps_sent(machine.handle(answers("c", said=words(1)))).keys() == set("ac")
+    all_of(machine, [e.SiteLost("b", "gone"), answers("a", summed=words(1))])
+    assert steps_sent(machine.handle(answers("c", summed=words(1)))).keys() == set("ac")
     assert steps_sent(all_of(machine, comes_back(machine, "b"))) == {
-        "b": m.Step(RUN, 0, 1, words=words(2))
+        "b": m.Step(RUN, 0, 1, summed=words(3))
     }
     assert machine.attempt == 0
 
@@ -282,11 +370,11 @@ def test_the_coordinator_sends_no_number_of_one_site_to_another() -> None:
         if isinstance(event := pump.events[0], e.Received) and isinstance(event.message, m.Answer):
             said.append(event.message)
         pump.step()
-    rows = {row.words.digest for row in said if row.words is not None}
+    rows = {row.summed.digest for row in said if row.summed is not None}
     steps = [s.message for s in pump.sent if isinstance(s.message, m.Step)]
     assert len(rows) > 20
-    assert not rows & {step.words.digest for step in steps if step.words is not None}
-    numbers = np.concatenate([row.words.values for row in said if row.words is not None]).view(
+    assert not rows & {step.summed.digest for step in steps if step.summed is not None}
+    numbers = np.concatenate([row.summed.values for row in said if row.summed is not None]).view(
         np.uint8
     )
     counts, expected = np.bincount(numbers, minlength=256), len(numbers) / 256

@@ -1,8 +1,8 @@
 """A federation small enough to reason about: six shared instances, sites a to d, and a pump instead of a network."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
 from dataclasses import fields, replace
 from itertools import count
 from typing import Any
@@ -20,13 +20,18 @@ from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_sim.simulate import simulated_keys
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, Policy, objections, refusal
+from site_agent.consent.objection import refusal
+from site_agent.consent.objections import before_offer
+from site_agent.consent.participant import Consent, Means, Participant
+from site_agent.consent.policy import Policy
+from site_agent.disclosure import Disclosure
+from site_agent.ledger.ledger import entry_for
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.alignment import IdList
-from site_agent.machine.job import SiteResult
-from site_agent.machine.replica import Keys
+from site_agent.machine.results import AdditiveResult, AgreementResult, Result, ScoringResult
 from site_agent.machine.scoring import Batch
-from site_agent.machine.site import Site
+from site_agent.machine.seal import Keys
+from site_agent.machine.site import Missed, Send
 from site_agent.site_data import PrivateData
 
 UNLABELLED = 6
@@ -88,8 +93,9 @@ def allowing(**keys: Any) -> Policy:
 
 
 def against(policy: Policy | None, plan: Plan, data: PrivateData | None = None) -> str | None:
-    """The refusal of a plan, or None."""
-    return refusal(objections(plan, policy, data, Memory(), "ids"), policy)
+    """The refusal of a plan by one of its sites, or None."""
+    found = before_offer(plan, plan.sites[0], policy, Memory(), data=data, ids_digest="ids")
+    return refusal(found, policy)
 
 
 def summed_before(ids: str, sites: Iterable[str], *, may_change: bool) -> Memory:
@@ -106,6 +112,49 @@ def summed_before(ids: str, sites: Iterable[str], *, may_change: bool) -> Memory
 _NOT_GIVEN: Any = object()
 
 
+class TinySite:
+    """A site without a session: what it says is remembered as its ledger would have it."""
+
+    def __init__(
+        self, name: str, data: PrivateData | Batch | IdList, consent: Consent, means: Means
+    ):
+        self.name, self.data, self.consent, self.means = name, data, consent, means
+        self.participant = Participant(name, data, consent, means)
+        self.missed = ""  # why it has no result of a run that ended with one
+        self.disclosed = list[Disclosure]()  # of each answer that left
+
+    @property
+    def result(self) -> Result | None:
+        return self.participant.result
+
+    @property
+    def computation(self) -> Any:
+        return self.participant.computation
+
+    @property
+    def attempt(self) -> Any:
+        """Keys and state of the attempt, for what an attacker who has them can do."""
+        return self.participant._site._attempt
+
+    def hello(self) -> m.Hello:
+        return hello(self.name)
+
+    def handle(self, message: m.ToSite) -> list[m.FromSite]:
+        if not isinstance(message, m.Proposal | m.Step | m.Finished):
+            return []
+        said = list[m.FromSite]()
+        for action in self.participant.handle(message):
+            match action:
+                case Send(answer, disclosure):
+                    self.consent.memory.add(entry_for(answer, disclosure))
+                    if disclosure is not None and disclosure.numbers:
+                        self.disclosed.append(disclosure)
+                    said.append(answer)
+                case Missed(reason):
+                    self.missed = reason
+        return said
+
+
 def site_with(
     name: str,
     data: PrivateData | Batch | IdList,
@@ -114,35 +163,33 @@ def site_with(
     clock: Callable[[], float] = lambda: 0.0,
     keys: Keys | None = _NOT_GIVEN,
     pin_threads: Callable[[int], int] = lambda threads: threads,
-) -> Site:
-    consent = Consent(policy, Memory() if memory is None else memory, clock)
+) -> TinySite:
     own = simulated_keys(name) if keys is _NOT_GIVEN else keys
+    consent = Consent(policy, Memory() if memory is None else memory, clock)
     token = f"{next(_processes)}"
-    return Site(name, data, consent, own, pin_threads=pin_threads, release="test", token=token)
+    means = Means(own, pin_threads, os.urandom, release="test", token=token)
+    return TinySite(name, data, consent, means)
 
 
-def make_site(name: str, seed: int = 0, **rules: Any) -> Site:
+def make_site(name: str, seed: int = 0, **rules: Any) -> TinySite:
     return site_with(name, private_data(name, seed), **rules)
 
 
-def make_sites(names: Iterable[str]) -> dict[str, Site]:
+def make_sites(names: Iterable[str]) -> dict[str, TinySite]:
     return {name: make_site(name) for name in names}
 
 
-def restarted(site: Site) -> Site:
+def restarted(site: TinySite) -> TinySite:
     """The agent in another process: it has its rows and its ledger, and no key."""
-    known = replace(site._remembered, answered=site._remembered.answered + site._answered)
-    memory = copy(site._consent.memory)
-    memory.recall = lambda plan, ids_digest: known  # type: ignore[method-assign]
-    consent, token = replace(site._consent, memory=memory), f"{next(_processes)}"
-    return Site(site.name, site._data, consent, site._keys, release=site.release, token=token)
+    means = replace(site.means, token=f"{next(_processes)}")
+    return TinySite(site.name, site.data, site.consent, means)
 
 
-def all_restarted(sites: Mapping[str, Site]) -> dict[str, Site]:
+def all_restarted(sites: Mapping[str, TinySite]) -> dict[str, TinySite]:
     return {name: restarted(site) for name, site in sites.items()}
 
 
-def altered(site: Site, change: Callable[[m.ToSite, Any], Any]) -> Site:
+def altered(site: TinySite, change: Callable[[m.ToSite, Any], Any]) -> TinySite:
     """A site whose answers are changed: ``change`` receives the message and one of its answers; None is none."""
     honest = site.handle
 
@@ -174,24 +221,19 @@ def offer_of(site: str, plan: Plan, attempt: int = 0, /, **changes: Any) -> m.Of
     return replace(offer, **changes)
 
 
-def bits(result: SiteResult | None) -> tuple[Any, ...] | None:
-    """Everything that a site ends with, equal only where every bit is; None where it has no model and no scores."""
-    if result is None or not (
-        result.solutions or result.additive is not None or result.scores is not None
-    ):
-        return None
-    models = [(s.function.coef.tobytes(), s.prediction.tobytes()) for s in result.solutions]
-    own = result.additive
-    parts = (
-        None if own is None else (own.intercept, own.joined.tobytes(), own.weights.coef.tobytes())
-    )
-    return (
-        result.outcome,
-        result.couplings,
-        models,
-        parts,
-        None if result.scores is None else result.scores.tobytes(),
-    )
+def bits(result: Result | None) -> tuple[Any, ...] | None:
+    """Everything that a site ends with, equal only where every bit is; None without a result."""
+    match result:
+        case AgreementResult() if result.solutions:
+            models = [(s.function.coef.tobytes(), s.prediction.tobytes()) for s in result.solutions]
+            return result.outcome, result.couplings, models
+        case AdditiveResult():
+            own = result.model
+            return result.outcome, own.intercept, own.joined.tobytes(), own.weights.coef.tobytes()
+        case ScoringResult() if result.scores is not None:
+            return result.outcome, result.scores.tobytes()
+        case _:
+            return None
 
 
 def begun_by(records: Iterable[Record]) -> Begun:
@@ -246,7 +288,7 @@ class Pump:
     def __init__(
         self,
         plan: Plan,
-        sites: Mapping[str, Site],
+        sites: Mapping[str, TinySite],
         records: Iterable[Record] = (),
         kill_after: int | None = None,
         wire: Callable[[str, m.ToSite], m.ToSite | None] = lambda site, message: message,
@@ -336,8 +378,9 @@ class Pump:
         return self.end.outcome
 
     @property
-    def breaches(self) -> dict[str, str]:
-        return {name: site.breach for name, site in self.sites.items() if site.breach}
+    def missed(self) -> dict[str, str]:
+        """The sites that missed the result of the run, and why."""
+        return {name: site.missed for name, site in self.sites.items() if site.missed}
 
 
 def undisturbed(plan: Plan, names: Iterable[str] | None = None) -> Pump:

@@ -33,8 +33,8 @@ def read(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
-def answered(*step: Any) -> Notice:
-    notice = n.step_answered(*step)
+def answered(*step: Any, phase: str = "") -> Notice:
+    notice = n.step_answered(*step, phase)
     return replace(
         notice, fields={**notice.fields, "seconds": 0.25, "bytes_sent": 100, "bytes_received": 200}
     )
@@ -46,7 +46,11 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     records = Pump(plan, {name: make_site(name) for name in plan.sites}).join().run().records
     steps = [record for record in records if isinstance(record, StepDone)]
     for step in steps:
-        metrics.notice(answered(plan.run, step.number, step.attempt, step.answered, step.report))
+        metrics.notice(
+            answered(
+                plan.run, step.number, step.attempt, step.answered, step.report, phase=step.phase
+            )
+        )
     metrics.notice(n.session_opened("a", "0.2.0", "2027-01-01T00:00:00+00:00"))
     metrics.notice(n.session_opened("b", "0.2.0", "2027-01-01T00:00:00+00:00"))
     metrics.notice(n.session_ended("b", "its stream ended"))
@@ -59,8 +63,7 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     found = read(metrics)
     assert found["coreg_rounds_total", ("waits",)] == steps[-1].report.round
     assert sum(
-        found["coreg_step_seconds_sum", (phase, "waits")]
-        for phase in {s.report.phase for s in steps}
+        found["coreg_step_seconds_sum", (phase, "waits")] for phase in {s.phase for s in steps}
     ) == (pytest.approx(0.25 * len(steps)))
     sent, received = (found["coreg_bytes_total", (way,)] for way in ("sent", "received"))
     assert (sent, received) == (100 * len(steps), 200 * len(steps))
@@ -92,7 +95,7 @@ def test_a_run_that_waits_for_an_operator_is_none_that_stands_still() -> None:
 def test_the_rounds_of_every_attempt_count() -> None:
     metrics = Metrics()
     for number, (attempt, done) in enumerate(((0, 0), (0, 1), (0, 2), (1, 0), (1, 1))):
-        metrics.notice(answered("r", number, attempt, 3, Report(done, verified=True)))
+        metrics.notice(answered("r", number, attempt, 3, Report(round=done, verified=True)))
     assert read(metrics)["coreg_rounds_total", ("",)] == 3
 
 
@@ -149,7 +152,7 @@ def test_a_heading_stands_over_its_own_rounds_alone(capsys):
     """Those of an agreement have no phase after the preliminary ones."""
     plain = Plain()
     for number, phase in enumerate(("preliminary", "preliminary", "", "")):
-        plain.notice(answered("r1", number, 0, 2, Report(phase=phase)))
+        plain.notice(answered("r1", number, 0, 2, Report(), phase=phase))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.endswith(":")]
     assert lines == ["preliminary:", "training:"]
     plain = Plain()
@@ -161,7 +164,7 @@ def test_the_end_has_its_certificate_and_the_next_command(capsys):
     plain = Plain()
     plain.notice(n.joined("r1", "a", 1, 2))
     plain.notice(
-        answered("r1", 4, 0, 2, Report(4, "", verified=True, residual=(1e-5,), gap=(1e-5,)))
+        answered("r1", 4, 0, 2, Report(round=4, verified=True, residual=(1e-5,), gap=(1e-5,)))
     )
     plain.finished(Finish("r1", Outcome.CONVERGED, ""), "coreg-coordinator show r1")
     shown = capsys.readouterr().out
@@ -173,9 +176,9 @@ def test_the_end_has_its_certificate_and_the_next_command(capsys):
 @pytest.mark.parametrize(
     ("report", "words"),
     [
-        (Report(4, "", True, (0.1, 1.0), (1e-3, 1e-2)), ["4", "2", "1e+00", "1e-02"]),
-        (Report(4, "", False, (0.1,), (1e-3,)), ["4", "2", "1e-01", "~1e-03"]),
-        (Report(4, "", True, (-1.0,), (-1.0,)), ["4", "2", "-", "-"]),
+        (Report("", "", 4, True, (0.1, 1.0), (1e-3, 1e-2)), ["4", "2", "1e+00", "1e-02"]),
+        (Report("", "", 4, False, (0.1,), (1e-3,)), ["4", "2", "1e-01", "~1e-03"]),
+        (Report("", "", 4, True, (-1.0,), (-1.0,)), ["4", "2", "-", "-"]),
         (Report(), ["0", "2", "-", "-"]),
     ],
     ids=["verified", "an estimate", "none", "nothing yet"],

@@ -24,12 +24,10 @@ DEFECTS = {
     "the context of masks does not change from step to step": (
         """
 from site_agent.identity.run_keys import AttemptSeal
-from site_agent.machine.replica import Replica
 seal = AttemptSeal.mask
-Replica._context = property(lambda self: bytes(32), lambda self, context: None)
-def mask(self, *arguments):
+def mask(self, context, words, sites):
     self.used.clear()
-    return seal(self, *arguments)
+    return seal(self, bytes(32), words, sites)
 AttemptSeal.mask = mask
 """,
         0,
@@ -38,13 +36,13 @@ AttemptSeal.mask = mask
         """
 from coreg_core.messages import Finished
 from site_agent.service.workers import RunWorkers
-answered, deliver = RunWorkers._answered, RunWorkers._deliver
-def late(self, message, *, listening):
-    worker = self._workers[message.run]
-    if isinstance(message, Finished) and worker.stored is not None:
-        worker.written = deliver(self, worker, worker.stored)
-    return answered(self, message, listening=listening)
-RunWorkers._answered, RunWorkers._deliver = late, lambda self, worker, result: ()
+handled, store = RunWorkers._handled, RunWorkers._store
+def late(self, worker, message, outbox):
+    result = worker.participant.result
+    if isinstance(message, Finished) and result is not None:
+        store(self, worker, result)
+    return handled(self, worker, message, outbox)
+RunWorkers._handled, RunWorkers._store = late, lambda self, worker, result: None
 """,
         6,
     ),
@@ -55,7 +53,7 @@ def store(self, result):
     self.__dict__["first"] = self.__dict__.get("first") or result
 Site.result = property(lambda self: self.__dict__.get("first"), store)
 """,
-        173,
+        82,
     ),
     "an alignment begins again under its old name": (
         """

@@ -60,14 +60,14 @@ def echo(name, data, fold):
     return Echo(name)
 
 
-def step(words=4, number=0):
-    values = np.random.default_rng(number).integers(0, 1 << 64, words, dtype="<u8")
-    return m.Step("run-1", 0, number, words=m.Words(values))
+def step(summed=4, number=0):
+    values = np.random.default_rng(number).integers(0, 1 << 64, summed, dtype="<u8")
+    return m.Step("run-1", 0, number, summed=m.Words(values))
 
 
 def answered(step):
-    outcome = "" if step.words is not None else "CONVERGED"
-    return m.Answer(step.run, step.attempt, step.step, m.Report(outcome=outcome), (), step.words)
+    outcome = "" if step.summed is not None else "CONVERGED"
+    return m.Answer(step.run, step.attempt, step.step, m.Report(outcome=outcome), step.summed)
 
 
 def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(cluster):

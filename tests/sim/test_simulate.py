@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 from coordinator.transports import InProcess
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import BadData, Refused, UsageError
-from coreg_core.messages import Step
+from coreg_core.messages import PlanRefused, Step
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
 from coreg_core.outcomes import Outcome
 from coreg_core.secure import cross_products
 from coreg_sim.cli.app import app
 from coreg_sim.problems import generated, partitioned, read_views
-from coreg_sim.simulate import Hosted, SharedFold, closed_form, plan_for, simulate, simulated_site
+from coreg_sim.simulate import Hosted, SharedFold, SimulatedSite, closed_form, plan_for, simulate
 
 PROBLEM = generated(4, 8, 20, 2, seed=1)
 TERMS = Agreement(form="semi-parametric", coupling=(0.1,))
@@ -50,7 +50,7 @@ class Counting(SharedFold):
 def hosting(fold_of):
     @contextmanager
     def hosted(data):
-        sites = {name: simulated_site(name, private, fold_of()) for name, private in data.items()}
+        sites = {name: SimulatedSite(name, private, fold_of()) for name, private in data.items()}
         yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
     return hosted
@@ -91,29 +91,25 @@ def test_the_work_of_a_round_is_proportional_to_the_number_of_sites():
     )
 
 
-def test_a_breach_ends_a_simulation_at_once_and_is_its_reason():
+class Leaves(SimulatedSite):
+    def handle(self, message):
+        if isinstance(message, Step):
+            return [PlanRefused(message.run, "a step that this site did not expect.")]
+        return super().handle(message)
+
+
+def test_a_site_that_refuses_at_a_step_ends_a_simulation_at_once_and_is_its_reason():
     """It was waited for as a site that is slow: a day."""
 
     @contextmanager
-    def breaching(data):
-        sites = {
-            name: simulated_site(name, private, SharedFold()) for name, private in data.items()
-        }
-        first = min(sites)
-        answer, sites[first].handle = (
-            sites[first].handle,
-            lambda message: handled(sites[first], answer, message),
-        )
+    def one_leaves(data):
+        first = min(data)
+        kinds = dict.fromkeys(data, SimulatedSite) | {first: Leaves}
+        sites = {name: kinds[name](name, data[name], SharedFold()) for name in data}
         yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
-    def handled(site, answer, message):
-        if isinstance(message, Step):
-            site.breach = "asked for another run."
-            return []
-        return answer(message)
-
-    with pytest.raises(Refused, match=r"the site ended: the coordinator asked for another run\."):
-        simulate(PROBLEM, plan_for(PROBLEM, *PLANS["conjugate-gradients"]), hosting=breaching)
+    with pytest.raises(Refused, match="a step that this site did not expect"):
+        simulate(PROBLEM, plan_for(PROBLEM, *PLANS["conjugate-gradients"]), hosting=one_leaves)
 
 
 @pytest.mark.parametrize(

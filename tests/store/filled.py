@@ -20,7 +20,8 @@ def steps(attempt: int, first: int, count: int, answered: int) -> list[Record]:
     """Steps of one attempt; every other round is verified, in two columns."""
     figures = [(10.0**-n, 10.0 ** -(n + 1)) for n in range(count)]
     reports = [
-        Report(n, verified=n % 2 == 1, residual=figures[n], gap=figures[n]) for n in range(count)
+        Report(round=n, verified=n % 2 == 1, residual=figures[n], gap=figures[n])
+        for n in range(count)
     ]
     return [StepDone(first + n, attempt, answered, report) for n, report in enumerate(reports)]
 

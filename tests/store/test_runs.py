@@ -59,9 +59,9 @@ def test_no_file_of_the_store_has_a_number_of_a_site_in_it(store: RunStore) -> N
     store.begin(plan, NOW)
     write(store, plan, pump.records)
     sums = [
-        send.message.words.values
+        send.message.summed.values
         for send in pump.sent
-        if isinstance(send.message, Step) and send.message.words
+        if isinstance(send.message, Step) and send.message.summed
     ]
     assert len(sums) > 10
     content = b"".join(file.read_bytes() for file in store.path.parent.glob("runs.sqlite*"))
@@ -213,13 +213,15 @@ def test_a_run_and_its_rounds_show_what_happened(store: RunStore) -> None:
             NOW,
         )
         told = {name: tuple(x) if isinstance(x := row[name], list) else x for name in SHOWN}
-        assert told == {name: getattr(step.report, name) for name in SHOWN}
+        assert told == {"phase": step.phase} | {
+            name: getattr(step.report, name) for name in SHOWN if name != "phase"
+        }
     certified = [row for row in rounds if row["verified"]][-1]
     assert summary.rounds == rounds[-1]["round"]
     assert (summary.residual, summary.gap) == (max(certified["residual"]), max(certified["gap"]))
     other = begun(store, run="other")
-    first = Report(1, verified=True, residual=(-1.0, -1.0), gap=(1.0, -1.0))
-    for number, report in enumerate((first, Report(2, gap=(9.0, 9.0)), Report(2))):
+    first = Report(round=1, verified=True, residual=(-1.0, -1.0), gap=(1.0, -1.0))
+    for number, report in enumerate((first, Report(round=2, gap=(9.0, 9.0)), Report(round=2))):
         store.write(other.run, StepDone(number, 0, 3, report), LAP, NOW)
     found = store.find(other.run)
     assert (found.steps, found.rounds, found.gap, found.residual) == (3, 2, 1.0, None), (
@@ -292,7 +294,7 @@ def test_notices_come_back_the_last_first_and_the_oldest_go(
 ) -> None:
     status = Status(tmp_path / "runs.sqlite")
     stalled, joined = n.stalled(RUN, ("b",), "", 600.0), n.joined("run-2", "a", 1, 3)
-    for at, notice in ((1, stalled), (2, joined), (3, n.step_answered(RUN, 0, 0, 3, Report()))):
+    for at, notice in ((1, stalled), (2, joined), (3, n.step_answered(RUN, 0, 0, 3, Report(), ""))):
         noticed(status, f"2026-01-0{at}", notice)
     second = {"at": "2026-01-02", **joined.to_dict()}
     first = {"at": "2026-01-01", **stalled.to_dict(), "sites": ["b"]}

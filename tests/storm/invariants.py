@@ -13,6 +13,7 @@ from coreg_core.plan import Plan, aligns_for
 from site_agent.identity.run_keys import AttemptSeal
 from site_agent.ledger import read_ledger
 from site_agent.ledger.audit import audit, head_of
+from site_agent.machine.agent import MAX_ALIGNMENTS
 from tests.storm.story import EVERYWHERE, GOOD, IDLE, LONG, Fault
 from tests.storm.world import SITES, World, alike
 
@@ -86,6 +87,7 @@ def check(
         allowed |= {"REFUSED"} if world.restored else set()
         allowed |= {"STALLED", "TOO_FEW_SITES"} if away else set()
         allowed |= {"STALLED"} if interrupted_too_often(world, plan, summary) else set()
+        allowed |= {"REFUSED"} if aligned_too_often(world, plan, summary) else set()
         # A site whose ledger is older than its last countersigned head answers no more, and the operator cancels its runs.
         allowed |= (
             {"STALLED", "TOO_FEW_SITES", "REFUSED", "CANCELLED"} if world.sites_restored else set()
@@ -141,6 +143,13 @@ def interrupted_too_often(world: World, plan: Plan, summary: RunSummary) -> bool
         f"{it.attempts} attempts were interrupted; " in str(summary.reason) and again >= it.attempts
         for it in each
     )
+
+
+def aligned_too_often(world: World, plan: Plan, summary: RunSummary) -> bool:
+    """Whether the coordinator was started again in so many alignments of the run's ids."""
+    again = world.starts - len(EVERYWHERE)
+    refused = "happens once." in str(summary.reason)
+    return plan.align is not None and refused and again >= MAX_ALIGNMENTS
 
 
 def _check_ledgers(world: World, broken: list[str]) -> None:

@@ -15,6 +15,7 @@ from coordinator.transports.sessions import Sessions
 from coreg_core.messages import Answer, Hello
 from coreg_wire.identity.names import certificate_name, load_certificates
 from coreg_wire.transport.codec import Assembler, frames_of
+from site_agent.ledger.ledger import digest_of
 from site_agent.session.stream import NoAnswer
 from tests.storm.loop import Process, VirtualLoop
 
@@ -152,8 +153,9 @@ class Network:
             self.loop.call_soon(armed[2], context=_NOBODY)
         if isinstance(message, Answer) and message.run in self.over:
             self.twice.append(f"{site} answered step {message.step} of {message.run} after its end")
-        if isinstance(message, Answer) and message.words is not None:
-            key, digest = (site, message.run, message.attempt, message.step), message.words.digest
+        if isinstance(message, Answer) and message.size:
+            key = (site, message.run, message.attempt, message.step)
+            digest = digest_of(message)
             if self.answers.setdefault(key, digest) != digest:
                 self.twice.append(
                     f"{site} answered step {message.step} of {message.run} twice, with other words"

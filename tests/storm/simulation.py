@@ -101,7 +101,7 @@ async def _live(world: World, story: Story, told: Told, twins: Mapping[str, Any]
         loop.call_later(
             at, _submit, world, plan, f"run-{int(plan.run[4:]) - 1}" if study in NEEDS else ""
         )
-    if story.asks:
+    if story.asks or any(fault.kind == "lie" for fault in story.faults):  # a lie can change a key
         loop.call_later(1.0, _decide, world)
     for fault in story.faults:
         loop.call_later(fault.at, _happens, world, fault)

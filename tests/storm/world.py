@@ -34,7 +34,7 @@ from coreg_core.plan import Plan
 from coreg_wire import clock
 from coreg_wire.identity.names import key_fingerprint, load_certificates
 from coreg_wire.identity.signatures import private_key
-from site_agent.consent.objections import Policy
+from site_agent.consent.policy import Policy
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import AlignedIds, DataSets, Prepared, SharedIds, prepare
 from site_agent.identity.identity import Identity, check_identity, enrol, install, install_renewed
@@ -45,6 +45,7 @@ from site_agent.models.file import load_model
 from site_agent.models.store import MANIFEST, ModelStore
 from site_agent.service.app import ReloadingIdentity
 from site_agent.service.daemon import AgentDaemon
+from site_agent.service.run_tables import RunTables
 from site_agent.service.state_dir import Decision, StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial
@@ -260,6 +261,8 @@ class World:
 
     def restore_site(self, site: str) -> None:
         """Put the copy in its place, and start the agent."""
+        if not (self.folder / f"{site}-backup.jsonl").exists():  # it is in its place already
+            return
         self.kill(site)
         (self.folder / f"{site}-backup.jsonl").replace(self.folder / site / LEDGER)
         self.durable.all_synced(self.folder / site)
@@ -287,20 +290,15 @@ class World:
         state = StateDir(folder / "service")
         state.open()
         new = Inputs(table=self.folder / f"{site}-new.csv", id="id")  # to score
-        tables = {"patients": inputs_of(self.folder, site), "new": new}
-        sets = DataSets(tables, salt_of(site), _prepared)
+        sets_of = {"patients": inputs_of(self.folder, site), "new": new}
+        sets = DataSets(sets_of, salt_of(site), _prepared)
         policy = Policy(
             openings=1000, rows_per_feature=5, noise=0.0, label_noise=0.0, least_labels=5, least_rows=10,
         )  # fmt: skip
         members = Members(known)
-        parts = (
-            ModelStore(site, folder / "models"),
-            sets,
-            AlignedIds(folder / "aligned"),
-            ledger,
-            _unheard,
-        )
-        workers = RunWorkers(site, policy, members.run_keys(), *parts)
+        tables = RunTables(site, sets, AlignedIds(folder / "aligned"), _unheard)
+        store = ModelStore(site, folder / "models")
+        workers = RunWorkers(site, policy, members.run_keys(), store, tables, ledger, _unheard)
         daemon = AgentDaemon(
             Agent(ask_first=self.asks), workers, ledger, state, self._noticed, members
         )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from coreg_core import messages as m
 from coreg_core.messages import FromSite, ToSite, Words
+from coreg_core.objectives.setting import Named
 from coreg_core.plan import Plan
 from coreg_wire.transport.codec import PIECE_BYTES, Assembler, frames_of
 
@@ -22,7 +23,8 @@ Made = Callable[[], Any]
 
 texts = st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" "), max_size=40)
 # Runs that the assemblers of these tests expect; other vectors are refused, which has tests of its own.
-RUNS = ("r", "run-2", "another run")
+RUNS = ("r", "run-2", "another-run")
+NAMES = ("a", "lab-2", "x.y_z")
 word_lists = st.lists(st.integers(0, 2**64 - 1), max_size=40)
 
 
@@ -67,7 +69,7 @@ def drawn(hint: Any, name: str, *limits: Any) -> st.SearchStrategy[Any]:
             tuple
         )
     if kind is str:
-        return st.sampled_from(RUNS) if name == "run" else texts
+        return _text(name, limits)
     if kind is int:
         return st.integers(least or 0, 2**64 - 1 if most is None else most)
     if kind is float:
@@ -75,9 +77,20 @@ def drawn(hint: Any, name: str, *limits: Any) -> st.SearchStrategy[Any]:
         least = 0.0 if above else least
         found = st.floats(least, most, exclude_min=above, allow_nan=False, allow_infinity=False)
         return found if least is None else found.map(abs)  # -0.0 is at least 0, and another number
+    if hint is bytes:
+        return st.binary(max_size=40)
     if hint is Words:
         return word_lists.map(lambda values: partial(Words, np.array(values, dtype="<u8")))
     return made(hint) if is_dataclass(hint) else st.from_type(hint)
+
+
+def _text(name: str, limits: tuple[Any, ...]) -> st.SearchStrategy[str]:
+    named = next((limit for limit in limits if isinstance(limit, Named)), None)
+    if named is not None:
+        names = st.sampled_from(RUNS if name == "run" else NAMES)
+        return st.just("") | names if named.optional else names
+    length = next((limit for limit in limits if isinstance(limit, Len)), None)
+    return texts if length is None else texts.map(lambda text: text[: length.max_length])
 
 
 FROM_SITE = {kind: made(kind) for kind in get_args(FromSite)}
@@ -88,7 +101,7 @@ plans, from_site, to_site = made(Plan), st.one_of(FROM_SITE.values()), st.one_of
 def answered(count: int, run: str = "r", number: int = 0) -> m.Answer:
     """An answer of so many words."""
     values = np.random.default_rng(count).integers(0, 2**64, size=count, dtype="<u8")
-    return m.Answer(run, 0, number, m.Report(), words=Words(values))
+    return m.Answer(run, 0, number, m.Report(), summed=Words(values))
 
 
 def expecting(room: int, *expected: str) -> Assembler:
@@ -98,13 +111,13 @@ def expecting(room: int, *expected: str) -> Assembler:
     return assembler
 
 
-def from_site_frames(frames: Iterable[bytes], room: int = 40) -> list[FromSite]:
+def from_site_frames(frames: Iterable[bytes], room: int = 2000) -> list[FromSite]:
     assembler = expecting(room)
     whole = [assembler.feed_site(data) for data in frames]
     return [message for message in whole if message is not None]
 
 
-def to_site_frames(frames: Iterable[bytes], room: int = 40) -> list[ToSite]:
+def to_site_frames(frames: Iterable[bytes], room: int = 2000) -> list[ToSite]:
     assembler = expecting(room)
     whole = [assembler.feed_coordinator(data) for data in frames]
     return [message for message in whole if message is not None]

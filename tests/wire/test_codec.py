@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -127,24 +128,43 @@ def test_a_plan_keeps_its_digest_and_the_digest_leaves_out_the_run(made: Made) -
     again = read(Plan, pb.Plan.FromString(message.SerializeToString()))
     assert again == plan
     assert again.digest == plan.digest == replace(plan, run="another").digest
-    assert plan.digest != replace(plan, federation=plan.federation + "!").digest
+    assert (
+        plan.digest
+        != replace(
+            plan, federation=plan.federation + "!" if len(plan.federation) < 100 else "!"
+        ).digest
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1])
-def test_words_are_cut_into_pieces(count: int) -> None:
+def test_a_message_of_more_than_a_piece_has_its_payload_in_chunks(count: int) -> None:
     frames = of_site(message := answered(count))
-    assert len(frames) == max(1, -(-8 * count // PIECE_BYTES))
+    assert len(frames) == (1 if count <= PIECE else 1 + -(-8 * count // PIECE_BYTES))
     assert all(len(data) <= MAX_FRAME_BYTES for data in frames)
-    [back] = from_site_frames(frames, room=count)
+    [back] = from_site_frames(frames, room=8 * count)
     assert back == message
-    assert not back.words.values.flags.writeable
+    assert not back.summed.values.flags.writeable
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 7, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1]), max_size=4)
+)
+def test_parts_of_any_sizes_arrive_as_they_were(sizes: list[int]) -> None:
+    parts = tuple(
+        m.Part("a", name, bytes([i]) * n)
+        for i, (name, n) in enumerate(zip("bcde", sizes, strict=False))
+    )
+    message = m.Step("r", 0, 3, summed=Words(np.arange(5, dtype="<u8")), parts=parts)
+    frames = of_coordinator(message)
+    assert all(len(data) <= MAX_FRAME_BYTES for data in frames)
+    assert to_site_frames(frames, room=message.size) == [message]
 
 
 # --- limits -------------------------------------------------------------------------------------------------------
 
 
-def announced(count: int, data: bytes, run: str = "r") -> bytes:
-    body = pb.Answer(run=run, report=pb.Report(), words=pb.Words(count=count, data=data))
+def announced(size: int, data: bytes = b"", run: str = "r") -> bytes:
+    body = pb.Answer(run=run, report=pb.Report(), summed=pb.Payload(size=size, data=data))
     return pb.SiteFrame(message=pb.FromSite(answer=body)).SerializeToString()
 
 
@@ -162,42 +182,49 @@ def memory_of(most: int = 1 << 20) -> Iterator[None]:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("count", [41, 2**60, 2**64 - 1])
-def test_words_that_are_too_many_are_refused_before_memory_is_taken(count: int) -> None:
-    frame = announced(count, b"")
-    with (
-        memory_of(),
-        pytest.raises(ProtocolError, match=f"{count} words announced; at most 40 fit"),
-    ):
-        from_site_frames([frame])
+@pytest.mark.parametrize("size", [41, 2**60, 2**64 - 1])
+def test_a_payload_that_is_too_large_is_refused_before_memory_is_taken(size: int) -> None:
+    with memory_of(), pytest.raises(ProtocolError, match=f"{size} bytes for run 'r', where 40 fit"):
+        from_site_frames([announced(size)], room=40)
 
 
-def test_memory_is_taken_once_and_for_the_words_alone() -> None:
+def test_sizes_are_added_over_all_parts() -> None:
+    parts = [m.Part("a", name, bytes(30)) for name in ("b", "c")]
+    frames = of_site(m.Answer("r", 0, 0, m.Report(), parts=tuple(parts)))
+    with pytest.raises(ProtocolError, match="60 bytes for run 'r', where 59 fit"):
+        from_site_frames(frames, room=59)
+
+
+def test_memory_is_taken_for_what_has_arrived() -> None:
+    """A payload of 800 MB is announced, as its room allows, and one piece of it sent."""
+    with memory_of(4 * PIECE_BYTES):
+        from_site_frames([announced(800 * PIECE_BYTES), chunk(WHOLE_PIECE)], room=800 * PIECE_BYTES)
+
+
+def test_a_large_payload_takes_twice_its_size_for_a_moment() -> None:
     frames = of_site(message := answered(8 * PIECE))
-    with memory_of(
-        12 * PIECE_BYTES
-    ):  # the words, a frame or two, and nothing of their size beside them
-        assert from_site_frames(frames, room=8 * PIECE) == [message]
+    with memory_of(18 * PIECE_BYTES):
+        assert from_site_frames(frames, room=8 * PIECE_BYTES) == [message]
 
 
 WHOLE_PIECE = b"\0" * PIECE_BYTES
-BEGUN = announced(2 * PIECE, WHOLE_PIECE)
+BEGUN = announced(2 * PIECE_BYTES)
 
 
 @pytest.mark.parametrize(
     ("frames", "words"),
     [
-        ([announced(3, bytes(16))], "a piece of 16 bytes at 0 of words of 24"),
-        ([announced(3, b"")], "a piece of 0 bytes"),
+        ([announced(24, bytes(16))], "another size than it states"),
+        ([announced(23, bytes(23))], "23 bytes, which are no whole words"),
         ([chunk(bytes(8))], "belongs to no message"),
-        ([BEGUN, chunk(b"")], "a piece of 0 bytes at 1048576"),
-        ([BEGUN, chunk(WHOLE_PIECE + bytes(8))], "a piece of 1048584 bytes"),
-        ([BEGUN, chunk(WHOLE_PIECE), chunk(bytes(8))], "belongs to no message"),
-        ([BEGUN, announced(1, bytes(8))], "before its last message was complete"),
+        ([BEGUN, chunk(b"")], "a chunk of 0 bytes, where 1048576 are expected"),
+        ([BEGUN, chunk(WHOLE_PIECE + bytes(8))], "a chunk of 1048584 bytes"),
+        ([BEGUN, chunk(WHOLE_PIECE), chunk(WHOLE_PIECE), chunk(bytes(8))], "belongs to no message"),
+        ([BEGUN, announced(8, bytes(8))], "before its last message was complete"),
         ([BEGUN, *of_site(m.Fault("r", 0, 0, ""))], "before its last message was complete"),
         ([BEGUN, chunk(WHOLE_PIECE, "run-2")], "belongs to no message"),
-        ([announced(3, bytes(24), run="run-9")], "run 'run-9', whose plan was not accepted here"),
-        ([announced(3, bytes(24), run="")], "run '', whose plan was not accepted here"),
+        ([announced(24, bytes(24), run="run-9")], "24 bytes for run 'run-9', where 0 fit"),
+        ([announced(24, bytes(24), run="")], "24 bytes for run '', where 0 fit"),
         ([pb.SiteFrame().SerializeToString()], "an empty frame"),
         (
             [pb.SiteFrame(message=pb.FromSite()).SerializeToString()],
@@ -206,9 +233,9 @@ BEGUN = announced(2 * PIECE, WHOLE_PIECE)
         ([b"\xff\xff"], "a frame that is not a protobuf message"),
     ],
 )
-def test_malformed_words_and_frames_are_refused(frames: list[bytes], words: str) -> None:
+def test_malformed_payloads_and_frames_are_refused(frames: list[bytes], words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
-        from_site_frames(frames, room=2 * PIECE)
+        from_site_frames(frames, room=2 * PIECE_BYTES)
 
 
 # --- runs that share a stream --------------------------------------------------------------------------------------
@@ -216,51 +243,50 @@ def test_malformed_words_and_frames_are_refused(frames: list[bytes], words: str)
 
 @settings(max_examples=50)
 @given(st.data())
-def test_words_of_different_runs_may_interleave_in_any_way(data: st.DataObject) -> None:
+def test_payloads_of_different_runs_may_interleave_in_any_way(data: st.DataObject) -> None:
     sent = [answered(count, run, n) for n, (run, count) in enumerate(SHARED)]
     under_way = [of_site(message) for message in sent]
     frames: list[bytes] = []
     while any(under_way):
         frames.append(data.draw(st.sampled_from([pieces for pieces in under_way if pieces])).pop(0))
-    got = from_site_frames(frames, room=3 * PIECE)
+    got = from_site_frames(frames, room=3 * PIECE_BYTES)
     assert sorted(got, key=lambda answer: answer.step) == sent  # type: ignore[union-attr]
 
 
-SHARED = (("r", 2 * PIECE + 3), ("run-2", 1), ("another run", 2 * PIECE))
+SHARED = (("r", 2 * PIECE + 3), ("run-2", 1), ("another-run", 2 * PIECE))
 
 
-def test_a_sessions_own_messages_do_not_wait_for_words() -> None:
-    first, last = of_site(message := answered(PIECE + 1))
+def test_a_sessions_own_messages_do_not_wait_for_payloads() -> None:
+    first, *later, last = of_site(message := answered(PIECE + 1))
     leaving = m.Leaving("over")
-    assert from_site_frames([first, *of_site(leaving), last], room=2 * PIECE) == [leaving, message]
+    frames = [first, *later, *of_site(leaving), last]
+    assert from_site_frames(frames, room=2 * PIECE_BYTES) == [leaving, message]
 
 
 def test_each_run_has_the_room_that_its_plan_gives_it() -> None:
-    assembler = expecting(3, "r")
-    assembler.expect("run-2", 5)
-    for run, room in (("r", 3), ("run-2", 5)):
-        assert assembler.feed_site(announced(room, bytes(8 * room), run)) is not None
-        with pytest.raises(ProtocolError, match=f"at most {room} fit"):
-            assembler.feed_site(announced(room + 1, bytes(8 * room + 8), run))
+    assembler = expecting(24, "r")
+    assembler.expect("run-2", 40)
+    for run, room in (("r", 24), ("run-2", 40)):
+        assert assembler.feed_site(announced(room, bytes(room), run)) is not None
+        with pytest.raises(ProtocolError, match=f"where {room} fit"):
+            assembler.feed_site(announced(room + 8, bytes(room + 8), run))
 
 
 def test_nothing_is_taken_for_a_run_that_is_over() -> None:
-    assembler = expecting(2 * PIECE)
+    assembler = expecting(2 * PIECE_BYTES)
     assembler.feed_site(BEGUN)
     assembler.forget("r")
-    for frame in (chunk(WHOLE_PIECE), announced(1, bytes(8))):
+    for frame in (chunk(WHOLE_PIECE), announced(8, bytes(8))):
         with pytest.raises(ProtocolError):
             assembler.feed_site(frame)
 
 
 @pytest.mark.parametrize("count", [1, 20_000 * 4096])
-def test_no_words_are_taken_before_their_run_is_expected_and_no_memory_either(count: int) -> None:
-    body = pb.Step(run="r", words=pb.Words(count=count, data=bytes(min(8 * count, PIECE_BYTES))))
+def test_no_payload_is_taken_before_its_run_is_expected_and_no_memory_either(count: int) -> None:
+    data = bytes(8) if count == 1 else b""
+    body = pb.Step(run="r", summed=pb.Payload(size=8 * count, data=data))
     frame = pb.CoordinatorFrame(message=pb.ToSite(step=body)).SerializeToString()
-    with (
-        memory_of(),
-        pytest.raises(ProtocolError, match="run 'r', whose plan was not accepted here"),
-    ):
+    with memory_of(), pytest.raises(ProtocolError, match="for run 'r', where 0 fit"):
         Assembler().feed_coordinator(frame)
 
 
@@ -274,7 +300,20 @@ def said(**changes: Any) -> bytes:
 
 
 def offered(**changes: Any) -> bytes:
-    return pb.SiteFrame(message=pb.FromSite(offer=pb.Offer(run="r", **changes))).SerializeToString()
+    offer = pb.Offer(run="r", site="a", **changes)
+    return pb.SiteFrame(message=pb.FromSite(offer=offer)).SerializeToString()
+
+
+def fetched(**head: Any) -> bytes:
+    receipt = pb.Fetched(run="r", head=pb.LedgerHead(**head))
+    return pb.SiteFrame(message=pb.FromSite(fetched=receipt)).SerializeToString()
+
+
+def proposed(**changes: Any) -> bytes:
+    message = pb.Plan()
+    fill(message, Plan("r", "f", Membership(("a",), 1)))
+    proposal = pb.Proposal(run="r", plan=message, **changes)
+    return pb.CoordinatorFrame(message=pb.ToSite(proposal=proposal)).SerializeToString()
 
 
 def greeted(**changes: Any) -> bytes:
@@ -330,6 +369,25 @@ NAN = float("nan")
         ),
         (ended(outcome="VICTORY"), "outcome is 'VICTORY'"),
         (ended(run="r" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
+        (ended(run="r" * 64), "which is no run's name"),
+        (ended(reason="r" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
+        (ended(run="../out"), "which is no run's name"),
+        (
+            planned("membership", sites=["a", "lab-2\u3164"]),
+            "'lab-2.u3164', which is no site's name",
+        ),
+        (planned("membership", sites=["l\u0430b-2"]), "which is no site's name"),
+        (planned("membership", sites=["\u3164"]), "which is no site's name"),
+        (planned("membership", sites=["lab-2; 3 sites in all"]), "which is no site's name"),
+        (planned("membership", sites=["ca"]), "which is no site's name"),
+        (planned(study="a/b"), "which is no study's name"),
+        (planned(target="x" * 201), "target has 201 characters; 0 to 200 fit"),
+        (
+            planned("agreement", bandwidth=pb.RuleOrValue(value=1e300)),
+            "bandwidth is 1e.300; at most",
+        ),
+        (proposed(approval=1e300), "approval is 1e.300; at most"),
+        (proposed(keys=["0" * 65]), "keys has 65 characters; 0 to 64 fit"),
         (
             pb.CoordinatorFrame(
                 message=pb.ToSite(proposal=pb.Proposal(run="r"))
@@ -349,9 +407,15 @@ def test_what_the_coordinator_may_not_say(frame: bytes, words: str) -> None:
         (said(report=None), "report is missing"),
         (said(attempt=2**31), "attempt is 2147483648; at most"),
         (said(report=pb.Report(gap=[NAN])), "gap is nan"),
-        (said(parts=10_001 * [pb.Part()]), "parts has 10001 entries"),
+        (said(parts=10_001 * [pb.Part(sender="a")]), "parts has 10001 entries"),
+        (said(parts=[pb.Part(sender="A b")]), "sender is 'A b', which is no site's name"),
+        (said(report=pb.Report(round=2**53)), "round is 9007199254740992; at most"),
+        (said(report=pb.Report(residual=[1e301])), "residual is 1e.301; at most"),
+        (said(report=pb.Report(outcome="x" * 65)), "outcome has 65 characters"),
+        (fetched(lines=2**63), "lines is 9223372036854775808; at most"),
+        (offered(n_unlabelled=200_000_001), "n_unlabelled is 200000001; at most 200000000"),
         (greeted(runs=65 * ["r"]), "runs has 65 entries; 0 to 64"),
-        (offered(signature="0" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
+        (offered(signature="0" * 401), "signature has 401 characters; 0 to 400 fit"),
     ],
 )
 def test_what_a_site_may_not_say(frame: bytes, words: str) -> None:

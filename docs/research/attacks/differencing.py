@@ -19,7 +19,8 @@ from federation import (
 )
 
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, Policy
+from site_agent.consent.participant import Consent
+from site_agent.consent.policy import Policy
 
 
 def second_sum(*, consent: bool) -> dict[str, Any]:

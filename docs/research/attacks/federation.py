@@ -1,10 +1,11 @@
 """Shared by the attacks: four sites of the agent's own code, an honest run among them, and the view of each party.
 
 The coordinator sees messages. A member also sees the sums, and the questions that they answer. Sites are
-`site_agent.machine.site.Site`. To run an attack, type `python docs/research/attacks/NAME.py`.
+the agent's own (`site_agent.consent.participant`). To run an attack, type `python docs/research/attacks/NAME.py`.
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,17 +24,18 @@ from coordinator.driver import Driver  # noqa: E402
 from coordinator.machine.federation import begin  # noqa: E402
 from coordinator.machine.records import Timeouts  # noqa: E402
 from coordinator.transports import InProcess  # noqa: E402
-from coreg_core.computation.question import Question  # noqa: E402
-from coreg_core.messages import Answer, FromSite, PlanRefused, ToSite  # noqa: E402
+from coreg_core.agreement.rounds import Asked  # noqa: E402
+from coreg_core.messages import Answer, FromSite, PlanRefused, Proposal, ToSite  # noqa: E402
 from coreg_core.objectives.agreement import Agreement, Form  # noqa: E402
 from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy  # noqa: E402
 from coreg_core.plan import Plan  # noqa: E402
 from coreg_core.secure.sums import opened  # noqa: E402
-from coreg_sim.simulate import simulated_keys  # noqa: E402
-from site_agent.consent.objections import Consent  # noqa: E402
-from site_agent.machine.job import Delivery, Job  # noqa: E402
-from site_agent.machine.replica import Keys  # noqa: E402
-from site_agent.machine.site import Site  # noqa: E402
+from coreg_core.threads import pin_threads  # noqa: E402
+from coreg_sim.simulate import SharedFold, SimulatedSite, simulated_keys  # noqa: E402
+from site_agent.consent.participant import Consent, Means, Participant  # noqa: E402
+from site_agent.machine.agreement import AgreementComputation  # noqa: E402
+from site_agent.machine.objective import Answers, Question  # noqa: E402
+from site_agent.machine.seal import Keys  # noqa: E402
 from site_agent.site_data import PrivateData  # noqa: E402
 
 SITES = ("a", "b", "c", "d")
@@ -66,9 +68,23 @@ def data_of(name: str) -> PrivateData:
     return PrivateData(X, y - y.mean(), Z, "ids", salt=name.encode(), ids=ids)
 
 
+class Site(SimulatedSite):
+    """A site with its operator's consent, and keys that an attack can choose."""
+
+    def __init__(self, name: str, data: Any, consent: Consent, keys: Keys):
+        super().__init__(name, data, SharedFold())
+        means = Means(keys, pin_threads, os.urandom)
+        self.participant = Participant(name, data, consent, means)
+
+    @property
+    def computation(self) -> Any:
+        """What the site computes with, for what a member knows."""
+        return self.participant.computation
+
+
 def site_of(
     name: str,
-    data: PrivateData | None = None,
+    data: Any = None,
     consent: Consent | None = None,
     keys: Keys | None = None,
 ) -> Site:
@@ -84,13 +100,14 @@ class Seen:
     reason: str = ""
     refused: dict[str, str] = field(default_factory=dict)
     answers: dict[str, list[Answer]] = field(default_factory=dict)
-    rounds: list[tuple[Question, Any]] = field(default_factory=list)
+    rounds: list[tuple[Asked, Any]] = field(default_factory=list)
 
     def words(self, number: int) -> dict[str, Any]:
         """Each site's answer to that question as the coordinator receives it, read as numbers."""
         asked, found = self.rounds[number][0], {}
         for name, answers in self.answers.items():
-            words = [answer.words.values for answer in answers if answer.words is not None][number]
+            rows = [answer.summed.values for answer in answers if answer.summed is not None]
+            words = rows[number]
             found[name] = opened(asked.layout, words[: asked.layout.size], asked.exponents)[0]
         return found
 
@@ -101,11 +118,9 @@ def watched(
     forge: Callable[[str, ToSite], ToSite] = lambda _site, message: message,
 ) -> Seen:
     """Run the plan; ``forge`` replaces a message, for a dishonest coordinator."""
-    held, seen, overheard = (
-        dict(sites or {name: site_of(name) for name in plan.sites}),
-        Seen(),
-        list[Job](),
-    )
+    held = dict(sites or {name: site_of(name) for name in plan.sites})
+    seen = Seen()
+    overheard = list[AgreementComputation]()
     first = next(iter(held))
 
     def listening(name: str, site: Site) -> Callable[[ToSite], list[FromSite]]:
@@ -117,9 +132,10 @@ def watched(
             for answer in answers:
                 if isinstance(answer, PlanRefused):
                     seen.refused[name] = answer.reason
-            if name == first and site._job is not None and site._job not in overheard:
-                overheard.append(site._job)
-                overhear(site._job, seen)
+            own = site.computation
+            if name == first and isinstance(own, AgreementComputation) and own not in overheard:
+                overheard.append(own)
+                overhear(own, seen)
             return answers
 
         return handled
@@ -133,20 +149,18 @@ def watched(
     return seen
 
 
-def overhear(job: Job, seen: Seen) -> None:
+def overhear(computation: AgreementComputation, seen: Seen) -> None:
     """Keep the sums that this member opens."""
-    hear = job.receive
+    take = computation.take
 
-    def heard(asked: Question, told: Delivery, chain: bytes) -> Question | None:
-        total = (
-            None
-            if told.total is None or not asked.exponents
-            else opened(asked.layout, told.total, asked.exponents)[0]
-        )
+    def heard(question: Question, answers: Answers, chain: bytes) -> None:
+        asked, total = computation._asked, None
+        if asked.exponents:
+            total = opened(asked.layout, answers.total, asked.exponents)[0]
         seen.rounds.append((asked, total))
-        return hear(asked, told, chain)
+        take(question, answers, chain)
 
-    job.receive = heard  # type: ignore[method-assign]
+    computation.take = heard  # type: ignore[method-assign]
 
 
 def operator(directions: Any, answers: Any) -> Any:
@@ -161,7 +175,7 @@ def linear(seen: Seen, column: int = 0) -> tuple[list[int], Any]:
     return numbers, np.stack([seen.rounds[i][0].targets[:, column] for i in numbers], axis=1)
 
 
-def _is_linear(asked: Question) -> bool:
+def _is_linear(asked: Asked) -> bool:
     return asked.part == "linear" and bool(asked.targets.size)
 
 
@@ -173,12 +187,9 @@ def member_operator(seen: Seen, column: int = 0) -> Any:
 
 def view_of(name: str, plan: Plan, data: PrivateData | None = None) -> Any:
     """The site's own view of its data under the plan: the truth for comparison with attacks."""
-    from coreg_core.messages import Proposal
-
     site = site_of(name, data)
     site.handle(Proposal(plan.run, 0, plan))
-    assert site.view is not None
-    return site.view
+    return site.computation.view
 
 
 def truth(name: str, plan: Plan, coupling: float = COUPLING) -> Any:

@@ -47,7 +47,7 @@ def two_runs(path: Path, identity: Identity, notary: AccessControl) -> list[Sign
     for run in ("one", "two"):
         for question in range(5):
             words = Words(np.full(3, question, dtype="<u8"))
-            ledger.record(Answer(run, 0, question, Report(), (), words))
+            ledger.record(Answer(run, 0, question, Report(question="respond affine"), words))
         fetched = ledger.record(Fetched(run))
         assert isinstance(fetched, Fetched)
         signed = notary.countersign("north", identity.certificate_pem, fetched)

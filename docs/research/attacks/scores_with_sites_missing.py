@@ -27,7 +27,8 @@ from coreg_core.objectives.setting import Membership
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent, Policy
+from site_agent.consent.participant import Consent
+from site_agent.consent.policy import Policy
 from site_agent.ledger import Ledger
 from site_agent.machine.scoring import NOISE, Batch
 
@@ -136,7 +137,8 @@ def scored(
             Scoring(f"run-{k}", receivers=("a",)),
         )
         refused = watched(Plan("score", "attacked", members, terms), sites).refused
-    return sites["a"].result.scores, list(refused.values())
+    scores = getattr(sites["a"].result, "scores", None)  # none of a run that ended without
+    return scores, list(refused.values())
 
 
 def attacked(models: Any, phi: Any, liars: int, limit: int) -> dict[str, Any]:

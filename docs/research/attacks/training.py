@@ -16,8 +16,8 @@ from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Consent
-from site_agent.machine.additive import AdditiveJob
+from site_agent.consent.participant import Consent
+from site_agent.machine.results import AdditiveResult
 from site_agent.site_data import PrivateData
 
 cross.SECRET_ROWS, cross.RANDOM_ROWS = 64, 320
@@ -59,12 +59,8 @@ def train(
     }
     sites = {name: site_of(name, data, consents.get(name)) for name, data in rows.items()}
     seen = watched(plan, sites)
-    ended = [
-        site
-        for site in sites.values()
-        if site.result is not None and site.result.additive is not None
-    ]
-    return seen, [site._job.exchange for site in ended if isinstance(site._job, AdditiveJob)]
+    ended = [site for site in sites.values() if isinstance(site.result, AdditiveResult)]
+    return seen, [site.computation.exchange for site in ended]
 
 
 def left_out(A: Any, B: Any) -> Any:

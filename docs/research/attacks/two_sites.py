@@ -8,11 +8,12 @@ from typing import Any
 
 from federation import SITES, off, plan_of, reported, site_of, watched
 
-from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.objectives.setting import Iteration
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import Policy, objections, refusal
-from site_agent.machine.job import Sums
+from site_agent.consent.objection import refusal
+from site_agent.consent.objections import before_offer
+from site_agent.consent.policy import Policy
+from site_agent.machine.results import AgreementResult
 
 
 def read_by_a(n_sites: int) -> float:
@@ -24,13 +25,12 @@ def read_by_a(n_sites: int) -> float:
     plan = replace(plan, membership=replace(plan.membership, min_sites=n_sites))
     sites = {name: site_of(name) for name in names}
     watched(plan, sites)
-    a = sites["a"]._job
-    assert isinstance(a, Sums)
-    assert isinstance(a.computation, AgreementComputation)
-    models = a.computation.models(a.state)
-    assert models is not None
+    a = sites["a"].computation
+    models = a._rounds.models(a._state)
     results = [site.result for site in sites.values()]
-    predictions = [result.solutions[0].prediction for result in results if result is not None]
+    predictions = [
+        result.solutions[0].prediction for result in results if isinstance(result, AgreementResult)
+    ]
     return off((n_sites * models.of(0)[:, 0] - predictions[0]) / (n_sites - 1), predictions[1])
 
 
@@ -43,5 +43,5 @@ def attack() -> dict[str, Any]:
     return {
         "two": read_by_a(2),
         "three": read_by_a(3),
-        "refused": refusal(objections(plan, three, None, Memory(), "ids")) or "",
+        "refused": refusal(before_offer(plan, "a", three, Memory(), ids_digest="ids"), three) or "",
     }

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from coreg_core.errors import UsageError
-from coreg_wire.identity.names import check_site_name
+from coreg_core.names import check_site_name
 
 SCHEME = "coreg://"
 _AUTHORITY, _SECRET, _PORT = (

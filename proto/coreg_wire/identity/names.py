@@ -4,8 +4,6 @@ Both sides read names through this module, so that they always agree. A site's c
 name and as the URI `coreg:site:NAME`. The name is never a DNS name, so a site's certificate cannot serve as a server's.
 """
 
-import re
-
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
@@ -14,37 +12,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from coreg_core.errors import BadData, Refused, UsageError
+from coreg_core.names import check_site_name
 
 SITE_URI = "coreg:site:"
 # Exceptions of cryptography for X.509 data that parses but has invalid parts.
 _MALFORMED = (
     ValueError,
+    x509.InvalidVersion,
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
     UnsupportedAlgorithm,
 )
-_SITE_NAME = re.compile(r"[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?")
-# A site's certificate is NAME.pem in the authority's folder: these two names would overwrite its own files.
-_RESERVED = frozenset({"ca", "coordinator"})
-
-
-def check_site_name(name: str) -> str:
-    """Return `name` if it is a valid name of a site."""
-    if name in _RESERVED:
-        raise UsageError(
-            f"A site cannot have the name {name!r}: the coordinator's own files have it. Choose another."
-        )
-    return check_study_name(name, "site")
-
-
-def check_study_name(name: str, what: str) -> str:
-    """Return `name` if it is a valid name of a site, a study or a data set. It becomes the name of a file or folder."""
-    if _SITE_NAME.fullmatch(name) is None:
-        raise UsageError(
-            f"{name!r} is not a valid {what} name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
-            "with a letter or a digit first and last."
-        )
-    return name
 
 
 def site_uri(name: str) -> x509.UniformResourceIdentifier:
@@ -81,14 +59,33 @@ def load_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
             f"{where} is a request (.csr). Give the certificate (.pem) that the coordinator's operator made of it."
         )
     try:
-        found = x509.load_pem_x509_certificates(pem)
-        for certificate in found:
-            certificate.public_key()  # read now: a damaged key is an error of this file
-        return found
-    except (ValueError, UnsupportedAlgorithm) as error:
+        return [_whole(each) for each in x509.load_pem_x509_certificates(pem)]
+    except _MALFORMED as error:
         raise BadData(
             f"{where} has no readable PEM certificate. Copy it again from its source."
         ) from error
+
+
+def certificate_of(der: bytes, where: str) -> x509.Certificate:
+    """The certificate in these bytes, which come from ``where``."""
+    try:
+        return _whole(x509.load_der_x509_certificate(der))
+    except _MALFORMED:
+        raise BadData(f"{where} is not a certificate.") from None
+
+
+def _whole(certificate: x509.Certificate) -> x509.Certificate:
+    """The certificate, after a read of all that is asked of one later.
+
+    The library parses these parts when they are read, and each has its own exceptions.
+    """
+    certificate.public_key()
+    certificate.extensions  # noqa: B018 - parsed here
+    certificate.subject  # noqa: B018
+    certificate.not_valid_before_utc  # noqa: B018
+    certificate.not_valid_after_utc  # noqa: B018
+    certificate.signature_hash_algorithm  # noqa: B018
+    return certificate
 
 
 def fingerprint(certificate: x509.Certificate) -> str:

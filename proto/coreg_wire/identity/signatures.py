@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.messages import Countersigned, LedgerHead
-from coreg_wire.identity.names import certificate_name
+from coreg_wire.identity.names import certificate_name, certificate_of
 
 _ECDSA = ec.ECDSA(SHA256())
 
@@ -100,9 +100,10 @@ def to_hex(certificate: x509.Certificate) -> str:
 def from_hex(text: str, where: str) -> x509.Certificate:
     """The inverse of `to_hex`."""
     try:
-        return x509.load_der_x509_certificate(bytes.fromhex(text))
+        der = bytes.fromhex(text)
     except ValueError:
         raise BadData(f"{where} is not a certificate.") from None
+    return certificate_of(der, where)
 
 
 def is_issued(certificate: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:

@@ -1,18 +1,19 @@
 r"""Messages to protobuf frames and back, with all checks that are possible before a message is used.
 
-Words are raw little-endian integers, in pieces of 1 MiB. The first piece is inside the message, the others are in Chunk frames,
-each with its run, so that the runs of one stream do not wait for each other. Frames from a peer are checked for size and order.
-The size is checked *before* memory is allocated, and nothing is allocated for a run that was not expected.
+A message carries payloads: words of a sum, and parts. A small message has them in itself. Those of
+a larger one follow in Chunk frames of 1 MiB, one payload after another, each with its run, so that
+the runs of one stream do not wait for each other.
+
+Frames from a peer are checked for size and order. No memory is granted that was not expected: the
+sizes of a message's payloads are compared with the room of its run before any byte is kept, and
+what is kept is what arrived.
 """
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias, cast, get_args
 
-import numpy as np
-
-from coreg_core.messages import Answer, FromSite, Step, ToSite, Words
-from coreg_core.secure.sums import WORD
-from coreg_wire.transport.fields import ProtocolError, fill, read, snake, text
+from coreg_core.messages import Answer, FromSite, Step, ToSite
+from coreg_wire.transport.fields import ProtocolError, fill, payloads_of, read, snake, text
 from coreg_wire.v1 import federation_pb2 as pb
 
 PIECE_BYTES = 1 << 20
@@ -20,80 +21,84 @@ PIECE_BYTES = 1 << 20
 Frame: TypeAlias = pb.SiteFrame | pb.CoordinatorFrame
 _FROM_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(FromSite)}
 _TO_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(ToSite)}
-_CARRIERS = ("answer", "step")  # messages that have words
 
 
-# --- out ----------------------------------------------------------------------------------------------------------
+# --- out ----------------------------------------------------------------------------------------
 
 
 def frames_of(message: FromSite | ToSite) -> Iterator[bytes]:
-    """One message, and the chunks of its words."""
+    """One message, and the chunks of its payloads."""
     name = snake(type(message).__name__)
     frame_type: Any = pb.SiteFrame if name in _FROM_SITE else pb.CoordinatorFrame
     frame = frame_type()
     body = getattr(frame.message, name)
     body.SetInParent()  # otherwise a message without set fields would be absent
-    fill(body, message)
-    data = memoryview(b"")
-    words = message.words if isinstance(message, Answer | Step) else None
-    if words is not None:
-        data = words.values.data.cast("B") if words.values.size else data
-        body.words.count = len(words.values)
-        body.words.data = bytes(
-            data[:PIECE_BYTES]
-        )  # in place, since a constructor would copy the data once more
+    later = isinstance(message, Answer | Step) and message.size > PIECE_BYTES
+    fill(body, message, with_payloads=not later)
     yield frame.SerializeToString()
-    for start in range(PIECE_BYTES, len(data), PIECE_BYTES):
-        chunk = pb.Chunk(run=body.run, data=bytes(data[start : start + PIECE_BYTES]))
-        yield frame_type(chunk=chunk).SerializeToString()
+    if isinstance(message, Answer | Step) and later:
+        for payload in _payloads(message):
+            for start in range(0, len(payload), PIECE_BYTES):
+                piece = bytes(payload[start : start + PIECE_BYTES])
+                yield frame_type(chunk=pb.Chunk(run=body.run, data=piece)).SerializeToString()
 
 
-# --- in -----------------------------------------------------------------------------------------------------------
+def _payloads(message: Answer | Step) -> Iterator[memoryview]:
+    """In the order of `payloads_of`."""
+    if message.summed is not None:
+        yield message.summed.data
+    for part in message.parts:
+        yield memoryview(part.data)
+
+
+# --- in -----------------------------------------------------------------------------------------
 
 
 class _Assembly:
-    """An incomplete message. The memory of its words is allocated once, after the check of the size, and filled in order."""
+    """An incomplete message: the payloads that arrived, and how much the next one lacks."""
 
-    def __init__(self, body: Any, head: pb.Words, room: int):
-        if head.count > room:
-            raise ProtocolError(f"{head.count} words announced; at most {room} fit.")
+    def __init__(self, body: Any, sizes: list[int]):
         self.body = body
-        self.values = np.empty(head.count, dtype=WORD)
-        self._bytes = self.values.data.cast("B")
-        self._filled = 0
-        self.add(head.data)
+        self._missing = sizes[::-1]  # bytes that each payload lacks, the next one last
+        self._pieces: list[bytes] = []
+        self._whole: list[bytes] = []
+        self._close_full()
 
     def add(self, data: bytes) -> None:
-        end = self._filled + len(data)
-        if (
-            end > len(self._bytes)
-            or len(data) > PIECE_BYTES
-            or (len(data) < PIECE_BYTES and end < len(self._bytes))
-        ):
-            raise ProtocolError(
-                f"a piece of {len(data)} bytes at {self._filled} of words of {len(self._bytes)}."
-            )
-        self._bytes[self._filled : end] = data
-        self._filled = end
+        expected = min(PIECE_BYTES, self._missing[-1])
+        if len(data) != expected:
+            raise ProtocolError(f"a chunk of {len(data)} bytes, where {expected} are expected.")
+        self._pieces.append(data)
+        self._missing[-1] -= expected
+        self._close_full()
+
+    def _close_full(self) -> None:
+        while self._missing and self._missing[-1] == 0:
+            self._missing.pop()
+            self._whole.append(b"".join(self._pieces))
+            self._pieces = []
 
     @property
     def complete(self) -> bool:
-        return self._filled == len(self._bytes)
+        return not self._missing
+
+    def payloads(self) -> Iterator[bytes]:
+        return iter(self._whole)
 
 
 class Assembler:
-    """Frames in, whole messages out; one for each open stream. Words of unexpected runs are rejected."""
+    """Frames in, whole messages out; one for each open stream."""
 
     def __init__(self) -> None:
         self._room: dict[str, int] = {}
         self._under_way: dict[str, _Assembly] = {}
 
-    def expect(self, run: str, words: int) -> None:
-        """From now on, accept messages of the run with at most ``words`` words."""
-        self._room[run] = words
+    def expect(self, run: str, room: int) -> None:
+        """From now on, accept messages of the run with at most so many bytes of payload."""
+        self._room[run] = room
 
     def forget(self, run: str) -> None:
-        """The run is over: reject its words."""
+        """The run is over: reject its payloads."""
         self._room.pop(run, None)
         self._under_way.pop(run, None)
 
@@ -109,24 +114,22 @@ class Assembler:
         try:
             frame = frame_type.FromString(data)
         except Exception as error:  # noqa: BLE001 - protobuf raises several kinds
-            raise ProtocolError(
-                f"a frame that is not a protobuf message ({type(error).__name__})."
-            ) from None
+            what = type(error).__name__
+            raise ProtocolError(f"a frame that is not a protobuf message ({what}).") from None
         match frame.WhichOneof("content"):
             case "message":
                 return self._message(frame.message, kinds)
             case "chunk":
-                return self._piece(frame.chunk.run, frame.chunk.data, kinds)
+                return self._piece(text(frame.chunk.run), frame.chunk.data, kinds)
             case _:
                 raise ProtocolError("an empty frame.")
 
     def _piece(self, run: str, data: bytes, kinds: dict[str, type[Any]]) -> object:
-        run = text(run)
         assembly = self._under_way.get(run)
         if assembly is None:
             raise ProtocolError("a chunk that belongs to no message.")
         assembly.add(data)
-        return self._whole(run, kinds)
+        return self._if_complete(run, assembly, kinds)
 
     def _message(self, body: pb.FromSite | pb.ToSite, kinds: dict[str, type[Any]]) -> object:
         name = body.WhichOneof("body")
@@ -136,17 +139,22 @@ class Assembler:
         run = text(part.run) if "run" in part.DESCRIPTOR.fields_by_name else ""
         if run in self._under_way:
             raise ProtocolError("a new message of a run before its last message was complete.")
-        if name not in _CARRIERS or not part.HasField("words"):
-            return read(kinds[name], part)
-        if run not in self._room:
-            raise ProtocolError(f"words for run {run[:40]!r}, whose plan was not accepted here.")
-        self._under_way[run] = _Assembly(body, part.words, self._room[run])
-        return self._whole(run, kinds)
+        payloads = payloads_of(part) if kinds[name] in (Answer, Step) else []
+        size = sum(payload.size for payload in payloads)
+        if size > self._room.get(run, 0):
+            what = f"{size} bytes for run {run[:40]!a}"
+            raise ProtocolError(f"{what}, where {self._room.get(run, 0)} fit.")
+        if any(payload.size != len(payload.data) for payload in payloads):
+            if any(payload.data for payload in payloads):
+                raise ProtocolError("a payload that has another size than it states.")
+            sizes = [payload.size for payload in payloads]
+            assembly = self._under_way[run] = _Assembly(body, sizes)
+            return self._if_complete(run, assembly, kinds)
+        return read(kinds[name], part, (payload.data for payload in payloads))
 
-    def _whole(self, run: str, kinds: dict[str, type[Any]]) -> object:
-        assembly = self._under_way[run]
+    def _if_complete(self, run: str, assembly: _Assembly, kinds: dict[str, type[Any]]) -> object:
         if not assembly.complete:
             return None
         del self._under_way[run]
         name = assembly.body.WhichOneof("body")
-        return read(kinds[name], getattr(assembly.body, name), Words(assembly.values))
+        return read(kinds[name], getattr(assembly.body, name), assembly.payloads())

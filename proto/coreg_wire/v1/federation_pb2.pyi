@@ -6,13 +6,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Words(_message.Message):
-    __slots__ = ("count", "data")
-    COUNT_FIELD_NUMBER: _ClassVar[int]
+class Payload(_message.Message):
+    __slots__ = ("size", "data")
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
-    count: int
+    size: int
     data: bytes
-    def __init__(self, count: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, size: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("data", "run")
@@ -115,60 +115,64 @@ class Unaligned(_message.Message):
     def __init__(self, run: _Optional[str] = ...) -> None: ...
 
 class Part(_message.Message):
-    __slots__ = ("site", "data")
-    SITE_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("sender", "receiver", "data")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    RECEIVER_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
-    site: str
-    data: str
-    def __init__(self, site: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
+    sender: str
+    receiver: str
+    data: Payload
+    def __init__(self, sender: _Optional[str] = ..., receiver: _Optional[str] = ..., data: _Optional[_Union[Payload, _Mapping]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("round", "phase", "verified", "residual", "gap", "outcome", "reason")
+    __slots__ = ("round", "question", "asked", "verified", "residual", "gap", "outcome", "reason")
     ROUND_FIELD_NUMBER: _ClassVar[int]
-    PHASE_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
     VERIFIED_FIELD_NUMBER: _ClassVar[int]
     RESIDUAL_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     round: int
-    phase: str
+    question: str
+    asked: str
     verified: bool
     residual: _containers.RepeatedScalarFieldContainer[float]
     gap: _containers.RepeatedScalarFieldContainer[float]
     outcome: str
     reason: str
-    def __init__(self, round: _Optional[int] = ..., phase: _Optional[str] = ..., verified: _Optional[bool] = ..., residual: _Optional[_Iterable[float]] = ..., gap: _Optional[_Iterable[float]] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, round: _Optional[int] = ..., question: _Optional[str] = ..., asked: _Optional[str] = ..., verified: _Optional[bool] = ..., residual: _Optional[_Iterable[float]] = ..., gap: _Optional[_Iterable[float]] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("run", "attempt", "step", "report", "parts", "words", "passed")
+    __slots__ = ("run", "attempt", "step", "report", "summed", "parts")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    SUMMED_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
-    WORDS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_FIELD_NUMBER: _ClassVar[int]
     run: str
     attempt: int
     step: int
     report: Report
+    summed: Payload
     parts: _containers.RepeatedCompositeFieldContainer[Part]
-    words: Words
-    passed: int
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., words: _Optional[_Union[Words, _Mapping]] = ..., passed: _Optional[int] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., summed: _Optional[_Union[Payload, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...) -> None: ...
 
 class Fault(_message.Message):
-    __slots__ = ("run", "attempt", "step", "reason")
+    __slots__ = ("run", "attempt", "step", "reason", "received")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
     run: str
     attempt: int
     step: int
     reason: str
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    received: bool
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., reason: _Optional[str] = ..., received: _Optional[bool] = ...) -> None: ...
 
 class Fetched(_message.Message):
     __slots__ = ("run", "head", "signature")
@@ -367,20 +371,20 @@ class Privacy(_message.Message):
     def __init__(self, aggregation: _Optional[str] = ..., membership_changes: _Optional[bool] = ...) -> None: ...
 
 class Step(_message.Message):
-    __slots__ = ("run", "attempt", "step", "roster", "parts", "words")
+    __slots__ = ("run", "attempt", "step", "roster", "summed", "parts")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
+    SUMMED_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
-    WORDS_FIELD_NUMBER: _ClassVar[int]
     run: str
     attempt: int
     step: int
     roster: _containers.RepeatedCompositeFieldContainer[Offer]
+    summed: Payload
     parts: _containers.RepeatedCompositeFieldContainer[Part]
-    words: Words
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., roster: _Optional[_Iterable[_Union[Offer, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., words: _Optional[_Union[Words, _Mapping]] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., roster: _Optional[_Iterable[_Union[Offer, _Mapping]]] = ..., summed: _Optional[_Union[Payload, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("run", "outcome", "reason")
@@ -399,20 +403,22 @@ class Renewed(_message.Message):
     def __init__(self, certificate: _Optional[str] = ...) -> None: ...
 
 class Countersigned(_message.Message):
-    __slots__ = ("run", "head", "at", "signature", "certificate", "reason")
+    __slots__ = ("run", "head", "at", "signature", "certificate", "reason", "site_signature")
     RUN_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SITE_SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     run: str
     head: LedgerHead
     at: str
     signature: str
     certificate: str
     reason: str
-    def __init__(self, run: _Optional[str] = ..., head: _Optional[_Union[LedgerHead, _Mapping]] = ..., at: _Optional[str] = ..., signature: _Optional[str] = ..., certificate: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    site_signature: str
+    def __init__(self, run: _Optional[str] = ..., head: _Optional[_Union[LedgerHead, _Mapping]] = ..., at: _Optional[str] = ..., signature: _Optional[str] = ..., certificate: _Optional[str] = ..., reason: _Optional[str] = ..., site_signature: _Optional[str] = ...) -> None: ...
 
 class Dismissed(_message.Message):
     __slots__ = ("run", "outcome", "reason")

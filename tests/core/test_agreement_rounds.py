@@ -1,4 +1,4 @@
-"""coreg_core/computation/: steps on exact sums alone reach the closed form, and a sum of no honest sites ends them."""
+"""coreg_core/agreement/rounds.py: steps on exact sums alone reach the closed form, and a sum of no honest sites ends them."""
 
 from dataclasses import replace
 
@@ -11,29 +11,29 @@ from problems import Problem, random_site
 
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import largest, powered, stays
+from coreg_core.agreement.rounds import Rounds
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
-from coreg_core.computation.agreement import AgreementComputation
-from coreg_core.computation.alignment import COLUMNS, ROWS, read, tally, width_for
 from coreg_core.errors import BadData, UsageError
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Iteration
+from coreg_core.outcomes import Outcome
 from coreg_core.secure.sums import opened, summand
-from site_agent.machine.replica import power_of_ten, report_of
+from coreg_core.secure.tally import COLUMNS, ROWS, read, tally, width_for
+from site_agent.machine.site import power_of_ten, report_of
 
 NONE = np.zeros((0, 0))
 
 
-def carried_out(computation, answer, spoil=lambda asked, values, scalars: (values, scalars)):
+def carried_out(rounds, answer, spoil=lambda asked, values, scalars: (values, scalars)):
     """The states, each after a sum of the words of those who are asked; ``spoil`` changes a sum."""
-    states = [computation.start()]
-    while computation.outcome(states[-1]) is None:
-        asked = computation.round(states[-1])
-        told = [answer(v, asked) for v in asked.answering]
-        words = sum(
-            summand(asked.layout, *each, asked.exponents, computation.n_sites) for each in told
-        )
+    states = [rounds.start()]
+    while rounds.outcome(states[-1]) is None:
+        asked = rounds.ask(states[-1])
+        answering = range(rounds.n_sites) if asked.site is None else [asked.site]
+        told = [answer(v, asked) for v in answering]
+        words = sum(summand(asked.layout, *each, asked.exponents, rounds.n_sites) for each in told)
         values, scalars = opened(asked.layout, words, asked.exponents)
-        states.append(computation.step(states[-1], asked, *spoil(asked, values, scalars)))
+        states.append(rounds.step(states[-1], asked, *spoil(asked, values, scalars)))
     return states
 
 
@@ -59,17 +59,17 @@ def agreement(problem, name="conjugate-gradients", coupling=None, **changes):
     terms = Agreement(coupling=coupling or (problem.coupling,))
     limits = {"tolerance": 1e-14, "prediction_tolerance": 1e-7, "max_rounds": 20_000}
     iteration = Iteration(**({"name": name} | limits | changes))
-    computation = AgreementComputation(terms, iteration, len(views), problem.n_unlabelled)
-    return computation, views, answers_of(views, problem.sites)
+    rounds = Rounds(terms, iteration, len(views), problem.n_unlabelled)
+    return rounds, views, answers_of(views, problem.sites)
 
 
 @pytest.mark.parametrize("name", SCHEDULE_NAMES)
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_alone_lead_to_the_closed_form(name, seed):
     problem = small(seed)
-    computation, views, answer = agreement(problem, name)
-    state = carried_out(computation, answer)[-1]
-    models, [column] = computation.models(state), computation.columns(state)
+    rounds, views, answer = agreement(problem, name)
+    state = carried_out(rounds, answer)[-1]
+    models, [column] = rounds.models(state), rounds.columns
     found = [
         view.respond(models.of(v), models.weights, "affine")[:, 0] for v, view in enumerate(views)
     ]
@@ -100,26 +100,26 @@ def test_a_bound_whose_power_would_overflow_is_refused(value):
 
 def test_a_step_changes_nothing_that_it_is_given_and_is_the_same_bits_again():
     """What every site relies on: a state may be shared, and asked twice."""
-    computation, _, answer = agreement(small(), coupling=(0.01, 1.0))
-    once, again = (carried_out(computation, answer) for _ in "12")
-    rounds = [[computation.round(state) for state in states[:-1]] for states in (once, again)]
-    for one, other in zip(*rounds, strict=True):
-        assert one.words == other.words
+    rounds, _, answer = agreement(small(), coupling=(0.01, 1.0))
+    once, again = (carried_out(rounds, answer) for _ in "12")
+    asked = [[rounds.ask(state) for state in states[:-1]] for states in (once, again)]
+    for one, other in zip(*asked, strict=True):
+        assert one.about == other.about
         assert one.targets.tobytes() == other.targets.tobytes()
-    models = [computation.models(states[-1]) for states in (once, again)]
+    models = [rounds.models(states[-1]) for states in (once, again)]
     assert models[0].targets.tobytes() == models[1].targets.tobytes()
-    asked = [(r.words, r.targets.tobytes()) for r in rounds[0]]
-    assert len(set(asked)) == len(asked), "no two questions of a run are alike"
+    questions = [(each.about, each.targets.tobytes()) for each in asked[0]]
+    assert len(set(questions)) == len(questions), "no two questions of a run are alike"
 
 
 def test_other_targets_of_another_length_are_another_question():
     """Sites that ask otherwise have other masks: their sum cannot be opened."""
-    computation, _, answer = agreement(small())
-    state = carried_out(computation, answer)[-2]
-    asked = computation.round(state)
+    rounds, _, answer = agreement(small())
+    state = carried_out(rounds, answer)[-2]
+    asked = rounds.ask(state)
     assert asked.norms == pytest.approx(np.linalg.norm(asked.targets, axis=0))
     other = replace(asked, norms=tuple(1.0 + n for n in asked.norms))
-    assert other.words != asked.words
+    assert other.about != asked.about
 
 
 @pytest.mark.parametrize(
@@ -135,20 +135,17 @@ def test_a_sum_of_no_honest_sites_ends_an_agreement_and_names_nobody(stage, chan
         meant = asked.kind.startswith(stage) and (not values.size or asked.part == "linear")
         return change(values, scalars) if meant else (values, scalars)
 
-    computation, _, answer = agreement(small())
+    rounds, _, answer = agreement(small())
     with pytest.raises(BadData, match=told):
-        carried_out(computation, answer, spoil)
+        carried_out(rounds, answer, spoil)
 
 
 def test_a_report_has_powers_of_ten_alone():
-    computation, _, answer = agreement(small(), coupling=(0.01, 1.0))
-    states = carried_out(computation, answer)
-    reports = [
-        report_of(computation.rounds(s), "", computation.progress(s), computation.outcome(s))
-        for s in states
-    ]
-    assert [report.outcome for report in reports[:-1]] == [""] * (len(states) - 1)
-    assert reports[-1].outcome == "CONVERGED"
+    rounds, _, answer = agreement(small(), coupling=(0.01, 1.0))
+    states = carried_out(rounds, answer)
+    reports = [report_of(rounds.rounds(s), rounds.progress(s)) for s in states]
+    outcomes = [rounds.outcome(state) for state in states]
+    assert outcomes == [None] * (len(states) - 1) + [Outcome.CONVERGED]
     told = {x for report in reports for x in (*report.residual, *report.gap)}
     assert len(told) > 4
     assert all(x in (-1.0, 0.0) or f"{x:e}".startswith("1.000000e") for x in told)
@@ -183,8 +180,8 @@ def test_a_large_table_is_read():
 def test_a_sum_that_is_none_is_noticed():
     total = tally(np.arange(30, dtype=np.uint64), width_for(30))
     changed = total.copy()
-    changed[np.flatnonzero(changed[:, 0])[0], 2] += 1.0
-    full = np.ones((ROWS * width_for(3), COLUMNS))
+    changed[np.flatnonzero(changed[:, 0])[0], 2] += np.uint64(1)
+    full = np.ones((ROWS * width_for(3), COLUMNS), dtype=np.uint64)
     crowded = tally(np.arange(9_000, dtype=np.uint64), width_for(30))
     for wrong in (changed, full, crowded):
         with pytest.raises(BadData, match="a tally that cannot be read"):

@@ -1,0 +1,198 @@
+"""One site in one run: its machine, and its consent before anything leaves.
+
+A `Participant` is what the machine's actions pass through. Before an offer it judges the plan.
+Before an answer it judges what the answer discloses, and notes it in the site's memory. The driver
+writes the line of the message itself, stores results, and sends.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from coreg_core.errors import CoregError, Refused
+from coreg_core.messages import Fetched, Finished, FromSite, PlanRefused, Proposal, Step
+from coreg_core.plan import Plan
+from coreg_core.secure.cross_products import RandomBytes
+from site_agent.consent.memory import Memory, SummedWith
+from site_agent.consent.objection import Objection, refusal
+from site_agent.consent.objections import before_answer, before_offer
+from site_agent.consent.policy import Policy
+from site_agent.disclosure import Disclosure
+from site_agent.machine.alignment import IdList
+from site_agent.machine.computations import computation_of
+from site_agent.machine.objective import Computation, Fold, each_by_itself
+from site_agent.machine.results import Result
+from site_agent.machine.scoring import Batch
+from site_agent.machine.seal import Keys
+from site_agent.machine.site import Action, Send, Site
+from site_agent.site_data import PrivateData
+
+
+class ChangedRows(Refused):
+    """This process has other rows than those that the run's earlier answers were computed from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Consent:
+    """What one site's operator agrees to: the policy, and the memory of earlier answers."""
+
+    policy: Policy | None  # None in a simulation, which judges no term of a plan
+    memory: Memory
+    clock: Callable[[], float]  # seconds
+
+    @classmethod
+    def simulated(cls) -> "Consent":
+        """Of a simulation: it remembers no other run."""
+        return cls(None, Memory(), lambda: 0.0)
+
+    def permit(self, plan: Plan, ids_digest: str, disclosure: Disclosure, seconds: float) -> None:
+        """Judge an answer and note what it discloses, before it leaves. Refused: it must not."""
+        with self.memory.lock:
+            objections = before_answer(
+                plan,
+                self.policy,
+                self.memory,
+                disclosure,
+                ids_digest=ids_digest,
+                seconds=seconds,
+            )
+            if (text := refusal(list(objections), self.policy)) is not None:
+                raise Refused(text)
+            if plan.masked and plan.objective.one_set:
+                now = SummedWith(frozenset(disclosure.sites), plan.privacy.membership_changes)
+                self.memory.reserve(plan.run, ids_digest, now)
+            self.memory.note_disclosure(plan.run, disclosure)
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """What a site computes with: keys, threads, random bytes, and how members share work."""
+
+    keys: Keys | None
+    pin_threads: Callable[[int], int]
+    random_bytes: RandomBytes
+    release: str = ""
+    token: str = ""  # a random name of the process
+    fold: Fold = field(default=each_by_itself)
+
+
+class Participant:
+    """See the module's docstring."""
+
+    def __init__(
+        self, name: str, data: PrivateData | Batch | IdList, consent: Consent, means: Means
+    ):
+        self.name = name
+        self.data = data
+        self.plan: Plan | None = None
+        self._consent = consent
+        self._means = means
+        self._site: Site | None = None
+        self._attempt = -1  # whose first answer was at ``_since``
+        self._since = 0.0
+
+    @property
+    def result(self) -> Result | None:
+        return None if self._site is None else self._site.result
+
+    @property
+    def computation(self) -> Computation | None:
+        """The accepted plan's, on this site's data."""
+        return None if self._site is None else self._site.computation
+
+    @property
+    def room(self) -> int:
+        """The most bytes of payload in a step that can come now."""
+        return 0 if self._site is None else self._site.room
+
+    def objections(self, plan: Plan) -> list[Objection]:
+        """Every reason why this site would not take part, also those that only its data show."""
+        found = self._of_plan(plan)
+        try:
+            self._computation(plan)
+        except CoregError as error:
+            found.append(Objection(str(error), here=getattr(error, "here", "")))
+        return found
+
+    def _of_plan(self, plan: Plan) -> list[Objection]:
+        consent, data = self._consent, self.data
+        rows = data if isinstance(data, PrivateData) else None
+        return before_offer(
+            plan,
+            self.name,
+            consent.policy,
+            consent.memory,
+            data=rows,
+            ids_digest=data.ids_digest,
+        )
+
+    def _computation(self, plan: Plan) -> Computation:
+        means = self._means
+        return computation_of(plan, self.name, self.data, means.pin_threads, means.random_bytes)
+
+    # --- messages -------------------------------------------------------------------------------
+
+    def handle(self, message: Proposal | Step | Finished) -> list[Action]:
+        """The machine's actions; a refusal in place of an answer that must not leave."""
+        if isinstance(message, Proposal) and (refused := self._accept(message.plan)) is not None:
+            return [Send(refused)]
+        if self._site is None and isinstance(message, Finished):
+            return [Send(Fetched(message.run))]
+        if self._site is None:
+            reason = "the coordinator sent a step of a run whose plan this site did not accept."
+            return [Send(PlanRefused(message.run, reason))]
+        actions = self._site.handle(message)
+        for action in actions:
+            if isinstance(action, Send) and action.disclosure is not None:
+                try:
+                    self._permit(action.message, action.disclosure)
+                except Refused as error:
+                    return [Send(PlanRefused(message.run, str(error)))]
+        if isinstance(message, Finished):
+            self._consent.memory.release(message.run)
+        return actions
+
+    def _accept(self, plan: Plan) -> PlanRefused | None:
+        """Judge a plan once, and begin its run."""
+        if self.plan is not None:
+            if self.plan == plan:
+                return None
+            return PlanRefused(plan.run, "the plan changed in the middle of the run.")
+        text = refusal(self._of_plan(plan), self._consent.policy)
+        if text is not None:
+            return PlanRefused(plan.run, text)
+        try:
+            computation = self._computation(plan)
+            self._require_same_rows(plan, computation)
+        except CoregError as error:
+            return PlanRefused(plan.run, str(error), for_now=isinstance(error, ChangedRows))
+        means = self._means
+        self.plan = plan
+        self._site = Site(
+            self.name,
+            plan,
+            computation,
+            means.keys,
+            release=means.release,
+            token=means.token,
+            fold=means.fold,
+        )
+        return None
+
+    def _require_same_rows(self, plan: Plan, computation: Computation) -> None:
+        rows = self._consent.memory.recall(plan, computation.ids_digest).rows
+        if rows not in ("", computation.data_digest):
+            raise ChangedRows(
+                "this site's rows or their preprocessing have changed since it answered in run "
+                f"{plan.run}. Start its agent with the data of this run, or start a new run "
+                "(coreg-coordinator run --new)."
+            )
+
+    def _permit(self, message: FromSite, disclosure: Disclosure) -> None:
+        assert self.plan is not None
+        now = self._consent.clock()
+        attempt: Any = getattr(message, "attempt", self._attempt)
+        if attempt != self._attempt:
+            self._attempt = attempt
+            self._since = now
+        self._consent.permit(self.plan, self.data.ids_digest, disclosure, now - self._since)

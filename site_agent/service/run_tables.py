@@ -1,0 +1,259 @@
+"""The tables that a run needs, and their faults: the operator hears them, the coordinator does not.
+
+Every method blocks: the daemon calls them in threads.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from coreg_core.errors import CoregError, UsageError
+from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
+from coreg_core.outcomes import Notice
+from coreg_core.plan import Plan
+from coreg_wire.clock import timestamp
+from coreg_wire.terminal.command_line import owner_hint
+from site_agent.consent.policy import Policy
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import (
+    UNSHARED,
+    AlignedIds,
+    DataSets,
+    Prepared,
+    SharedIds,
+    guessable,
+    ids_digest,
+    keyed,
+    own_name,
+)
+from site_agent.data.sources import BadTable, Faults
+from site_agent.data.tables import read_table
+from site_agent.machine import notices
+from site_agent.machine.alignment import IdList
+from site_agent.machine.scoring import Batch
+from site_agent.models.batch import Scored, batch_of
+from site_agent.models.store import ModelStore
+from site_agent.site_data import PrivateData
+
+Private: TypeAlias = PrivateData | Batch | IdList
+
+
+class Unusable(Exception):
+    """A data set cannot be used. The cause can name rows, so the coordinator does not receive it."""
+
+
+class NotAligned(Exception):
+    """No alignment of these own ids with the sites of the plan is known."""
+
+    def __init__(self, ids: tuple[str, ...]):
+        super().__init__()
+        self.ids = ids
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """What a run computes with, and what its result is written with."""
+
+    private: Private
+    prepared: Prepared | None = None  # of a training
+    scored: Scored | None = None  # of a scoring
+
+
+class RunTables:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        name: str,
+        data_sets: DataSets,
+        aligned: AlignedIds,
+        notify: Callable[[Notice], None],
+    ):
+        self.data_sets = data_sets
+        self.troubles: dict[str, str] = {}  # data sets that cannot be used, and why
+        self.only = ""  # "training" or "scoring" of an agent of one run
+        self._aligned = aligned
+        self._name = name
+        self._notify = notify
+        self._shown = ""  # the run whose ids the operator has seen
+
+    # --- the data of a run ----------------------------------------------------------------------
+
+    def inputs(self, plan: Plan) -> Inputs:
+        return self._named(plan, self.data_sets.choose(plan.data))
+
+    def _named(self, plan: Plan, name: str) -> Inputs:
+        trains = plan.objective.needs == "rows"
+        return self.data_sets.named(name, plan.target, plan.id, trains=trains)
+
+    def read(self, plan: Plan, policy: Policy, results: ModelStore) -> RunData:
+        """The current data for the run.
+
+        The coordinator can receive a `CoregError`, and never the cause of `Unusable`.
+        """
+        if plan.objective.needs == "ids":
+            return RunData(self._ids(plan, self.data_sets.choose(plan.data)))
+        kind = "scoring" if plan.objective.needs == "batch" else "training"
+        if self.only not in ("", kind):
+            raise UsageError(
+                f"this agent was started for {self.only}: `coreg-agent --data …` trains, and "
+                "`coreg-agent score` scores."
+            )
+        if kind == "scoring":
+            return self._batch(plan, policy, results)
+        prepared, private = self.trained(plan, policy)
+        return RunData(private, prepared=prepared)
+
+    def trained(self, plan: Plan, policy: Policy) -> tuple[Prepared, PrivateData]:
+        """The rows of a training; `NotAligned` if it needs an alignment of its ids first."""
+        name = self.data_sets.choose(plan.data)
+        # Before ids are compared.
+        if fault := plan.objective.target_fault(self.data_sets.inputs(name).positive):
+            raise UsageError(fault)
+        prepared = self._prepared(name, plan)
+        data = prepared.data
+        return prepared, replace(data, ids_digest=_of_ids(data.ids_digest, policy))
+
+    def aligned(self, plan: Plan, name: str, inputs: Inputs) -> SharedIds | None:
+        """The ids shared with the plan's sites; None if they are equal by agreement."""
+        if plan.align is None:
+            return None
+        ids = self.data_sets.ids(name, inputs, plan.align.ids)
+        shared = self._aligned.find(plan, ids, plan.align.ids)
+        if shared is None:
+            raise NotAligned(ids)
+        if not shared.ids:
+            raise UsageError("no id is known to every site")
+        return shared
+
+    def labelled(self, plan: Plan) -> int:
+        """How many rows have a label that a training would use."""
+        inputs = self.inputs(plan)
+        if plan.objective.needs != "rows" or inputs.target is None:
+            return 0
+        with self._reading(self.data_sets.choose(plan.data)):
+            table = read_table(inputs.table, Faults(), inputs.na_values, inputs.notation)
+            if inputs.target not in table.columns:
+                return 0
+            return int((~table.missing(inputs.target)).sum())
+
+    def keep(self, plan: Plan, above: Plan, own: tuple[str, ...], shared: tuple[str, ...]) -> Path:
+        """Keep the result of an alignment of the own ids, for runs with the sites of ``above``."""
+        terms = plan.objective
+        assert isinstance(terms, Alignment)
+        return self._aligned.put(above, own, SharedIds(terms.ids, shared, plan.run))
+
+    def _prepared(self, name: str, plan: Plan) -> Prepared:
+        with self._reading(name):
+            inputs = self._named(plan, name)
+            aligned = self.aligned(plan, name, inputs)
+            prepared, fresh = self.data_sets.get(name, inputs, aligned)
+        if fresh:
+            self.show(name, prepared)
+        return prepared
+
+    def show(self, name: str, prepared: Prepared) -> None:
+        """Tell the operator what was read: above all, the notation that was found."""
+        for text in prepared.notes:
+            self._notify(notices.finding(text))
+        d = prepared.data
+        self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
+
+    def _ids(self, plan: Plan, name: str) -> IdList:
+        terms = plan.objective
+        assert isinstance(terms, Alignment)
+        with self._reading(name):
+            ids = self.data_sets.ids(name, self._named(plan, name), terms.ids)
+        if plan.run != self._shown:
+            self._shown = plan.run
+            self._notify(
+                notices.finding(
+                    f"{len(ids)} ids of this site are compared; `coreg-agent check` shows some of "
+                    "them"
+                )
+            )
+            if warning := guessable(ids):
+                self._notify(notices.finding(warning))
+        # No instance is shared yet. The ledger compares the sites of all alignments of the same
+        # ids, by this site's own name for them: counts with and without a site would name it.
+        about = f"coreg alignment {plan.federation} {plan.data} {terms.ids}"
+        salt = self.data_sets.salt
+        instances = own_name(f"alignment {ids_digest(ids)}", salt)
+        return IdList(ids, hashlib.sha256(about.encode()).hexdigest(), salt, instances)
+
+    def _batch(self, plan: Plan, policy: Policy, results: ModelStore) -> RunData:
+        terms = plan.objective
+        assert isinstance(terms, Scoring)
+        model = results.model_of(terms.of_run)
+        if model.site != self._name:
+            raise UsageError(f"the model of run {terms.of_run} belongs to another site.")
+        name = self.data_sets.choose(plan.data)
+        with self._reading(name):
+            inputs = self._named(plan, name)
+            aligned = self.aligned(plan, name, inputs)
+            batch, scored = batch_of(model, inputs, self.data_sets.salt, aligned)
+        for note in scored.notes:
+            self._notify(notices.finding(note))
+        private = replace(batch, ids_digest=_of_ids(batch.ids_digest, policy))
+        return RunData(private, scored=scored)
+
+    # --- before a run ---------------------------------------------------------------------------
+
+    def read_ahead(self, name: str) -> None:
+        """Read a data set before a run needs it.
+
+        Its operator hears of a fault before it ends a run for all sites.
+        """
+        inputs = self.data_sets.inputs(name)
+        if inputs.id is None or inputs.target is None:  # a study can name the columns
+            for source in (inputs.table, inputs.unlabelled):
+                if source is not None:
+                    read_table(source, na_values=inputs.na_values, notation=inputs.notation)
+            return
+        try:
+            self.show(name, self.data_sets.get(name)[0])
+        except BadTable as error:
+            # Without shared rows a data set waits for an alignment of ids. Until a run needs them,
+            # that is no fault.
+            if {fault.kind for fault in error.faults} != {UNSHARED}:
+                raise
+
+    def read_all(self) -> None:
+        for name in self.data_sets.names:
+            with suppress(Unusable), self._reading(name):
+                self.read_ahead(name)
+
+    # --- faults ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Report faults of a data set to the operator; the coordinator receives that there is one."""
+        self.troubles.pop(name, None)
+        try:
+            yield
+        except CoregError as error:
+            reason = f"{error}{owner_hint(error)}"
+            when = f"(found {timestamp()}; it is read again at the next run)"
+            self.troubles[name] = f"{reason} {when}"
+            self._notify(notices.data_unusable(name))
+            self._notify(notices.finding(reason))
+            raise Unusable(_unusable(name)) from None
+
+    def fault_behind(self, reason: str) -> str | None:
+        """The fault of the data set that a refusal names, which the coordinator must not receive."""
+        behind = (text for name, text in self.troubles.items() if reason == _unusable(name))
+        return next(behind, None)
+
+
+def _of_ids(digest: str, policy: Policy) -> str:
+    """The digest that leaves: keyed, if the sites have a secret."""
+    return digest if policy.ids_secret is None else keyed(digest, policy.ids_secret)
+
+
+def _unusable(name: str) -> str:
+    named = f" {name!r}" if name else ""
+    return f"its data set{named} cannot be used; its operator can read the reason."
