@@ -79,8 +79,13 @@ def withdraw(folder: Path, site: str) -> bool:
         return revoke(folder, site) or invited
 
 
-def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | Denied:
-    """A site's certificate for ``given``, the proof of its invitation. `Refused` is for the site to read."""
+def redeem(
+    folder: Path, site: str, request_pem: bytes, given: str, *, listed: bool = True
+) -> Issued | Denied:
+    """A site's certificate for ``given``, the proof of its invitation, if the federation lists it now.
+
+    `Refused` is for the site to read.
+    """
     with _locked(folder):
         invitation, until, used = _read(_path(folder, site))
         secret = secrets.token_hex(16) if invitation is None else invitation.secret
@@ -90,6 +95,13 @@ def redeem(folder: Path, site: str, request_pem: bytes, given: str) -> Issued | 
         ):
             raise Refused(
                 f"This invitation for {site} is not valid: it was replaced or revoked, or is incomplete. {_NEW}"
+            )
+        if not listed:
+            return Denied(
+                f"{site} is not in this federation's list of sites now. Ask the coordinator's "
+                "operator.",
+                f"{site} has a valid invitation, and is not in the list of sites. Add it to "
+                f"[federation] sites and reload, or `coreg-coordinator revoke {folder} {site}`",
             )
         try:
             name, key = check_request(request_pem)

@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -31,6 +31,7 @@ from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import exclusive, write_whole
 from coreg_wire.files.disk import read as read_file
 from coreg_wire.identity.names import (
+    MALFORMED,
     certificate_name,
     key_fingerprint,
     load_certificates,
@@ -228,7 +229,9 @@ def check_request(data: bytes) -> tuple[str, ec.EllipticCurvePublicKey]:
     try:
         request = x509.load_pem_x509_csr(data)
         valid, key = request.is_signature_valid, request.public_key()
-    except (ValueError, UnsupportedAlgorithm) as error:
+        request.extensions  # noqa: B018 - parsed here
+        request.subject  # noqa: B018
+    except MALFORMED as error:
         raise BadData(f"{where} is not a PEM certificate request ({error}).") from error
     if not valid:
         raise Refused(f"{where} is not signed by its own key: damaged or forged.")

@@ -191,6 +191,15 @@ def enrolment_refused(name: str, reason: str) -> Notice:
     )
 
 
+def enrolment_busy(address: str, of_it: int, of_all: int) -> Notice:
+    text = (
+        f"a connection for enrolment from {address} was closed: {of_it} are open from there, and "
+        f"{of_all} in all. A site whose `coreg-agent join` fails can try again"
+    )
+    fields = {"address": address, "of_it": of_it, "of_all": of_all}
+    return Notice("enrolment_busy", text, "warning", fields=fields)
+
+
 def enrolment_closed(address: str, reason: str) -> Notice:
     text = f"no site can enrol: {address} cannot be listened on ({reason}). Choose another port for [service] listen"
     return Notice(

@@ -6,6 +6,7 @@ when the queue is empty. Other processes change the store and the allow-list; th
 
 import asyncio
 import os
+import resource
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -32,6 +33,7 @@ from coordinator.machine.records import HeadSigned, Phase, Record
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
 from coordinator.service.enrolment import Enrolment
+from coordinator.service.floods import Floods
 from coordinator.store.runs import RunStore
 from coordinator.store.status import HEARTBEAT_SECONDS, Status, store_of
 from coreg_core.errors import CoregError, StorageError, UsageError
@@ -68,6 +70,7 @@ def serve(
     """Run the federation until a signal ends it; with ``only``, until this run is over, whose end is returned."""
     service = configuration.service
     access = AccessControl(service.identity)
+    _allow_all_files()
     with (
         closing(RunStore(service.store)) as store,
         closing(Status(service.store)) as status,
@@ -81,6 +84,14 @@ def serve(
 
             ending.callback(show(options.web, service.store, options.web_token))
         return asyncio.run(daemon.drive(only))
+
+
+def _allow_all_files() -> None:
+    """As many open files as the system allows this process: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # macOS says "infinity" and allows less
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def run(
@@ -157,7 +168,8 @@ class Daemon:
             access,
         )
         self._store, self._status = store, status
-        self._observers: tuple[Observer, ...] = (*observers, self.metrics.notice)
+        self._observers = tuple[Observer, ...](observers)
+        self._floods = Floods()
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
         # Before any plan, so that a site finds out that its ledger is an older copy before it answers.
         self._transport.greetings = self._greetings
@@ -198,7 +210,7 @@ class Daemon:
             self.metrics.certificates(self._access.ends())
             if self._options.port_file is not None:
                 self._options.port_file.write_text(f"{port}\n", encoding="ascii")
-            enrolment = Enrolment(service.identity, self.notice)
+            enrolment = Enrolment(service.identity, self.notice, lambda: self._federation.sites)
             enrols = partial(enrolment.serve, host, port + 1)
             for work in (self._heartbeat, self._look, self._flush_changes, enrols):
                 tasks.append(asyncio.create_task(self._guarded(work)))
@@ -243,9 +255,13 @@ class Daemon:
     # --- callbacks of the driver ----------------------------------------------------------------------------------
 
     def notice(self, notice: Notice) -> None:
-        """Pass the notice on, record it, and update the sites' status."""
-        for observer in self._observers:
-            observer(notice)
+        """Count the notice, pass it on, record it, and update the sites' status."""
+        self.metrics.notice(notice)
+        if self._floods.passes(notice):
+            for observer in self._observers:
+                observer(notice)
+        else:
+            notice = replace(notice, text="")  # of one without a sentence the status alone is kept
         site = notice.site or notice.fields.get("name", "")
         self._noticed.append((notice, site, timestamp()))
         self._dirty.set()
@@ -305,6 +321,8 @@ class Daemon:
     async def _heartbeat(self) -> None:
         while True:
             now, ends = asyncio.get_running_loop().time(), self._access.ends()
+            for notice in self._floods.over():
+                self.notice(notice)
             for warning in await asyncio.to_thread(
                 self._access.expiring, now, self._federation.sites
             ):

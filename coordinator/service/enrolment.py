@@ -5,11 +5,12 @@ A connection has one JSON line each way: `{"ask": "authority"}` → `{"authority
 """
 
 import asyncio
+import ipaddress
 import json
 import re
 import ssl
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coordinator.authority.invitations import UNABLE, Denied, Issued, redeem
@@ -18,7 +19,9 @@ from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.names import check_site_name
 from coreg_core.outcomes import Notice
 
-MOST_BYTES, MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS, SECONDS = 16 << 10, 20, 4, 10.0
+MOST_BYTES = 16 << 10
+MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS = 256, 4
+SECONDS, SECONDS_TO_ASK = 20.0, 5.0  # of a connection; until its request is there
 # After so many refusals within the window, each further one is delayed.
 REFUSALS, WINDOW_SECONDS, DELAY_SECONDS = 10, 60.0, 5.0
 _PROOF = re.compile(r"[0-9a-f]{64}")
@@ -26,10 +29,17 @@ _END = b"-----END CERTIFICATE-----\n"
 
 
 class Enrolment:
-    """Answers invitations in an authority's folder."""
+    """Answers invitations in an authority's folder, of the sites that are listed now."""
 
-    def __init__(self, folder: Path, notice: Callable[[Notice], None]):
-        self._folder, self._notice = folder, notice
+    def __init__(
+        self,
+        folder: Path,
+        notice: Callable[[Notice], None],
+        listed: Callable[[], Sequence[str]],
+    ):
+        self._folder = folder
+        self._notice = notice
+        self._listed = listed
         self._open = Counter[str]()  # connections by the peer's address
         self._refusals = deque[float](maxlen=REFUSALS)
 
@@ -49,12 +59,14 @@ class Enrolment:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """TLS begins here, and not in `start_server`, so that unfinished handshakes count as open connections."""
-        peer = str((writer.get_extra_info("peername") or ("",))[0])
+        peer = network_of(str((writer.get_extra_info("peername") or ("",))[0]))
         self._open[peer] += 1
         try:
-            if self._open[peer] <= MOST_OF_ONE_ADDRESS and self._open.total() <= MOST_CONNECTIONS:
-                async with asyncio.timeout(SECONDS):
-                    await self._answer(reader, writer)
+            if self._open[peer] > MOST_OF_ONE_ADDRESS or self._open.total() > MOST_CONNECTIONS:
+                self._notice(notices.enrolment_busy(peer, self._open[peer], self._open.total()))
+                return
+            async with asyncio.timeout(SECONDS):
+                await self._answer(reader, writer)
         except (
             OSError,
             ValueError,
@@ -71,8 +83,10 @@ class Enrolment:
         )  # a new one, since the certificate is renewed
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self._folder / "coordinator.pem", self._folder / "coordinator.key")
-        await writer.start_tls(context)
-        answer = await self._answered(await reader.readline())
+        async with asyncio.timeout(SECONDS_TO_ASK):
+            await writer.start_tls(context)
+            line = await reader.readline()
+        answer = await self._answered(line)
         if "refused" in answer:
             slowed = self._too_many()
             self._refusals.append(asyncio.get_running_loop().time())
@@ -103,7 +117,10 @@ class Enrolment:
 
     async def _certificate(self, site: str, request: bytes, given: str) -> dict[str, str]:
         try:
-            found = await asyncio.to_thread(redeem, self._folder, site, request, given)
+            listed = site in self._listed()
+            found = await asyncio.to_thread(
+                redeem, self._folder, site, request, given, listed=listed
+            )
         except CoregError as error:
             if not self._too_many():  # a stranger must not fill the log and the store
                 self._notice(notices.enrolment_refused(site, str(error)))
@@ -127,3 +144,16 @@ class Enrolment:
         """Whether the window is full of refusals."""
         now = asyncio.get_running_loop().time()
         return len(self._refusals) == REFUSALS and now - self._refusals[0] < WINDOW_SECONDS
+
+
+def network_of(address: str) -> str:
+    """The address, or the /64 of an IPv6 one: that is what one machine can have all addresses of."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))

@@ -192,5 +192,5 @@ class Tables:
                     self._db.execute("rollback")
                     raise
                 self._db.execute("commit")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError) as error:
             raise StorageError(f"{self.path}: {error}. {_todo(error)}") from None

@@ -11,6 +11,9 @@ from coreg_core.errors import UsageError
 from coreg_wire.identity.credentials import peer_certificate
 from coreg_wire.transport.service import IDLE_SECONDS, JOIN, SERVICE, channel_options, check_free
 
+# A connection without a handshake ends; a site needs one stream, and a second one for a moment.
+LIMITS = [("grpc.server_handshake_timeout_ms", 10_000), ("grpc.max_concurrent_streams", 8)]
+
 
 class _GrpcStream:
     """See `sessions.FrameStream`."""
@@ -65,7 +68,7 @@ class GrpcServer(Sessions):
         """Listen."""
         self.emit = emit
         check_free(self._listen)
-        self._server = grpc.aio.server(options=channel_options(self._idle))
+        self._server = grpc.aio.server(options=[*channel_options(self._idle), *LIMITS])
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
             self._join, request_deserializer=None, response_serializer=None
         )

@@ -37,11 +37,13 @@ from coreg_wire.transport.codec import Assembler, frames_of
 from coreg_wire.transport.fields import ProtocolError
 
 MAX_UNHANDLED = 8  # messages of one session
+HELLO_SECONDS = 10.0  # from the start of a stream to its first message
 MAX_UNSENT = 1000  # messages for one session; a site that does not read them is disconnected
 # Closing a stream while its peer still writes resets it, and the peer loses unread messages. So the peer ends the stream
 # after the last message, within this time in seconds.
 LAST_MESSAGES = Finished | Countersigned | Dismissed | Rejected
 CLOSE_GRACE = 5.0
+NO_MEMORY = "the coordinator has too little memory for its message."
 REPLACED = (
     "{site}: another agent has joined under this name, from {where}, and replaced this one. End one of the two: a site "
     "has one agent."
@@ -233,7 +235,7 @@ class Sessions:
 
     async def _hello(self, frames: AsyncIterator[bytes], assembler: Assembler) -> Hello:
         try:
-            first = await asyncio.wait_for(anext(frames), timeout=self._idle)
+            first = await asyncio.wait_for(anext(frames), min(self._idle, HELLO_SECONDS))
             self.traffic.received += len(first)
             message = assembler.feed_site(first)
         except (TimeoutError, StopAsyncIteration, ConnectionError):
@@ -264,6 +266,10 @@ class Sessions:
                 self.emit(Breached(session.site, str(error)))
             session.close(Rejected(f"{session.site}: {error}"))
             await _drain(frames)
+        except MemoryError:
+            if self._sessions.get(session.site) is session:
+                self.emit(Breached(session.site, NO_MEMORY))
+            session.close(Rejected(f"{session.site}: {NO_MEMORY}"))
         except (ConnectionError, asyncio.CancelledError):
             pass  # the stream has ended; the message below ends its writer
         session.outbox.put_nowait(None)

@@ -84,7 +84,7 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
         f"\n$ coreg-coordinator init fed {' '.join(f'--site {site}' for site in sites)}\n$ coreg-coordinator run fed"
     )
     say(
-        "$ coreg-agent join INVITATION; coreg-agent --data local.csv    # at each site; then all sites align their ids"
+        "$ coreg-agent join < invitation; coreg-agent --data local.csv    # at each site; then all sites align their ids"
     )
     create(work, sites)
     for study in SOLVERS:

@@ -40,8 +40,9 @@ def root(
 ) -> None:
     """Take part in one run of a federation with this organisation's own table. Without a command: join and write the model.
 
-    A site types two commands: `coreg-agent join INVITATION` once, then `coreg-agent --data local.csv`. Before anything leaves, it
-    shows the plan and asks; with new members it shows eight words, which all operators compare by telephone.
+    A site types two commands: `coreg-agent join` once, and pastes the invitation below it; then
+    `coreg-agent --data local.csv`. Before anything leaves, it shows the plan and asks; with new
+    members it shows eight words, which all operators compare by telephone.
 
     The ledger has a line for each message that leaves this machine. No record leaves.
     """
@@ -147,12 +148,15 @@ def join(
     invitation: Annotated[
         str | None,
         typer.Argument(
-            help="The operator's line, or a file with it [standard input].", metavar="INVITATION"
+            help="A file with the operator's line [standard input: paste the line].",
+            metavar="FILE",
         ),
     ] = None,
     folder: Annotated[Path, typer.Option("--folder", help="The folder of this site.")] = Path(),
 ) -> None:
-    """Join a federation by an invitation. It makes this site's key (which never leaves), gets a certificate, writes agent.toml.
+    """Join a federation by an invitation, which is pasted or in a file.
+
+    It makes this site's key (which never leaves), gets a certificate, and writes agent.toml.
 
     The command can be repeated with the same invitation, for example after a broken connection. A new invitation replaces an
     expired certificate. Existing agent.toml and policy.toml stay unchanged.

@@ -43,6 +43,7 @@ class Coordinator:
     folder: Path
     port: int
     notices: list[Notice] = field(default_factory=list)
+    listed: tuple[str, ...] = ("clinic", "lab-1", "lab-2")
 
     def invite(self, site: str = "clinic") -> Invitation:
         return invite(self.folder, site, f"127.0.0.1:{self.port}")
@@ -57,7 +58,9 @@ def listening(folder: Path) -> Iterator[Coordinator]:
         made = Coordinator(folder, free.getsockname()[1] - 1)
     loop = asyncio.new_event_loop()
     task = loop.create_task(
-        Enrolment(folder, made.notices.append).serve("127.0.0.1", made.port + 1)
+        Enrolment(folder, made.notices.append, lambda: made.listed).serve(
+            "127.0.0.1", made.port + 1
+        )
     )
     thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
     thread.start()
@@ -211,6 +214,35 @@ def test_expired_replaced_revoked_and_invented_invitations_are_refused(
     assert Authorised(coordinator.folder).sites() == {}
 
 
+def test_a_site_that_was_removed_from_the_list_gets_no_certificate(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
+    """Its invitation is still open, and named it."""
+    invitation = coordinator.invite()
+    coordinator.listed = ("lab-1",)
+    with pytest.raises(Refused, match="clinic is not in this federation's list of sites now"):
+        join(invitation, tmp_path / "clinic")
+    assert "has a valid invitation, and is not in the list" in coordinator.notices[-1].text
+    assert Authorised(coordinator.folder).sites() == {}
+    coordinator.listed = ("clinic", "lab-1")
+    join(invitation, tmp_path / "clinic")
+    assert set(Authorised(coordinator.folder).sites()) == {"clinic"}
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:a:b:c:d", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_machine_counts_as_one_address(address: str, counted: str) -> None:
+    assert enrolment.network_of(address) == counted
+
+
 def test_a_proof_serves_for_its_request_and_its_site_alone(
     coordinator: Coordinator, tmp_path: Path
 ) -> None:
@@ -346,10 +378,11 @@ def test_long_and_slow_clients_are_cut_and_leave_room_for_others(
             with contextlib.suppress(ConnectionError):
                 assert connection.recv(1) == b""
         monkeypatch.setattr(enrolment, "SECONDS", 20.0)
-        silent_ones("127.0.0.2", 2 * enrolment.MOST_CONNECTIONS)
+        silent_ones("127.0.0.2", 300)
         began = time.monotonic()
         join(coordinator.invite("lab-1"), tmp_path / "lab-1")
         assert time.monotonic() - began < enrolment.SECONDS / 2
+        assert coordinator.told().count("enrolment_busy") > 100, "and the operator hears of it"
 
 
 # --- the operator's faults
@@ -383,7 +416,7 @@ def test_a_fault_of_the_coordinator_is_told_to_its_operator_alone(
     with pytest.raises(UsageError, match=r"ca\.key does not exist"):
         coordinator.invite("lab-2")
     told = list[Notice]()  # a port that is taken leaves the coordinator running
-    asyncio.run(Enrolment(tmp_path, told.append).serve("127.0.0.1", coordinator.port + 1))
+    asyncio.run(Enrolment(tmp_path, told.append, tuple).serve("127.0.0.1", coordinator.port + 1))
     assert [notice.name for notice in told] == ["enrolment_closed"]
 
 

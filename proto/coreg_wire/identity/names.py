@@ -16,7 +16,7 @@ from coreg_core.names import check_site_name
 
 SITE_URI = "coreg:site:"
 # Exceptions of cryptography for X.509 data that parses but has invalid parts.
-_MALFORMED = (
+MALFORMED = (
     ValueError,
     x509.InvalidVersion,
     x509.DuplicateExtension,
@@ -60,7 +60,7 @@ def load_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
         )
     try:
         return [_whole(each) for each in x509.load_pem_x509_certificates(pem)]
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise BadData(
             f"{where} has no readable PEM certificate. Copy it again from its source."
         ) from error
@@ -70,7 +70,7 @@ def certificate_of(der: bytes, where: str) -> x509.Certificate:
     """The certificate in these bytes, which come from ``where``."""
     try:
         return _whole(x509.load_der_x509_certificate(der))
-    except _MALFORMED:
+    except MALFORMED:
         raise BadData(f"{where} is not a certificate.") from None
 
 
@@ -115,7 +115,7 @@ def _names(
             ).value
         except x509.ExtensionNotFound:
             alternative = x509.SubjectAlternativeName([])
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise BadData(
             f"{where} cannot be read as X.509 ({error}). Make it again with `coreg-agent join`."
         ) from error
