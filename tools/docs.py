@@ -344,7 +344,10 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reference/agent-toml.md": {"agent.toml": agent, "serving": serving},
     "docs/reference/policy-toml.md": {"policy.toml": lambda: section(Policy, "policy")},
     "docs/reference/exit-codes.md": {"exit codes": exit_codes, "stops": stops},
-    "docs/reference/protocol.md": {"messages": messages},
+    "docs/reference/protocol.md": {
+        "messages": messages,
+        "protocol": lambda: str(PROTOCOL_VERSION),
+    },
 }
 
 

@@ -1,7 +1,7 @@
 """The phases of a run with their transitions, and the records from which a run is known."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -109,7 +109,12 @@ class HeadSigned:
     site: str
     signature: str
     certificate: str  # the site's, DER, hexadecimal
-    receipt: Countersigned  # as it was sent to the site
+    receipt: Countersigned  # without the site's own signature
+
+    @property
+    def message(self) -> Countersigned:
+        """The receipt as the site gets it."""
+        return replace(self.receipt, site_signature=self.signature)
 
 
 Record: TypeAlias = AttemptBegan | StepDone | Ended | HeadSigned

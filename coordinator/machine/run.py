@@ -234,7 +234,7 @@ def countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
         update.record(event.signed)
     if receipt.reason:
         update.notify(notices.ledger_doubtful(update.run.name, site, receipt.reason))
-    update.send(site, receipt)
+    update.send(site, event.signed.message)
     update.change(signing=update.run.signing - {site})
     _has_fetched(update, site)
 

@@ -113,7 +113,7 @@ class RunStore(Tables):
                 "select checkpoint from checkpoints where site = ? order by rowid desc limit 1",
                 site,
             )
-            return signed_head(rows[0]["checkpoint"]).receipt if rows else None
+            return signed_head(rows[0]["checkpoint"]).message if rows else None
 
     def _write_step(self, run: str, step: StepDone, measured: Timing, at: str) -> None:
         report = step.report

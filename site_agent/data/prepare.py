@@ -78,7 +78,7 @@ class AlignedIds:
             return SharedIds(plain["rule"], tuple(map(str, plain["ids"])), str(plain["run"]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             told = (
                 f"{path}: cannot be read ({error}). Delete it: the next run aligns the ids again."
             )

@@ -280,7 +280,7 @@ class Members:
             )
             self._confirmed = {str(site): str(key) for site, key in stored.get("keys", {}).items()}
             self._replaced = {str(key) for key in stored.get("replaced", ())}
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise StorageError(
                 f"{self._path}: cannot be read ({error}). Delete it: the agent asks for the eight words again."
             ) from None

@@ -34,6 +34,7 @@ from coreg_wire.files.disk import AppendFile, Disk, exclusive
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import (
     coordinator_fault,
+    is_signed,
     private_key,
     said_by_site,
     sign,
@@ -101,6 +102,16 @@ def remember(path: Path, memory: Memory) -> Line:
                 "without it, this site has no record of its earlier answers."
             ) from None
     return line
+
+
+def require_ledger(path: Path, salt: Path) -> None:
+    """Refuse to begin a second ledger: the site's first start made the salt beside the first one."""
+    if salt.exists() and not path.exists():
+        raise StorageError(
+            f"{path} is missing, and {salt} exists: this site has had a ledger. Without it, the "
+            "site would not know what it has answered. Restore it from a backup, or name it with "
+            "--ledger. Without one the site needs a new name (docs/how-to/operate-a-site.md)."
+        )
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -199,6 +210,11 @@ class HeadSigner:
         """The site's signature on the head, in hexadecimal."""
         return sign(self._private, said_by_site(self.site, run, head))
 
+    def signed(self, receipt: Countersigned) -> bool:
+        """Whether the receipt's head was signed by this key."""
+        said = said_by_site(self.site, receipt.run, receipt.head)
+        return is_signed(self._private.public_key(), receipt.site_signature, said)
+
     def fault(self, signature: str, receipt: Countersigned) -> str | None:
         """Why the receipt is not a valid countersignature of this signature, or None."""
         return coordinator_fault(self.site, signature, receipt, self._authorities)
@@ -281,8 +297,14 @@ class Ledger:
         sent = self._signed.get(run)
         return sent is not None and sent.head == head
 
-    def compare(self, head: LedgerHead) -> None:
-        """Compare with the last head of this ledger that the coordinator countersigned."""
+    def compare(self, receipt: Countersigned) -> bool:
+        """Compare with the last head of this ledger that the coordinator countersigned.
+
+        False: this site's key did not sign it, so it says nothing.
+        """
+        head = receipt.head
+        if self.signer is None or not self.signer.signed(receipt):
+            return False
         with self._lock:
             lines = self._lines
         fault = (
@@ -298,6 +320,7 @@ class Ledger:
                 f"{self.path}: an older copy of this site's ledger, or another one: {fault}. This site would not know what it "
                 "has answered. Do not answer with it: see docs/how-to/operate-a-site.md."
             )
+        return True
 
     def countersigned(self, receipt: Countersigned) -> str | None:
         """Write the countersignature of a head. Returns the reason if it is not valid and was not written."""

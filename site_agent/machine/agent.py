@@ -65,8 +65,8 @@ from site_agent.machine.session_events import (
 MAX_BEGUN = 10  # consecutive runs that began and did not finish
 MAX_ALIGNMENTS = 3  # of one consent: a coordinator can restart in the middle of one
 MAX_INBOX = 8  # messages of a run that wait; an honest coordinator sends one, and the run's end
-# Of a session: plans that are refused, and ends of runs that this site does not know. Each leaves a
-# line in the ledger.
+# In a row: plans that are refused, and ends of runs that this site does not know. Each leaves a line
+# in the ledger.
 MAX_USELESS = 100
 # Seconds before an agent dials again: an operator has to act first. After a breach they grow.
 REFUSED_PAUSE, LONGEST_PAUSE = 30.0, 600.0
@@ -260,7 +260,7 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> tuple[Agent, li
     if above is not None and above.stage in UNDECIDED and _aligns(above.plan, plan):
         return replace(agent, held={**agent.held, above.plan.run: proposal}), []
     # (3)
-    if (reason := _objection(agent, plan)) is not None:
+    if (reason := _objection(agent, proposal)) is not None:
         agent, actions = _refuse(agent, plan, reason)
         return agent, [received, *actions]
     # (4)
@@ -295,7 +295,10 @@ def _release(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     return _proposed(replace(agent, held=others), held, ask=False)
 
 
-def _objection(agent: Agent, plan: Plan) -> str | None:
+def _objection(agent: Agent, proposal: Proposal) -> str | None:
+    plan = proposal.plan
+    if plan.masked and len(proposal.keys) != len(plan.sites):
+        return "the plan came without the keys of its sites, so nobody can confirm them."
     others = [run.plan for run in agent.runs.values()]
     threads = {other.iteration.threads for other in others}
     if plan.objective.needs == "ids" and not _is_agreed(agent, plan):
@@ -441,6 +444,7 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
     # (4)
     held = list[Action]()
     if worked.accepted:
+        agent = replace(agent, useless=0)
         agent = agent.with_run(message.run, replace(run, stage=Stage.ACTIVE))
         agent, held = _release(agent, message.run)
     agent, actions = _next(agent, message.run)

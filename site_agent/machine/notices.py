@@ -132,6 +132,14 @@ def not_countersigned(run: str, reason: str) -> Notice:
     return Notice("not_countersigned", text, "warning", run)
 
 
+def head_of_another_key(run: str) -> Notice:
+    text = (
+        "the head of a ledger that the coordinator sent is not signed by this site's key, so it "
+        "was not compared with the ledger here. This is normal if the site has enrolled again"
+    )
+    return Notice("head_not_compared", text, "warning", run)
+
+
 def describe_plan(plan: Plan) -> str:
     """The plan in one sentence: disclosure to the coordinator, method, sites."""
     gets = (

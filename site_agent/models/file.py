@@ -294,6 +294,7 @@ def load_model(path: Path) -> ModelFile:
         KeyError,
         TypeError,
         ValueError,
+        RecursionError,
     ) as error:  # the checksum is right, so another program wrote the file
         raise BadData(
             f"{path}: another program wrote this model ({error!r}). Train the model again."

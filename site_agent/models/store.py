@@ -202,7 +202,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         texts += [model["file"] for model in manifest["models"]]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("a value is not a text")
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise StorageError(f"{path}: cannot be read ({error}). Move its folder away.") from None
     return manifest
 

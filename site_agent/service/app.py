@@ -20,6 +20,7 @@ from site_agent.data.prepare import AlignedIds, DataSets, site_salt
 from site_agent.identity.identity import Identity, check_identity, install_renewed
 from site_agent.identity.run_keys import Members
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
+from site_agent.ledger.ledger import require_ledger
 from site_agent.machine import agent as machine
 from site_agent.machine.results import Result
 from site_agent.machine.session_events import Exit
@@ -99,6 +100,7 @@ class _Running:
         policy = read_policy(settings.policy)
         self._settings, once = settings, asked is not None
         state = None if once else StateDir(settings.state_path)
+        require_ledger(settings.ledger_path, settings.identity / "salt")
         self.ledger = Ledger(settings.ledger_path)  # it has a lock: another agent's requests stay
         try:
             if state is not None:

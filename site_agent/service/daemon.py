@@ -351,9 +351,7 @@ class AgentDaemon:
                     self._spawn(self._countersign(receipt))
                 case Countersign(receipt):
                     if self._comparing is None:  # once: this process alone writes the ledger
-                        self._comparing = self._spawn(
-                            asyncio.to_thread(self._ledger.compare, receipt.head)
-                        )
+                        self._comparing = self._spawn(self._compare(receipt))
                 case Install(certificate):
                     self._spawn(asyncio.to_thread(self.install, certificate.encode()))
                 case Forget(run, keep_consent):
@@ -387,6 +385,10 @@ class AgentDaemon:
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
+
+    async def _compare(self, receipt: Countersigned) -> None:
+        if not await asyncio.to_thread(self._ledger.compare, receipt):
+            self.notify(notices.head_of_another_key(receipt.run))
 
     async def _whole(self) -> None:
         """Wait until the ledger is known to be no older copy: nothing is answered before."""

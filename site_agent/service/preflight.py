@@ -36,7 +36,7 @@ from site_agent.data.prepare import (
 from site_agent.data.sources import BadTable, Faults, some
 from site_agent.data.tables import read_table
 from site_agent.identity.identity import check_identity
-from site_agent.ledger.ledger import read_lines, remember
+from site_agent.ledger.ledger import read_lines, remember, require_ledger
 from site_agent.models.store import ModelStore
 from site_agent.service.run_tables import NotAligned, RunTables, Unusable
 from site_agent.session.stream import check_connection
@@ -263,13 +263,14 @@ def check(
     def ledger() -> str:
         nonlocal salt
         path = settings.ledger_path
+        require_ledger(path, secret)
         lines = sum(1 for _ in read_lines(path)) if path.exists() else 0
         if lines or secret.exists():  # `check` makes no secret
             salt = site_salt(secret, path)
         if not lines and secret.exists():
             raise _Warned(
-                f"{path} has no line, which is normal before the first run. If this site took part before ({secret} exists), "
-                "restore the ledger from a backup before the agent starts (docs/how-to/operate-a-site.md)"
+                f"{path} has no line, which is normal before the first run. If this site took part "
+                "before, restore the ledger from a backup (docs/how-to/operate-a-site.md)"
             )
         return (
             f"{path}, {lines} lines, the chain is whole"

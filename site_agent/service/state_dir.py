@@ -18,6 +18,7 @@ from coreg_wire.clock import timestamp, utc_now
 from coreg_wire.files.disk import Disk
 
 MOST_ASKED = 1000  # runs whose plan and members are remembered
+MOST_HISTORY = 16 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,12 @@ class StateDir:
         self._write(self.folder / "status.json", {**status, "updated_at": timestamp()})
 
     def append_history(self, entry: dict[str, Any]) -> None:
+        """Add an entry; of a file that has become large the newer half stays."""
         path = self.folder / "history.jsonl"
         try:
+            if path.exists() and path.stat().st_size > MOST_HISTORY:
+                lines = path.read_bytes().splitlines(keepends=True)
+                self.disk.write_whole(path, b"".join(lines[len(lines) // 2 :]))
             torn = path.exists() and not _ends_with_newline(
                 path
             )  # the agent was killed during the last write
@@ -141,9 +146,8 @@ class StateDir:
         try:
             with (self.folder / "history.jsonl").open(encoding="utf-8", errors="replace") as lines:
                 for line in lines:
-                    with contextlib.suppress(
-                        ValueError
-                    ):  # an incomplete line of an agent that was killed
+                    # An incomplete line of an agent that was killed.
+                    with contextlib.suppress(ValueError, RecursionError):
                         yield json.loads(line)
         except FileNotFoundError:
             return
@@ -168,6 +172,6 @@ def _read(path: Path) -> dict[str, Any] | None:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"{path}: cannot be read ({error}). Move it away.") from None
     return value

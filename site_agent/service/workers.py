@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from coreg_core.errors import CoregError
@@ -130,6 +131,9 @@ class RunWorkers:
             return self._judged_unaligned(plan, error.ids)
         except (CoregError, Unusable) as error:
             return Judged(plan.run, **self._against(error))
+        return self._judged_rows(plan, data)
+
+    def _judged_rows(self, plan: Plan, data: RunData) -> Judged:
         private = data.private
         memory = self._memory_of(private)
         rows = private if isinstance(private, PrivateData) else None
@@ -192,7 +196,12 @@ class RunWorkers:
         outbox = _Outbox(self.ledger.record, listening)
         if not listening and not isinstance(message, Finished):
             return [], Worked(message)
-        worked = self._work(message, outbox)
+        try:
+            worked = self._work(message, outbox)
+        except CoregError:
+            raise  # of the disk: what cannot be recorded must not leave
+        except Exception as error:  # noqa: BLE001 - a defect of ours: no message ends the service
+            worked = self._failed(message, error, outbox)
         if worked.accepted is False:
             self.forget(message.run)
         return outbox.frames, worked
@@ -211,6 +220,14 @@ class RunWorkers:
         if worker is None:
             return self._unaligned(message, outbox)
         return self._handled(worker, message, outbox)
+
+    def _failed(self, message: WorkMessage, error: Exception, outbox: _Outbox) -> Worked:
+        self._notify(_defect(message.run, error))
+        kind = type(error).__name__
+        reason = f"an unexpected error here ({kind}), which its operator finds in the agent's log."
+        refused = PlanRefused(message.run, reason)
+        outbox.put(refused)
+        return _refused(message, refused)
 
     def _unaligned(self, message: WorkMessage, outbox: _Outbox) -> Worked:
         """In a run whose ids were not aligned: only its end can follow."""
@@ -343,3 +360,15 @@ class RunWorkers:
 
 def _refused(message: WorkMessage, refused: PlanRefused) -> Worked:
     return Worked(message, accepted=False, reason=refused.reason, for_now=refused.for_now)
+
+
+def _defect(run: str, error: Exception) -> Notice:
+    """Where it happened, and nothing of what the error says: it could quote a cell."""
+    frames = [
+        f"{Path(frame.filename).name}:{frame.lineno}"
+        for frame in extract_tb(error.__traceback__)[-6:]
+    ]
+    kind = type(error).__name__
+    where = " → ".join(frames)
+    text = f"run {run} ended here by a defect of coreg ({kind} at {where}). Please report it"
+    return Notice("defect", text, "warning", run, fields={"kind": kind, "where": frames})

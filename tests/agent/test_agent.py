@@ -97,8 +97,14 @@ ONCE = {"once": True}
 BROKE = "end session: the coordinator broke the protocol: it "
 NOTHING = " No answer was sent."
 
-ABOVE = Proposal("r", 0, replace(sealed(make_plan(run="r", min_sites=3)), align=Alignment()))
-ALIGN = Proposal("r-ids-0", 0, alignment_of(ABOVE.plan, 0))
+MEMBERS = ("0a", "0b", "0c")  # their keys
+ABOVE = Proposal(
+    "r",
+    0,
+    replace(sealed(make_plan(run="r", min_sites=3)), align=Alignment()),
+    keys=MEMBERS,
+)
+ALIGN = Proposal("r-ids-0", 0, alignment_of(ABOVE.plan, 0), keys=MEMBERS)
 OTHER_COLUMN = replace(ALIGN, plan=replace(ALIGN.plan, id="name"))
 ALIGNED = Finished("r-ids-0", Outcome.CONVERGED, "")
 TAKEN = [ABOVE, Worked(ABOVE, accepted=True)]
@@ -109,7 +115,7 @@ REFUSES = "notify plan; notify refused; say PlanRefused; forget"
 
 def replaced(number):
     run = f"r-ids-{number}"
-    return Proposal(run, 0, replace(ALIGN.plan, run=run))
+    return Proposal(run, 0, replace(ALIGN.plan, run=run), keys=MEMBERS)
 
 
 def ended(number):

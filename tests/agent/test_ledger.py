@@ -261,28 +261,38 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
     assert len(memory.summed_with("digest of the ids")) == 1
 
 
-def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_head(tmp_path):
-    path = tmp_path / "l"
+def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_head(tmp_path, home):
+    path, signer = tmp_path / "l", HeadSigner(home.identity())
     write(path, [m.Leaving("1"), m.Leaving("2"), m.Leaving("3")])
     whole = path.read_bytes().splitlines(keepends=True)
     head = m.LedgerHead(
         2, hashlib.sha256(whole[1].rstrip(b"\n")).hexdigest(), "2026-01-01T00:00:00.000+00:00"
     )
-    ledger = Ledger(path)
-    ledger.compare(head)
-    ledger.compare(replace(head, lines=0, last=""))
+
+    def sent(**changes):
+        """What the coordinator sends of a head that this site has signed."""
+        shown = replace(head, **changes)
+        signature = signer.sign("r", shown)
+        return m.Countersigned("r", shown, "", "", "", site_signature=signature)
+
+    ledger = Ledger(path, signer)
+    assert ledger.compare(sent())
+    assert ledger.compare(sent(lines=0, last=""))
+    invented = replace(sent(), head=replace(head, lines=2**40))
+    assert not ledger.compare(invented), "it ended the agent, which needed no signature"
+    assert not ledger.compare(replace(sent(), site_signature=""))
     with pytest.raises(StorageError, match=r"it has 3 lines, and the coordinator countersigned 4"):
-        ledger.compare(replace(head, lines=4))
+        ledger.compare(sent(lines=4))
     with pytest.raises(
         StorageError, match=r"its line 2 is not the one that the coordinator countersigned"
     ):
-        ledger.compare(replace(head, last="0" * 64))
+        ledger.compare(sent(last="0" * 64))
     ledger.close()
     path.write_bytes(whole[0])  # restored, and grown again
     write(path, [m.Leaving("other"), m.Leaving("3")])
-    ledger = Ledger(path)
+    ledger = Ledger(path, signer)
     with pytest.raises(StorageError, match=r"an older copy of this site's ledger, or another one"):
-        ledger.compare(head)
+        ledger.compare(sent())
     ledger.close()
 
 

@@ -28,6 +28,7 @@ from site_agent.data.sources import NA_VALUES, Query
 from site_agent.data.tables import read_table
 from site_agent.disclosure import Disclosure
 from site_agent.ledger import Ledger
+from site_agent.ledger.ledger import require_ledger
 from site_agent.machine.additive import AdditiveComputation
 from tests.issued import enrolled
 
@@ -469,6 +470,11 @@ def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joinin
     code, text = of_ledger()
     assert (code, "the chain is broken" in text) == (8, True)
     path.unlink()
+    code, text = of_ledger()
+    assert (code, "identity/salt exists: this site has had a ledger" in text) == (8, True)
+    with pytest.raises(StorageError, match="would not know what it has answered"):
+        require_ledger(path, salt)
+    path.touch()
     assert (
         "identity/ledger.jsonl has no line, which is normal before the first run." in of_ledger()[1]
     )

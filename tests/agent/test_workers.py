@@ -24,6 +24,7 @@ from site_agent.consent.policy import Policy
 from site_agent.data.prepare import keyed
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
+from site_agent.machine.agreement import AgreementComputation
 from site_agent.machine.alignment import IdList
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
@@ -407,3 +408,24 @@ def test_a_run_that_ends_before_its_ids_are_aligned_is_over_and_a_step_of_it_is_
     [fetched], report = worked(aligner, m.Finished("r1", Outcome.REFUSED, "south refused"))
     assert isinstance(fetched, m.Fetched)
     assert (report.accepted, report.models) == (None, 0)
+
+
+def test_a_defect_ends_the_run_here_and_never_the_service(agent, monkeypatch):
+    """Whatever a message causes: the coordinator hears that there is a fault, and no cell of a row."""
+
+    def fails(*_):
+        raise ZeroDivisionError("12.5 of patient p17")
+
+    [offer] = answers(agent, plan("r1"))
+    monkeypatch.setattr(AgreementComputation, "ask", fails)
+    [refused] = answers(agent, first_step(offer))
+    assert refused == m.PlanRefused(
+        "r1",
+        "an unexpected error here (ZeroDivisionError), which its operator finds in the agent's log.",
+    )
+    [told] = [notice for notice in agent.notices if notice.name == "defect"]
+    assert "ZeroDivisionError at " in told.text
+    assert "test_workers.py:" in told.text
+    assert "12.5" not in str(told)
+    monkeypatch.undo()
+    assert isinstance(answers(agent, plan("r2"))[0], m.Offer)

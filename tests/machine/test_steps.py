@@ -471,10 +471,10 @@ def test_a_head_is_on_record_before_the_site_hears_of_it_and_before_the_run_is_o
     machine = ending("a", "b", "c")
     for _ in range(2):
         signed, actions = head_of(machine, "a")
-        assert actions == [e.Persist(RUN, signed), e.Send("a", signed.receipt)]
+        assert actions == [e.Persist(RUN, signed), e.Send("a", signed.message)]
     machine.handle(fetches("b"))
     signed, actions = head_of(machine, "c")
-    assert actions == [e.Persist(RUN, signed), e.Send("c", signed.receipt), OVER]
+    assert actions == [e.Persist(RUN, signed), e.Send("c", signed.message), OVER]
     assert machine.handle(e.HeadCountersigned(RUN, signed)) == [], (
         "of a run that is over nothing is kept any more"
     )
@@ -487,10 +487,10 @@ def test_a_site_that_leaves_while_its_head_is_signed_loses_no_signature() -> Non
         n.left(RUN, "a", "done", lost=False)
     ]
     signed = signed_by("a")
-    told_last = [e.Persist(RUN, signed), e.Send("a", signed.receipt), OVER]
+    told_last = [e.Persist(RUN, signed), e.Send("a", signed.message), OVER]
     assert machine.handle(e.HeadCountersigned(RUN, signed)) == told_last
     doubtful, actions = head_of(ending("a", "b", "c"), "a", "", "a: of another key")
     assert actions == [
         e.Notify(n.ledger_doubtful(RUN, "a", "a: of another key")),
-        e.Send("a", doubtful.receipt),
+        e.Send("a", doubtful.message),
     ]

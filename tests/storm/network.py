@@ -4,10 +4,10 @@ import asyncio
 import contextvars
 import hashlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from coordinator.authority.authorised import Authorised
 from coordinator.transports import Emit
@@ -24,6 +24,8 @@ PACKET = 4096  # bytes
 FETCHED = "Fetched"  # the first site's: the others have not fetched their models yet
 NOTICED = 3 * KEEPALIVE  # seconds after which pings end a silent connection
 _NOBODY = contextvars.Context()  # frames under way belong to no process
+# Messages, or frames, in place of a message.
+Lie: TypeAlias = Callable[[Any], Iterable[Any]]
 
 
 class Lane:
@@ -80,8 +82,10 @@ class Link:
         latency, bandwidth = 10 ** chance.uniform(-4, -0.5), 10 ** chance.uniform(5, 8)
         self.up, self.down = Lane(loop, latency, bandwidth), Lane(loop, latency, bandwidth)
         self._assembler = Assembler()  # a second one, which reads what leaves the site
+        self._hears = Assembler()  # and one that reads what it hears
         for run in network.runs:
             self._assembler.expect(run, 1 << 30)
+            self._hears.expect(run, 1 << 30)
 
     def break_off(self) -> None:
         self.up.break_off()
@@ -91,8 +95,23 @@ class Link:
         return await self.down.receive()
 
     async def write(self, frame: bytes) -> None:
-        self.up.send(frame)
-        self._network.left(self.site, self._assembler.feed_site(frame))
+        message = self._assembler.feed_site(frame)
+        self._pass(self.up, self._network.liars.get(self.site), frame, message)
+        self._network.left(self.site, message)
+
+    def tell(self, frame: bytes) -> None:
+        """A frame of the coordinator to the site."""
+        message = self._hears.feed_coordinator(frame)
+        self._pass(self.down, self._network.lied_to.get(self.site), frame, message)
+
+    def _pass(self, lane: Lane, lie: "Lie | None", frame: bytes, message: Any) -> None:
+        """The frame, or in place of a whole message what a lie makes of it."""
+        if lie is None:
+            lane.send(frame)
+        elif message is not None:
+            for said in lie(message):
+                for each in [said] if isinstance(said, bytes) else frames_of(said):
+                    lane.send(each)
 
     async def finish(self) -> None:
         self.up.send(None)
@@ -109,7 +128,7 @@ class CoordinatorEnd:
             yield frame
 
     async def write(self, frame: bytes) -> None:
-        self._link.down.send(frame)
+        self._link.tell(frame)
 
     def peer(self) -> tuple[str, bytes]:
         pem = self._link.certificate
@@ -126,6 +145,10 @@ class Network:
         self.links: dict[str, list[Link]] = {}
         self.cut_off: set[str] = set()  # sites without a network
         self.runs: set[str] = set()
+        self.liars: dict[str, Lie] = {}  # what members say in place of their messages
+        self.lied_to: dict[
+            str, Lie
+        ] = {}  # what a site hears in place of the coordinator's messages
         self.armed: list[
             tuple[str, str, Callable[[], None]]
         ] = []  # (site, name of a message, what happens when it leaves)

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -184,6 +185,8 @@ class World:
         self.agents: dict[str, AgentDaemon] = {}  # the latest of each site
         self.reloaded: Callable[[], None] = lambda: None  # what SIGHUP does to the coordinator
         self.ends: list[str] = []  # how processes ended of themselves
+        self.jitter = chance.uniform  # of an agent's pauses before it dials again
+        self.notices: list[tuple[str, Notice]] = []  # of processes, by their names
         self.graves: list[Any] = []  # tasks of the dead: collecting them would run their `finally`
         (folder / "federation.toml").write_text(FEDERATION, encoding="utf-8")
         self.configuration = read_configuration(folder / "federation.toml")
@@ -276,7 +279,13 @@ class World:
         access = Access(self.certificates.authority, self.network, process)
         listed = self.folder / "federation.toml"
         daemon = Daemon(
-            listed, read_configuration(listed), ServiceOptions(), access, store, status, [_unheard]
+            listed,
+            read_configuration(listed),
+            ServiceOptions(),
+            access,
+            store,
+            status,
+            [partial(self._noticed, "coordinator")],
         )
         self.reloaded = daemon._reload
         await daemon.drive(None)
@@ -300,7 +309,12 @@ class World:
         store = ModelStore(site, folder / "models")
         workers = RunWorkers(site, policy, members.run_keys(), store, tables, ledger, _unheard)
         daemon = AgentDaemon(
-            Agent(ask_first=self.asks), workers, ledger, state, self._noticed, members
+            Agent(ask_first=self.asks),
+            workers,
+            ledger,
+            state,
+            partial(self._noticed, site),
+            members,
         )
         self.agents[site] = daemon
 
@@ -316,10 +330,15 @@ class World:
 
         process.start(self.loop, identity.warn_daily())
         dialler = SimulatedDialler(self.network, site, certificate)
-        await daemon.live(Dial(dialler, float("inf"), jitter=self.chance.uniform))
+        await daemon.live(Dial(dialler, float("inf"), jitter=self.jitter))
 
-    def _noticed(self, notice: Notice) -> None:
-        if notice.name == "run_over" and notice.fields["stop"] in ("CONVERGED", "MAX_ROUNDS"):
+    def _noticed(self, name: str, notice: Notice) -> None:
+        self.notices.append((name, notice))
+        if (
+            name != "coordinator"
+            and notice.name == "run_over"
+            and notice.fields["stop"] in ("CONVERGED", "MAX_ROUNDS")
+        ):
             self.network.over.add(notice.run)
 
     def reload(self, sites: Sequence[str] = SITES, limit: int = 2) -> None:

@@ -498,3 +498,8 @@ def test_who_garbles_is_read_or_refused_and_nothing_else(
 def test_noise_is_read_or_refused_and_nothing_else(frames: list[bytes]) -> None:
     read_or_refused(from_site_frames, frames, m.FromSite)
     read_or_refused(to_site_frames, frames, m.ToSite)
+
+
+def test_the_schema_says_which_protocol_it_is() -> None:
+    said = (REPOSITORY / "proto/coreg_wire/v1/federation.proto").read_text(encoding="utf-8")
+    assert f"This is protocol {m.PROTOCOL_VERSION}." in said
