@@ -15,7 +15,7 @@ from coreg_core.messages import Offer
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.plan import Plan
-from coreg_core.secure.sums import Layout, exponent_for, opened, summand
+from coreg_core.secure.sums import Layout, exponents_for, opened, summand
 from coreg_sim.simulate import simulated_keys
 from site_agent.machine.roster import transcript_of
 
@@ -57,7 +57,7 @@ def main() -> None:
     X, Z = rng.normal(size=(given.labelled, 5)), rng.normal(size=(m, 5))
     view = make_view(LabelledPoints(), Gaussian(10.0), X, X.sum(axis=1), Z, 0.1)
     target, weight = rng.normal(size=(m, 1)), np.array([0.2 * M])
-    exponents = (exponent_for(float(np.linalg.norm(target)), M),)
+    exponents = exponents_for(np.array([np.linalg.norm(target)]), M)
     answering, values = spent(lambda: view.respond(target, weight, "linear"))
 
     layout, contexts = Layout(m, 1, 4), itertools.count()

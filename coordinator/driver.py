@@ -7,10 +7,11 @@ numbers of attempts never repeat. A finished step is an exception: it is written
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Protocol, assert_never
 
+from coordinator.machine import notices
 from coordinator.machine.events import (
     Action,
     BeginRun,
@@ -32,10 +33,10 @@ from coordinator.machine.events import (
     Submitted,
 )
 from coordinator.machine.federation import Federation, handle
-from coordinator.machine.records import Begun, HeadSigned, Record, StepDone
-from coordinator.transports import Traffic, Transport, words_of
+from coordinator.machine.records import Begun, HeadSigned, Record, StepDone, Timing
+from coordinator.transports import Transport
 from coreg_core.errors import CoregError
-from coreg_core.messages import Fetched, Proposal, Step
+from coreg_core.messages import Answer, Fetched, Proposal, Step, Words
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
@@ -45,12 +46,13 @@ MANY_WORDS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Duration of one step, from sending to the last answer, and the bytes transferred in that time."""
+class _Began:
+    """The open step of a run: its attempt and number, and when it was first sent."""
 
-    seconds: float = 0.0
-    bytes_sent: int = 0
-    bytes_received: int = 0
+    step: tuple[int, int]
+    at: float
+    sent: int  # bytes before it
+    received: int
 
 
 class RecordSink(Protocol):
@@ -87,14 +89,13 @@ class Driver:
     on_start: Callable[[Callable[[Event], None]], None] = lambda _emit: (
         None
     )  # given the function that queues an event
-    on_change: Callable[[Federation], None] = lambda _federation: (
-        None
-    )  # after each event and its actions
+    of_steps: Observer | None = None  # hears a notice of each step, too
+    federation: Federation = field(default_factory=Federation)  # after the last event
     _events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = field(
         default_factory=asyncio.Queue
     )
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
-    _stopwatches: dict[str, "_Stopwatch"] = field(default_factory=dict)
+    _began: dict[str, "_Began"] = field(default_factory=dict)  # the open step of each run
     _ends: dict[str, Finish] = field(default_factory=dict)
     _writing: asyncio.Future[None] | None = None  # a step
 
@@ -104,14 +105,14 @@ class Driver:
 
     async def drive(self, federation: Federation, actions: list[Action]) -> Mapping[str, Finish]:
         """Carry out the first actions and all that follow; the ends of the runs by name."""
+        self.federation = federation
         await self.transport.start(self._emit)
         try:
             self.on_start(self._emit)
             while True:
                 for action in actions:
                     await self._do(action)
-                self.on_change(federation)
-                if federation.done:
+                if self.federation.done:
                     await self._written()
                     return self._ends
                 event, handled = await self._events.get()
@@ -119,10 +120,12 @@ class Driver:
                     await self._written()  # raises
                     actions = []
                     continue
-                if isinstance(event, Received) and words_of(event.message) >= MANY_WORDS:
-                    federation, actions = await asyncio.to_thread(handle, federation, event)
-                else:
-                    federation, actions = handle(federation, event)
+                match event:
+                    case Received(_, Answer(summed=Words(values))) if len(values) >= MANY_WORDS:
+                        changed = await asyncio.to_thread(handle, self.federation, event)
+                    case _:
+                        changed = handle(self.federation, event)
+                self.federation, actions = changed
                 if handled is not None:
                     handled()
         finally:
@@ -138,7 +141,11 @@ class Driver:
         match action:
             case Send(site, message):
                 if isinstance(message, Step):
-                    self._stopwatch(message.run).start((message.attempt, message.step))
+                    place = message.attempt, message.step
+                    began = self._began.get(message.run)
+                    if began is None or began.step != place:
+                        at, traffic = asyncio.get_running_loop().time(), self.transport.traffic
+                        self._began[message.run] = _Began(place, at, traffic.sent, traffic.received)
                 else:
                     await self._written()
                 if isinstance(message, Proposal):
@@ -149,22 +156,20 @@ class Driver:
             case Expect(run, room):
                 self.transport.expect(run, room)
             case Persist(run, record):
-                stopwatch = self._stopwatch(run)
-                timing = stopwatch.stop() if isinstance(record, StepDone) else stopwatch.last
+                timing = self._measured(run) if isinstance(record, StepDone) else Timing()
                 if self.sink is not None:
                     await self._write(self.sink, run, record, timing)
+                if isinstance(record, StepDone) and self.of_steps is not None:
+                    self.of_steps(notices.step_answered(run, record, timing))
             case SetDeadline(run, token, seconds):
-                self._stop_timer(run)
+                if (timer := self._timers.pop(run, None)) is not None:
+                    timer.cancel()
                 if isfinite(seconds):
                     loop = asyncio.get_running_loop()
                     self._timers[run] = loop.call_later(
                         seconds, self._emit, DeadlinePassed(run, token)
                     )
             case Notify(notice):
-                if notice.name == "round":
-                    notice = replace(
-                        notice, fields={**notice.fields, **asdict(self._stopwatch(notice.run).last)}
-                    )
                 self.observer(notice)
             case Finish(run):
                 await self._written()
@@ -172,8 +177,9 @@ class Driver:
                     self.queue is None or run == self.report
                 ):  # a service would collect ends for months
                     self._ends[run] = action
-                self._stop_timer(run)
-                self._stopwatches.pop(run, None)
+                if (timer := self._timers.pop(run, None)) is not None:
+                    timer.cancel()
+                self._began.pop(run, None)
                 self.transport.forget(run)
             case ReadQueue() | BeginRun() | CloseRun():
                 await self._written()
@@ -218,35 +224,9 @@ class Driver:
         if not writing.cancelled() and writing.exception() is not None:
             self._emit(None)
 
-    def _stop_timer(self, run: str) -> None:
-        if (timer := self._timers.pop(run, None)) is not None:
-            timer.cancel()
-
-    def _stopwatch(self, run: str) -> "_Stopwatch":
-        return self._stopwatches.setdefault(run, _Stopwatch(self.transport.traffic))
-
-
-class _Stopwatch:
-    """Measures from the first sending of a step to its last answer, without the time spent waiting for sites."""
-
-    def __init__(self, traffic: Traffic):
-        self._traffic = traffic
-        self._step: tuple[int, int] | None = None
-        self._since = (asyncio.get_running_loop().time(), traffic.sent, traffic.received)
-        self.last = Timing()
-
-    def start(self, step: tuple[int, int]) -> None:
-        if step != self._step:
-            self._step = step
-            self._since = (
-                asyncio.get_running_loop().time(),
-                self._traffic.sent,
-                self._traffic.received,
-            )
-
-    def stop(self) -> Timing:
-        seconds = round(asyncio.get_running_loop().time() - self._since[0], 6)
-        self.last = Timing(
-            seconds, self._traffic.sent - self._since[1], self._traffic.received - self._since[2]
-        )
-        return self.last
+    def _measured(self, run: str) -> Timing:
+        """The time and the bytes since the run's open step was first sent."""
+        began = self._began[run]
+        traffic = self.transport.traffic
+        seconds = round(asyncio.get_running_loop().time() - began.at, 6)
+        return Timing(seconds, traffic.sent - began.sent, traffic.received - began.received)

@@ -9,20 +9,15 @@ parts, and sends the result as the next `Step`. It does not know the meaning of 
 Every number and every text has an upper bound in its type: the reader of a frame enforces it.
 """
 
-import hashlib
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Annotated, TypeAlias
 
-import numpy as np
 from annotated_types import Ge, Le, Len
-from jaxtyping import UInt64
 
-from coreg_core.errors import BadData
 from coreg_core.objectives.setting import MOST_SITES, Named, Natural, RunName, SiteName
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from coreg_core.secure.sums import WORD
+from coreg_core.secure.sums import Words as Words
 
 PROTOCOL_VERSION = 8
 MOST_OPEN = 64  # runs of a `Hello`
@@ -37,39 +32,6 @@ Key: TypeAlias = Annotated[str, Len(0, 400)]  # a public key or a signature in h
 Short: TypeAlias = Annotated[str, Len(0, 64)]  # a release, a date, a kind of question
 Someone: TypeAlias = Annotated[str, Named("site", optional=True)]
 Figures: TypeAlias = Annotated[tuple[Annotated[float, Ge(-1), Le(1e300)], ...], Len(0, 64)]
-
-
-@dataclass(frozen=True, eq=False)
-class Words:
-    """Read-only, and equal to another by its bytes."""
-
-    values: UInt64[np.ndarray, " w"]
-
-    def __post_init__(self) -> None:
-        if self.values.ndim != 1 or self.values.dtype != WORD:
-            found = f"{self.values.dtype} {self.values.shape}"
-            raise BadData(f"words are a row of uint64, not {found}.")
-        values = np.ascontiguousarray(self.values).view()
-        values.flags.writeable = False
-        object.__setattr__(self, "values", values)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Words):
-            return NotImplemented
-        return bool(np.array_equal(self.values, other.values))
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    @property
-    def data(self) -> memoryview:
-        """The bytes, little-endian."""
-        return self.values.data.cast("B") if self.values.size else memoryview(b"")
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over the bytes."""
-        return hashlib.sha256(self.data).hexdigest()
 
 
 # --- from a site --------------------------------------------------------------------------------
@@ -164,11 +126,6 @@ class Answer:
     summed: Words | None = None
     parts: Annotated[tuple[Part, ...], Len(0, MOST_SITES)] = ()
 
-    @property
-    def size(self) -> int:
-        """Bytes of its words and parts."""
-        return payload_size(self.summed, self.parts)
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -246,11 +203,6 @@ class Step:
     summed: Words | None = None
     parts: Annotated[tuple[Part, ...], Len(0, MOST_SITES)] = ()
 
-    @property
-    def size(self) -> int:
-        """Bytes of its words and parts."""
-        return payload_size(self.summed, self.parts)
-
 
 @dataclass(frozen=True)
 class Finished:
@@ -305,6 +257,9 @@ class Rejected:
 ToSite: TypeAlias = Proposal | Step | Finished | Dismissed | Countersigned | Renewed | Rejected
 
 
-def payload_size(summed: Words | None, parts: tuple[Part, ...]) -> int:
-    """Bytes of words and parts."""
-    return (0 if summed is None else len(summed.data)) + sum(len(part.data) for part in parts)
+def payload_size(message: Answer | Step) -> int:
+    """Bytes of its words and parts."""
+    size = 0 if message.summed is None else message.summed.values.nbytes
+    for part in message.parts:
+        size += len(part.data)
+    return size

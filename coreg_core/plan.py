@@ -73,7 +73,12 @@ class Plan:
         """λ of each column as in the plan, in order; none under the other objectives."""
         return self.objective.coupling if isinstance(self.objective, Agreement) else ()
 
-    @property
+    @cached_property
+    def most_answers(self) -> int:
+        """The most answers that an agent gives to this plan on the same instances, in all runs."""
+        return self.objective.most_answers(self)
+
+    @cached_property
     def masked(self) -> bool:
         """Whether the coordinator adds masked words."""
         return self.privacy.aggregation == "secure"

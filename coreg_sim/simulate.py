@@ -96,15 +96,15 @@ class SharedFold:
     """A cache of work that is equal for all members; it keeps the latest value of each kind."""
 
     def __init__(self) -> None:
-        self._made: dict[Any, tuple[tuple[Any, ...], Any]] = {}
+        self._made: dict[str, tuple[bytes, Any]] = {}
         self.token = os.urandom(16).hex()
 
-    def __call__(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+    def __call__(self, key: tuple[str, bytes], make: Callable[[], Made]) -> Made:
         """See `site_agent.machine.objective.Fold`."""
-        *when, what = key
+        what, chain = key
         known = self._made.get(what)
-        if known is None or known[0] != tuple(when):
-            known = self._made[what] = (tuple(when), make())
+        if known is None or known[0] != chain:
+            known = self._made[what] = (chain, make())
         made: Made = known[1]
         return made
 
@@ -254,9 +254,8 @@ def simulate(
     started = time.perf_counter()
     with hosting(problem.sites) as hosted:
         traffic = hosted.transport.traffic
-        end = asyncio.run(Driver(hosted.transport, None, observe).drive(*begin(plan, PATIENT)))[
-            plan.run
-        ]
+        driver = Driver(hosted.transport, None, observe, of_steps=observe)
+        end = asyncio.run(driver.drive(*begin(plan, PATIENT)))[plan.run]
         if (failure := hosted.failure()) is not None:
             raise failure
         results: list[Result | None] = [hosted.result(name) for name in plan.sites]

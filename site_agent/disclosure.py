@@ -65,9 +65,9 @@ def row_set(
     return RowSet(keys[order], np.frombuffer(b"".join(rows), dtype="<u8")[order])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Disclosure:
-    """One answer as its consent and its ledger read it."""
+    """One answer as its consent and its ledger read it. One with rows or scores equals no other."""
 
     question: str  # its kind
     sites: tuple[str, ...]  # the members of the attempt: they read its sum or its parts

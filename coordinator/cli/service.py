@@ -72,7 +72,7 @@ def serve(
             federation,
             configuration,
             options,
-            [lambda notice: None if notice.name == "round" else log_notice(log, notice)],
+            [partial(log_notice, log)],
         )
 
 

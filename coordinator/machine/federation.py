@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from coordinator.machine import dispatch, notices
+from coordinator.machine import notices
+from coordinator.machine.dispatch import TABLE
+from coordinator.machine.dispatch import begin as begin_run
 from coordinator.machine.events import (
     AccessRefused,
     Action,
@@ -36,7 +38,7 @@ from coordinator.machine.events import (
     Submitted,
 )
 from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Timeouts
-from coordinator.machine.run import Run
+from coordinator.machine.run import Run, RunUpdate
 from coreg_core.messages import PROTOCOL_VERSION, FromSite, Hello, Leaving
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, aligns_for
@@ -108,6 +110,7 @@ class Federation:
     sessions: Mapping[str, Hello] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
     stopping: bool = False
+    moved: bool = False  # whether the phase of a run has changed since runs were last started
 
     @property
     def done(self) -> bool:
@@ -132,7 +135,8 @@ def begin(
 def handle(federation: Federation, event: Event) -> tuple[Federation, list[Action]]:
     """Handle one event."""
     federation, actions = _handled(federation, event)
-    if federation.scheduler is not None:
+    # Most messages are answers, which change no phase.
+    if federation.scheduler is not None and (federation.moved or not isinstance(event, Received)):
         federation, more = _settle(federation)
         actions += more
     return federation, actions
@@ -186,7 +190,7 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
 
 def _put_in(federation: Federation, plan: Plan, begun: Begun) -> tuple[Federation, list[Action]]:
     """Begin a run. Open sessions join it at once."""
-    run, actions = dispatch.begin(plan, federation.timeouts, begun)
+    run, actions = begin_run(plan, federation.timeouts, begun)
     federation = replace(federation, runs={**federation.runs, run.name: run})
     for site in sorted(federation.sessions):
         if site in plan.sites:
@@ -198,6 +202,7 @@ def _put_in(federation: Federation, plan: Plan, begun: Begun) -> tuple[Federatio
 def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
     """Remove finished runs, and start the runs that can start."""
     actions = list[Action]()
+    federation = replace(federation, moved=False)
     over = [run for run in federation.runs.values() if run.phase is Phase.DONE]
     if over:
         federation = replace(
@@ -341,8 +346,13 @@ def _runs_of(federation: Federation, site: str) -> list[str]:
 def _tell(
     federation: Federation, runs: Iterable[str], event: "RunEvent | Received[FromSite]"
 ) -> tuple[Federation, list[Action]]:
-    changed, actions = dict(federation.runs), list[Action]()
+    kind = type(event.message) if isinstance(event, Received) else type(event)
+    changed, actions, moved = dict(federation.runs), list[Action](), federation.moved
     for name in list(runs):
-        changed[name], more = dispatch.handle(changed[name], event)
-        actions += more
-    return replace(federation, runs=changed), actions
+        update = RunUpdate(changed[name])
+        phase = update.run.phase
+        TABLE[kind][phase](update, event)
+        changed[name] = update.run
+        moved = moved or update.run.phase is not phase
+        actions += update.actions
+    return replace(federation, runs=changed, moved=moved), actions

@@ -14,7 +14,7 @@ from coordinator.machine.records import AttemptBegan, InvalidTransition, Phase, 
 from coordinator.machine.run import Run, RunUpdate, end, send_end
 from coreg_core.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step, Unaligned
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import alignment_of
+from coreg_core.plan import QUESTIONS, alignment_of
 
 _BEGAN_AGAIN = "the coordinator restarted, or sites were missing"
 
@@ -303,19 +303,13 @@ def begin(update: RunUpdate, participants: Iterable[str]) -> None:
         update.notify(notices.members_are(run.name, run.attempt, members))
     roster = tuple(run.offers[s] for s in members)
     # Memory is granted for what all offers agree on.
-    room = run.plan.most_bytes(roster[0].n_unlabelled, members)
+    shared = roster[0].n_unlabelled
+    room = run.plan.most_bytes(shared, members)
     update.actions.append(Expect(run.name, room))
-    ask(update, dict.fromkeys(members, Step(run.name, run.attempt, 0, roster)))
-
-
-def ask(update: RunUpdate, steps: dict[str, Step]) -> None:
-    """Send the next step to every connected participant. The others receive it when they reconnect."""
-    update.take(Transition.ASKED)
-    update.change(steps=steps, answers={})
-    update.deadline(update.run.timeouts.round)
-    for site, step in steps.items():
-        if site in update.run.ready:
-            update.send(site, step)
+    kinds = {kind: run.plan.shape(kind, shared, members) for kind in QUESTIONS}
+    shapes = {kind: shape for kind, shape in kinds.items() if shape is not None}
+    update.change(shapes=shapes)
+    update.ask(dict.fromkeys(members, Step(run.name, run.attempt, 0, roster)))
 
 
 # --- dismissal, exclusion, dropout --------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """Every notice of a coordinator: its sentence and its fields."""
 
+from dataclasses import asdict
 from math import isinf
 from typing import Any
 
-from coreg_core.messages import Report
+from coordinator.machine.records import StepDone, Timing
 from coreg_core.outcomes import Level, Notice, Outcome, end_sentence
 
 # --- a run --------------------------------------------------------------------------------------------------------
@@ -102,25 +103,22 @@ def stalled(run: str, sites: tuple[str, ...], what: str, seconds: float) -> Noti
     return _limited("stalled", text, run, seconds, "warning", sites=sites)
 
 
-def step_answered(
-    run: str, step: int, attempt: int, answered: int, report: Report, phase: str
-) -> Notice:
-    """The sites' report of a step, with the worst column's figures.
-
-    The driver adds seconds and bytes.
-    """
+def step_answered(run: str, step: StepDone, timing: Timing) -> Notice:
+    """The sites' report of a step, with the worst column's figures."""
+    report = step.report
     worst = {
         "residual": max(report.residual, default=-1.0),
         "gap": max(report.gap, default=-1.0),
     }
     fields = {
-        "step": step,
-        "attempt": attempt,
+        "step": step.number,
+        "attempt": step.attempt,
         "round": report.round,
-        "answered": answered,
-        "phase": phase,
+        "answered": step.answered,
+        "phase": step.phase,
         "verified": report.verified,
         **{name: value if value >= 0.0 else None for name, value in worst.items()},
+        **asdict(timing),
     }
     return Notice("round", run=run, fields=fields)
 

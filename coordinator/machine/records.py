@@ -40,7 +40,7 @@ _ASKED = {Transition.ASKED: Phase.ASKING}
 TRANSITIONS: Mapping[Phase, Mapping[Transition, Phase]] = {
     Phase.ENROLLING: _OPEN,
     Phase.PLANNING: _OPEN | _ASKED,
-    Phase.ASKING: _OPEN | _ASKED | {Transition.STALLED: Phase.STALLED},
+    Phase.ASKING: _OPEN | {Transition.STALLED: Phase.STALLED},
     Phase.STALLED: _OPEN | _ASKED,
     Phase.ENDING: {Transition.CLOSED: Phase.DONE, Transition.INTERRUPTED: Phase.DONE},
     Phase.DONE: {},
@@ -115,6 +115,15 @@ class HeadSigned:
     def message(self) -> Countersigned:
         """The receipt as the site gets it."""
         return replace(self.receipt, site_signature=self.signature)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Duration of one step, from sending to the last answer, and the bytes in that time."""
+
+    seconds: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
 
 
 Record: TypeAlias = AttemptBegan | StepDone | Ended | HeadSigned

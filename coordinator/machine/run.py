@@ -5,7 +5,7 @@ A kill loses the value. What the store has of the run (`records.Begun`) is enoug
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from coordinator.machine import notices
 from coordinator.machine.events import (
@@ -33,10 +33,12 @@ from coordinator.machine.records import (
     next_phase,
 )
 from coreg_core.messages import Answer, Fetched, Finished, Leaving, Offer, Step, ToSite
+from coreg_core.objectives.setting import Shape
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 
 _APPROVE = "approve"
+Shapes: TypeAlias = Mapping[str, Shape]  # of each kind of question, the bound of an answer
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Run:
     aligning: bool = False  # another run aligns the ids for this one
     aligned: bool = False  # ... and has done so
     offers: Mapping[str, Offer] = field(default_factory=dict)  # to this attempt
+    shapes: Shapes = field(default_factory=dict)  # of this attempt's answers, by question
     steps: Mapping[str, Step] = field(default_factory=dict)  # the open step, by site
     answers: Mapping[str, Answer] = field(default_factory=dict)
     approvals: Mapping[str, bool] = field(
@@ -143,11 +146,6 @@ class Run:
         ]
         return f"waiting for {' and for '.join(parts)}" if parts else ""
 
-    @property
-    def complete(self) -> bool:
-        """Whether all sites have answered. It only counts, since it runs after every answer of many sites."""
-        return len(self.answers) == len(self.participants)
-
 
 class RunUpdate:
     """The changes of one event to a run. Handlers call these methods; `run` and `actions` are the result."""
@@ -170,6 +168,17 @@ class RunUpdate:
 
     def notify(self, notice: Notice) -> None:
         self.actions.append(Notify(notice))
+
+    def ask(self, steps: Mapping[str, Step]) -> None:
+        """Send the next step to every connected participant. The others receive it when they reconnect."""
+        if self.run.phase is not Phase.ASKING:
+            self.take(Transition.ASKED)
+        self.change(steps=steps, answers={}, token=self.run.token + 1, operators=False)
+        run = self.run
+        self.actions.append(SetDeadline(run.plan.run, run.token, run.timeouts.round))
+        for site, step in steps.items():
+            if site in run.ready:
+                self.actions.append(Send(site, step))
 
     def deadline(self, seconds: float, *, operators: bool = False) -> None:
         self.change(token=self.run.token + 1, operators=operators)

@@ -17,7 +17,7 @@ from typing import Any
 
 from coordinator.authority.authorised import Authorised
 from coordinator.config.federation_toml import Configuration, read_configuration
-from coordinator.driver import Driver, Observer, Timing
+from coordinator.driver import Driver, Observer
 from coordinator.machine import notices
 from coordinator.machine.events import (
     Draining,
@@ -29,7 +29,7 @@ from coordinator.machine.events import (
     Reconfigured,
 )
 from coordinator.machine.federation import Federation, Scheduler
-from coordinator.machine.records import HeadSigned, Phase, Record
+from coordinator.machine.records import HeadSigned, Phase
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
 from coordinator.service.enrolment import Enrolment
@@ -173,7 +173,8 @@ class Daemon:
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
         # Before any plan, so that a site finds out that its ledger is an older copy before it answers.
         self._transport.greetings = self._greetings
-        self._federation = Federation()
+        self._driver: Driver | None = None
+        self._first = Federation()
         self._emit: Callable[[Event], None] = lambda _event: None
         self._noticed: list[tuple[Notice, str, str]] = []  # written by the next flush
         self._dirty = asyncio.Event()
@@ -195,7 +196,7 @@ class Daemon:
         )
         listed = self._configuration.federation.sites
         self.metrics.listed(listed, self._status.certificates())
-        self._federation = Federation(self._configuration.run_timeouts(), listed, scheduler)
+        self._first = Federation(self._configuration.run_timeouts(), listed, scheduler)
         # A killed coordinator has not written the ends of its sessions: use the time of its last status.
         last = (await asyncio.to_thread(self._status.service)).get("updated_at", self._started)
         await asyncio.to_thread(self._status.all_ended, last)
@@ -216,18 +217,20 @@ class Daemon:
                 tasks.append(asyncio.create_task(self._guarded(work)))
 
         try:
-            driver = Driver(
+            driver = self._driver = Driver(
                 self._transport,
-                self,
+                self._store,
                 self.notice,
                 queue=self._store,
                 countersign=self._countersign,
                 keys=self._access.keys,
                 report=None if only is None else only.run,
                 on_start=on_listening,
-                on_change=self._changed,
+                of_steps=self._step_notice if only or self._options.metrics else None,
             )
-            ends = await driver.drive(self._federation, [ReadQueue()])
+            driver.federation = self._first
+            driving = asyncio.create_task(driver.drive(self._first, [ReadQueue()]))
+            ends = await driving
         finally:
             for task in tasks:
                 task.cancel()
@@ -252,6 +255,10 @@ class Daemon:
                 )
         return [plan for plan in found if not aligns_for(plan.run)]
 
+    @property
+    def _federation(self) -> Federation:
+        return self._first if self._driver is None else self._driver.federation
+
     # --- callbacks of the driver ----------------------------------------------------------------------------------
 
     def notice(self, notice: Notice) -> None:
@@ -266,15 +273,11 @@ class Daemon:
         self._noticed.append((notice, site, timestamp()))
         self._dirty.set()
 
-    def write(self, run: str, record: Record, measured: Timing, at: str) -> None:
-        self._store.write(run, record, measured, at)
-
-    def _changed(self, federation: Federation) -> None:
-        self._federation = federation
-        assert federation.scheduler is not None
-        self.metrics.stock(
-            len(federation.scheduler.waiting), len(federation.computing), self._store.path
-        )
+    def _step_notice(self, notice: Notice) -> None:
+        """A step's figures: for the metrics, and for the operator of one study."""
+        self.metrics.notice(notice)
+        for observer in self._observers:
+            observer(notice)
 
     def _countersign(self, site: str, certificate: bytes, fetched: Fetched) -> HeadSigned:
         """`AccessControl.countersign`, with a reason if this ledger is shorter than at its last signature."""
@@ -330,6 +333,9 @@ class Daemon:
             if self._access.ends() != ends:
                 self.notice(notices.server_renewed())
                 self.metrics.certificates(self._access.ends())
+            waiting, computing = self._federation.scheduler, self._federation.computing
+            queued = 0 if waiting is None else len(waiting.waiting)
+            self.metrics.stock(queued, len(computing), self._store.path)
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
             await asyncio.sleep(HEARTBEAT_SECONDS)
 

@@ -13,9 +13,16 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from coordinator.config.study_toml import Trained
-from coordinator.driver import Timing
 from coordinator.machine.events import QueueRead
-from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, Record, StepDone
+from coordinator.machine.records import (
+    AttemptBegan,
+    Begun,
+    Ended,
+    HeadSigned,
+    Record,
+    StepDone,
+    Timing,
+)
 from coordinator.store.schema import Tables
 from coreg_core.errors import UsageError
 from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Report
@@ -132,9 +139,8 @@ class RunStore(Tables):
             "bytes_received": measured.bytes_received,
             "at": at,
         }
-        columns = ", ".join(row)
-        places = ", ".join(f":{name}" for name in row)
-        statement = f"insert or replace into rounds ({columns}) values ({places})"  # noqa: S608
+        columns, places = ", ".join(row), ", :".join(row)
+        statement = f"insert or replace into rounds ({columns}) values (:{places})"  # noqa: S608
         self._db.execute(statement, row)
         self._db.execute(
             "update runs set steps = max(steps, ?), rounds = max(rounds, ?), "

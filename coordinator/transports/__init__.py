@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from coordinator.machine.events import Event, Received, SiteJoined
-from coreg_core.messages import Answer, FromSite, Hello, Leaving, Rejected, Step, ToSite
+from coreg_core.messages import (
+    Answer,
+    FromSite,
+    Hello,
+    Leaving,
+    Rejected,
+    Step,
+    ToSite,
+    payload_size,
+)
 
 
 class Emit(Protocol):
@@ -29,7 +38,7 @@ class Traffic:
 
 def words_of(message: object) -> int:
     """The number of words of a message's payload; each has eight bytes on the wire."""
-    return -(-message.size // 8) if isinstance(message, Answer | Step) else 0
+    return -(-payload_size(message) // 8) if isinstance(message, Answer | Step) else 0
 
 
 class Transport(Protocol):

@@ -77,10 +77,6 @@ class _Session:
     again: bool = False  # the site had a session before, and messages can be left over from it
     plans: set[str] = field(default_factory=set)  # runs whose plan was sent in this session
 
-    def is_for_an_earlier_one(self, message: ToSite) -> bool:
-        """Whether it is a step of a run whose plan was not sent in this session: the site would refuse it."""
-        return self.again and isinstance(message, Step) and message.run not in self.plans
-
     def close(self, last_message: ToSite | None = None) -> None:
         self.closed_by_us = True
         if last_message is not None:
@@ -109,7 +105,11 @@ class Sessions:
     async def send(self, site: str, message: ToSite) -> None:
         """Put it into the session's outbox, unless it was meant for an earlier session."""
         session = self._sessions.get(site)
-        if session is not None and not session.is_for_an_earlier_one(message):
+        if session is None:
+            return
+        # A step of a run whose plan was not sent in this session: the site would refuse it.
+        early = session.again and isinstance(message, Step) and message.run not in session.plans
+        if not early:
             if isinstance(message, Proposal):
                 session.plans.add(message.run)
             if session.outbox.qsize() < MAX_UNSENT:

@@ -1,7 +1,7 @@
 r"""The paper's objective as a federation computes it: what a round asks, and what a sum answers.
 
     state = rounds.start()
-    while rounds.outcome(state) is None:
+    while state.outcome is None:
         asked = rounds.ask(state)                                 # the question to the sites
         state = rounds.step(state, asked, values, scalars)        # the sum of their answers
 
@@ -14,7 +14,8 @@ pure functions itself, and all end on the same bits (`coreg_core.arrays`).
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import sqrt
 from typing import Any
 
@@ -37,7 +38,7 @@ from coreg_core.errors import BadData
 from coreg_core.objectives.agreement import SIZES, Agreement
 from coreg_core.objectives.setting import Iteration
 from coreg_core.outcomes import Outcome
-from coreg_core.secure.sums import Layout, exponent_for
+from coreg_core.secure.sums import Layout, exponents_for
 
 SLACK = 1e-6  # relative: far above the rounding of an honest answer
 SOME_SITE = (
@@ -48,32 +49,23 @@ _NOTHING: Arr = np.zeros((0, 0))
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One question: ``sizes``, or respond(targets, μ) of all sites or one of them."""
+    """One question: ``sizes``, or respond(targets, μ) of all sites or one of them.
+
+    ``about``: all of it but long vectors, in canonical form. Sites that ask otherwise open nothing.
+    """
 
     kind: str
     layout: Layout  # of the words that are added, and their exponents
     exponents: tuple[int, ...]
-    columns: tuple[Column, ...]  # a coupling each
+    about: bytes
+    part: Part = "linear"  # of respond; "affine" with labels
     site: int | None = None  # the only one that answers, by position; None: all
     targets: Float64[Arr, "m k"] = field(default_factory=lambda: _NOTHING)
-    norms: tuple[float, ...] = ()  # of the targets
-
-    @property
-    def part(self) -> Part:
-        """The part of respond: "affine", or "linear" without labels."""
-        return "affine" if self.kind == "respond affine" else "linear"
-
-    @property
-    def about(self) -> bytes:
-        """All of it but long vectors, in canonical form: sites that ask otherwise open nothing."""
-        columns = [asdict(column) for column in self.columns]
-        values = [columns, list(self.norms), list(self.exponents)]
-        return json.dumps(values, separators=(",", ":"), default=float.hex).encode()
 
 
 @dataclass(frozen=True, eq=False)
 class RoundsState:
-    """The sums of the sizes, and the schedule that follows from them.
+    """The sums of the sizes, the schedule that follows from them, and how far it has come.
 
     The schedule's terms have M numbers, and M sites answer in every round.
     """
@@ -81,6 +73,9 @@ class RoundsState:
     sums: tuple[float, ...] = ()  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; of each column Σ 1/(1 + μ b_v)
     schedule: Schedule | None = None
     inner: Any = None  # the schedule's own state
+    round: int = 0  # complete ones of the schedule
+    progress: Progress | None = None  # of the last round; None before the first
+    outcome: Outcome | None = None  # how the schedule has ended; None while it runs
 
 
 @dataclass(frozen=True)
@@ -98,21 +93,30 @@ class Rounds:
 
     # --- terms from the sums --------------------------------------------------------------------
 
-    @property
+    @cached_property
     def columns(self) -> tuple[Column, ...]:
         """λ and μ of each column."""
         name = self.iteration.name
         return tuple(Column(c, weight_of(name, c, self.n_sites)) for c in self.terms.coupling)
 
-    def _bounds(self, state: RoundsState) -> list[float]:
+    @cached_property
+    def weights(self) -> Float64[Arr, " k"]:
+        """μ of each column."""
+        return np.array([column.weight for column in self.columns])
+
+    @cached_property
+    def _layout(self) -> Layout:
+        """Of the answers to every question but the first."""
+        return Layout(self.n_unlabelled, len(self.columns), 0)
+
+    def _bounds(self, sums: tuple[float, ...]) -> Float64[Arr, " k"]:
         """‖respond(0, μ)‖ ≤ ‖y‖ min(√b, 1/(2√μ)) of each column.
 
         Each coordinate is s β/(1 + μs²), ‖β‖ ≤ ‖y‖ and s² ≤ b.
         """
-        most = sqrt(largest(state.sums[0]))
-        norm = sqrt(state.sums[1])
-        weights = [column.weight for column in self.columns]
-        return [norm * (most if mu == 0.0 else min(most, 0.5 / sqrt(mu))) for mu in weights]
+        most = sqrt(largest(sums[0]))
+        with np.errstate(divide="ignore"):  # μ = 0 bounds nothing
+            return sqrt(sums[1]) * np.minimum(most, 0.5 / np.sqrt(self.weights))
 
     def _schedule(self, sums: tuple[float, ...]) -> Schedule:
         """The schedule of the plan and the sums."""
@@ -138,20 +142,22 @@ class Rounds:
         """The next question to the sites."""
         columns = self.columns
         if state.schedule is None:
-            return Asked("sizes", Layout(0, 0, SIZES + len(columns)), (), columns)
+            layout = Layout(0, 0, SIZES + len(columns))
+            return Asked("sizes", layout, (), _canonical(columns))
         query: Query = state.schedule.query(state.inner)
-        own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
-        lengths = tuple(norms(query.targets).tolist())
-        bounds = [bound + norm for bound, norm in zip(own, lengths, strict=True)]
+        lengths = norms(query.targets)
+        bounds = lengths + self._bounds(state.sums) if query.part == "affine" else lengths
+        exponents = exponents_for(bounds, self.n_sites)
+        told = tuple(lengths.tolist())
         return Asked(
             f"respond {query.part}",
-            Layout(self.n_unlabelled, len(columns), 0),
-            tuple(exponent_for(bound, self.n_sites) for bound in bounds),
-            columns,
+            self._layout,
+            exponents,
+            _canonical(columns, told, exponents),
+            part=query.part,
             site=query.site,
             targets=query.targets,
-            norms=lengths,
         )
 
     def step(
@@ -165,34 +171,25 @@ class Rounds:
                 raise BadData(SOME_SITE.format(fault))
             schedule = self._schedule(scalars)
             return RoundsState(scalars, schedule, schedule.start(self.n_unlabelled))
-        among = self.n_sites if asked.site is None else 1
         if asked.part == "linear":
+            among = self.n_sites if asked.site is None else 1
             fault = norm_fault(asked.targets, values, among)
             if fault is not None:
                 raise BadData(SOME_SITE.format(fault))
-        return replace(state, inner=state.schedule.step(state.inner, values))
-
-    # --- results --------------------------------------------------------------------------------
-
-    def rounds(self, state: RoundsState) -> int:
-        """Complete rounds of the schedule."""
-        return 0 if state.inner is None else int(state.inner.round)
-
-    def progress(self, state: RoundsState) -> Progress | None:
-        """The figures of the last round; None before the first."""
-        return None if state.schedule is None else state.schedule.progress(state.inner)
-
-    def outcome(self, state: RoundsState) -> Outcome | None:
-        """How the schedule has ended; None while it runs."""
-        if state.schedule is None or not state.schedule.finished(state.inner):
-            return None
-        progress = self.progress(state)
+        inner = state.schedule.step(state.inner, values)
+        progress = state.schedule.progress(inner)
         stop = None if progress is None else overall_stop(progress.stops)
-        return Outcome.MAX_ROUNDS if stop is None else Outcome[stop.name]
+        outcome = None if stop is None else Outcome[stop.name]
+        return RoundsState(state.sums, state.schedule, inner, inner.round, progress, outcome)
 
     def models(self, state: RoundsState) -> FinalTargets | None:
         """The targets of the sites' models; None if no round was verified."""
         return None if state.schedule is None else state.schedule.models(state.inner)
+
+
+def _canonical(*values: Any) -> bytes:
+    """JSON of columns and numbers; a float as its shortest exact decimal."""
+    return json.dumps(values, separators=(",", ":"), default=vars).encode()
 
 
 def scalar_fault(scalars: Sequence[float]) -> str | None:

@@ -11,6 +11,7 @@ Only the *sum* of the answers is ever used (docs/research/mathematics.md). Metho
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias, get_args
 
 import numpy as np
@@ -31,6 +32,7 @@ class Stop(IntEnum):
 
 
 RUNNING = 0  # in the ``stops`` of a state
+_STOPS: dict[int, Stop | None] = {RUNNING: None, **{stop.value: stop for stop in Stop}}
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Terms:
     # Σ_v 1/(1 + μ b_v) of each column, where that sum is known and the single b_v are not
     stays: tuple[float, ...] = ()
 
-    @property
+    @cached_property
     def n_views(self) -> int:
         """M."""
         return len(self.bounds)
@@ -114,7 +116,7 @@ class _Lockstep:
     terms: Terms
     name: ClassVar[ScheduleName]
 
-    @property
+    @cached_property
     def weights(self) -> Float64[Arr, " k"]:
         """μ of each column."""
         return np.array(
@@ -130,7 +132,7 @@ class _Lockstep:
         if np.isinf(state.residual).any():
             return None
         residual = np.where(self.weights == 0.0, 0.0, state.residual)
-        stops = tuple(Stop(code) if code else None for code in state.stops.tolist())
+        stops = tuple(map(_STOPS.get, state.stops.tolist()))
         return Progress(
             state.round, state.verified, residual, state.gap, state.prediction_bound, stops
         )
@@ -365,7 +367,9 @@ class ConjugateGradient(_Lockstep):
         Hp = s
         Hp -= mean
         Hp *= scale
-        z, r, p = (np.empty_like(columns, order="F") for columns in (state.z, state.r, state.p))
+        z = np.empty_like(state.z, order="F")
+        r = np.empty_like(state.r, order="F")
+        p = np.empty_like(state.p, order="F")
         for j in np.flatnonzero(state.stops != RUNNING).tolist():
             z[:, j], r[:, j], p[:, j] = state.z[:, j], state.r[:, j], state.p[:, j]
         rr, residual = state.rr.copy(), state.residual.copy()

@@ -14,8 +14,10 @@ no public bound, so it travels whole: 2176 bits hold every float64 exactly, and 
 word is left for carries. Sums are exact, and rounded once.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import frexp, isfinite, ldexp
 from typing import Any, TypeAlias
 
@@ -42,10 +44,11 @@ def power_above(bound: float) -> int:
     return max(LEAST_EXPONENT, power - (fraction == 0.5))
 
 
-def exponent_for(bound: float, n_sites: int) -> int:
-    """e for numbers of at most ``bound`` (in absolute value) from each of ``n_sites`` sites."""
-    e = HEADROOM - power_above(float(n_sites)) - power_above(bound)
-    return min(MOST_EXPONENT, max(LEAST_EXPONENT, e))
+def exponents_for(bounds: Float64[Arr, " k"], n_sites: int) -> tuple[int, ...]:
+    """e for numbers of at most these bounds (in absolute value) from each of ``n_sites`` sites."""
+    powers = np.array(list(map(power_above, bounds.tolist())), dtype=np.int64)
+    e = HEADROOM - power_above(float(n_sites)) - powers
+    return tuple(np.clip(e, LEAST_EXPONENT, MOST_EXPONENT).tolist())
 
 
 def encode(
@@ -104,7 +107,41 @@ def _times_power(values: Any, exponents: Int64[Ints, " k"], out: Arr | None = No
 
 
 _SHIFT, _MODULUS = 1074, 1 << (32 * SCALAR_WORDS)
-Words: TypeAlias = UInt64[np.ndarray, " w"]
+_LOW = np.uint64(0xFFFFFFFF)
+Row: TypeAlias = UInt64[np.ndarray, " w"]
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Read-only, and equal to another by its bytes."""
+
+    values: UInt64[np.ndarray, " w"]
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 1 or self.values.dtype != WORD:
+            found = f"{self.values.dtype} {self.values.shape}"
+            raise BadData(f"words are a row of uint64, not {found}.")
+        values = np.ascontiguousarray(self.values).view()
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Words):
+            return NotImplemented
+        return bool(np.array_equal(self.values, other.values))
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes, little-endian."""
+        return self.values.data.cast("B") if self.values.size else memoryview(b"")
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the bytes."""
+        return hashlib.sha256(self.data).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -115,12 +152,12 @@ class Layout:
     columns: int
     scalars: int
 
-    @property
+    @cached_property
     def plain(self) -> int:
         """Words of the vector."""
         return self.rows * self.columns
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Words in all."""
         return self.plain + SCALAR_WORDS * self.scalars
@@ -137,7 +174,7 @@ def summand(
     scalars: Sequence[float],
     exponents: Sequence[int],
     n_sites: int,
-) -> Words:
+) -> Row:
     """A site's words. BadData: a number is beyond its bound or not finite, or their count differs from the layout."""
     if values.size != layout.plain or len(scalars) != layout.scalars:
         raise BadData(
@@ -157,21 +194,30 @@ def summand(
 
 
 def opened(
-    layout: Layout, words: Words, exponents: Sequence[int]
+    layout: Layout, words: Row, exponents: Sequence[int]
 ) -> tuple[Float64[Arr, "m k"], tuple[float, ...]]:
     """The numbers of a sum: vector and scalars."""
     values = decode(words[: layout.plain], (layout.rows, layout.columns), exponents)
-    return values, tuple(_float_of(words[layout.scalar(j)]) for j in range(layout.scalars))
+    scalars = words[layout.plain :].reshape(layout.scalars, SCALAR_WORDS)
+    return values, tuple(map(_float_of, scalars))
 
 
-def _float_of(words: Words) -> float:
-    number: int = sum(word << (32 * i) for i, word in enumerate(words.tolist())) % _MODULUS
+def _float_of(words: Row) -> float:
+    number = _carried(words) % _MODULUS
     if number >= _MODULUS // 2:
         number -= _MODULUS
     try:
         return number / (1 << _SHIFT)  # rounded once, correctly
     except OverflowError:
         return float("inf") if number > 0 else float("-inf")
+
+
+def _carried(words: Row) -> int:
+    """The number Σ w_i 2³²ⁱ, in which words can be larger than 32 bits."""
+    low, high = (words & _LOW).astype("<u4"), (words >> np.uint64(32)).astype("<u4")
+    return int.from_bytes(low.tobytes(), "little") + (
+        int.from_bytes(high.tobytes(), "little") << 32
+    )
 
 
 # --- the tag of a sum -----------------------------------------------------------------------------------------------
@@ -191,7 +237,7 @@ _CLAMP = 0x0FFFFFFC0FFFFFFC0FFFFFFC0FFFFFFF
 _OFFSET = np.uint64(1 << 63)
 
 
-def message(words: Words) -> UInt64[np.ndarray, " p"]:
+def message(words: Row) -> UInt64[np.ndarray, " p"]:
     """The input bytes of Poly1305: non-negative numbers, an even count of them."""
     padded = np.zeros(len(words) + len(words) % 2, dtype=words.dtype)
     padded[: len(words)] = words
@@ -199,15 +245,15 @@ def message(words: Words) -> UInt64[np.ndarray, " p"]:
     return padded
 
 
-def tag_words(tag: bytes) -> Words:
+def tag_words(tag: bytes) -> Row:
     """Poly1305's 16 bytes, to be added as words."""
     return np.frombuffer(tag, dtype="<u4").astype("<u8")
 
 
-def is_sum(tag: bytes, tags: Words, r: bytes, n_words: int, n_sites: int) -> bool:
+def is_sum(tag: bytes, tags: Row, r: bytes, n_words: int, n_sites: int) -> bool:
     """Whether the tag of a sum's words equals the sum of the sites' tags."""
     blocks, root = (n_words + 1) // 2, int.from_bytes(r, "little") & _CLAMP
-    total = sum(word << (32 * i) for i, word in enumerate(tags.tolist()))
+    total = _carried(tags)
     # Each site's blocks hold one offset and one 2¹²⁸; the sum has them once for every site, and its own tag once.
     constant = (1 << 63) + (1 << 127) + (1 << 128)
     powers = (
@@ -215,4 +261,4 @@ def is_sum(tag: bytes, tags: Words, r: bytes, n_words: int, n_sites: int) -> boo
     )
     missing = (int.from_bytes(tag, "little") + (n_sites - 1) * constant * powers - total) % _P
     # Tags are cut to 128 bits of 130: each can lose up to three times 2¹²⁸.
-    return any((missing - j * (1 << 128)) % _P == 0 for j in range(-3, 3 * n_sites + 1))
+    return any((missing - (lost << 128)) % _P == 0 for lost in range(-3, 3 * n_sites + 1))

@@ -16,4 +16,4 @@ def utc_now() -> datetime:
 
 def timestamp() -> str:
     """ISO 8601, to the millisecond."""
-    return utc_now().isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(source(), UTC).isoformat(timespec="milliseconds")

@@ -142,8 +142,12 @@ class Memory:
     def recall(self, plan: Plan, ids_digest: str) -> Remembered:
         """The records of this plan on the instances of that digest."""
         with self.lock:
-            terms = (plan.digest, self._name(ids_digest))
-            return Remembered(self._answered.get(terms, 0), self._rows.get(plan.run, ""))
+            answered = self.answered(plan, ids_digest)
+            return Remembered(answered, self._rows.get(plan.run, ""))
+
+    def answered(self, plan: Plan, ids_digest: str) -> int:
+        """The number of answers to this plan on these instances, over all runs."""
+        return self._answered.get((plan.digest, self._known_as.get(ids_digest, ids_digest)), 0)
 
     def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
         """Every set of sites that an answer on these instances was summed with, in any run."""

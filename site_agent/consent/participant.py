@@ -7,10 +7,9 @@ writes the line of the message itself, stores results, and sends.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from coreg_core.errors import CoregError, Refused
-from coreg_core.messages import Fetched, Finished, FromSite, PlanRefused, Proposal, Step
+from coreg_core.messages import Answer, Fetched, Finished, PlanRefused, Proposal, Step
 from coreg_core.plan import Plan
 from coreg_core.secure.cross_products import RandomBytes
 from site_agent.consent.memory import Memory, SummedWith
@@ -20,11 +19,11 @@ from site_agent.consent.policy import Policy
 from site_agent.disclosure import Disclosure
 from site_agent.machine.alignment import IdList
 from site_agent.machine.computations import computation_of
-from site_agent.machine.objective import Computation, Fold, each_by_itself
+from site_agent.machine.objective import Computation, Fold
 from site_agent.machine.results import Result
 from site_agent.machine.scoring import Batch
 from site_agent.machine.seal import Keys
-from site_agent.machine.site import Action, Send, Site
+from site_agent.machine.site import Action, Send, Site, each_by_itself
 from site_agent.site_data import PrivateData
 
 
@@ -85,25 +84,21 @@ class Participant:
         self.name = name
         self.data = data
         self.plan: Plan | None = None
+        self.site: Site | None = None  # of the accepted plan
         self._consent = consent
         self._means = means
-        self._site: Site | None = None
         self._attempt = -1  # whose first answer was at ``_since``
         self._since = 0.0
+        self._permitted: Disclosure | None = None  # of the attempt's last answer
 
     @property
     def result(self) -> Result | None:
-        return None if self._site is None else self._site.result
+        return None if self.site is None else self.site.result
 
     @property
     def computation(self) -> Computation | None:
         """The accepted plan's, on this site's data."""
-        return None if self._site is None else self._site.computation
-
-    @property
-    def room(self) -> int:
-        """The most bytes of payload in a step that can come now."""
-        return 0 if self._site is None else self._site.room
+        return None if self.site is None else self.site.computation
 
     def objections(self, plan: Plan) -> list[Objection]:
         """Every reason why this site would not take part, also those that only its data show."""
@@ -136,14 +131,15 @@ class Participant:
         """The machine's actions; a refusal in place of an answer that must not leave."""
         if isinstance(message, Proposal) and (refused := self._accept(message.plan)) is not None:
             return [Send(refused)]
-        if self._site is None and isinstance(message, Finished):
+        if self.site is None and isinstance(message, Finished):
             return [Send(Fetched(message.run))]
-        if self._site is None:
+        if self.site is None:
             reason = "the coordinator sent a step of a run whose plan this site did not accept."
             return [Send(PlanRefused(message.run, reason))]
-        actions = self._site.handle(message)
+        actions = self.site.handle(message)
         for action in actions:
             if isinstance(action, Send) and action.disclosure is not None:
+                assert isinstance(action.message, Answer)
                 try:
                     self._permit(action.message, action.disclosure)
                 except Refused as error:
@@ -168,7 +164,7 @@ class Participant:
             return PlanRefused(plan.run, str(error), for_now=isinstance(error, ChangedRows))
         means = self._means
         self.plan = plan
-        self._site = Site(
+        self.site = Site(
             self.name,
             plan,
             computation,
@@ -188,11 +184,16 @@ class Participant:
                 "(coreg-coordinator run --new)."
             )
 
-    def _permit(self, message: FromSite, disclosure: Disclosure) -> None:
+    def _permit(self, answer: Answer, disclosure: Disclosure) -> None:
+        """Judge an answer; one that discloses the same as the last one only counts."""
         assert self.plan is not None
+        again = answer.attempt == self._attempt and disclosure == self._permitted
+        given = self._consent.memory.answered(self.plan, self.data.ids_digest)
+        if again and given < self.plan.most_answers:
+            return
         now = self._consent.clock()
-        attempt: Any = getattr(message, "attempt", self._attempt)
-        if attempt != self._attempt:
-            self._attempt = attempt
+        if answer.attempt != self._attempt:
+            self._attempt = answer.attempt
             self._since = now
         self._consent.permit(self.plan, self.data.ids_digest, disclosure, now - self._since)
+        self._permitted = disclosure

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from coreg_core.errors import BadData, Refused, StorageError
 from coreg_core.messages import Offer, Proposal
 from coreg_core.objectives.setting import KEY_SIZE, TAG_WORDS
-from coreg_core.secure.sums import WORD, Words, is_sum, message, tag_words
+from coreg_core.secure.sums import WORD, Row, is_sum, message, tag_words
 from coreg_wire.files.disk import write_whole
 from coreg_wire.identity.invitation import eight_words, same_words
 from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates
@@ -172,7 +172,7 @@ class AttemptSeal:
     used: set[bytes] = field(default_factory=set, repr=False)
     tag_words = TAG_WORDS
 
-    def mask(self, context: bytes, words: Words, answering: tuple[str, ...]) -> Words:
+    def mask(self, context: bytes, words: Row, answering: tuple[str, ...]) -> Row:
         if context in self.used:
             raise AssertionError("a mask is used once: a repeated step gets the stored answer.")
         self.used.add(context)
@@ -186,7 +186,7 @@ class AttemptSeal:
             _add_stream(out, self._stream(context), negative=False)
         return out
 
-    def open(self, context: bytes, words: Words, n_words: int, answering: tuple[str, ...]) -> Words:
+    def open(self, context: bytes, words: Row, n_words: int, answering: tuple[str, ...]) -> Row:
         plain, key = words.copy(), self._tag_key(context)
         if len(plain) == n_words + TAG_WORDS:
             _add_stream(plain, self._stream(context), negative=True)
@@ -226,7 +226,7 @@ class AttemptSeal:
         secret = self.secrets[peer] if receiver else self.key
         return AESGCM(_expanded(secret, "text", context + f"{sender}\0{receiver}".encode()))
 
-    def blind(self, context: bytes, words: Words, senders: tuple[str, ...], receiver: str) -> Words:
+    def blind(self, context: bytes, words: Row, senders: tuple[str, ...], receiver: str) -> Row:
         out = words.copy()
         for peer in senders:
             if peer != self.site:
@@ -243,7 +243,7 @@ class AttemptSeal:
         return _expanded(self.key, "members")
 
 
-def _add_stream(words: Words, stream: bytes, *, negative: bool) -> None:
+def _add_stream(words: Row, stream: bytes, *, negative: bool) -> None:
     """Add or subtract a keystream, in place and in pieces."""
     encryptor = Cipher(algorithms.AES256(stream[:32]), modes.CTR(stream[32:])).encryptor()
     buffer, change = (

@@ -29,7 +29,7 @@ from coreg_core.messages import (
 )
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import QUESTIONS
-from coreg_wire.clock import utc_now
+from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import AppendFile, Disk, exclusive
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import (
@@ -127,13 +127,22 @@ class Disclosed:
 
 def entry_for(message: FromSite, disclosure: Disclosure | None) -> dict[str, Any]:
     """The line for a message before it leaves; see `Ledger.record`."""
-    entry = _describe(message)
-    if isinstance(message, Answer) and disclosure is not None and message.size:
+    if not isinstance(message, Answer):
+        return _describe(message)
+    entry: dict[str, Any] = {
+        "kind": "Answer",
+        "run": message.run,
+        "attempt": message.attempt,
+        "step": message.step,
+        "report": dict(vars(message.report)),
+    }
+    if disclosure is not None:
+        size, digest = digest_of(message)
         kind = QUESTIONS[disclosure.question]
         entry |= {
             "numbers": disclosure.numbers,
-            "bytes": message.size,
-            "sha256": digest_of(message),
+            "bytes": size,
+            "sha256": digest,
             "sent": "sealed" if disclosure.sealed else "in clear",
             "question": disclosure.question,
             "what": kind.discloses,
@@ -144,13 +153,15 @@ def entry_for(message: FromSite, disclosure: Disclosure | None) -> dict[str, Any
     return entry
 
 
-def digest_of(answer: Answer) -> str:
-    """SHA-256 of all that an answer carries: its words, then each part after its receiver."""
-    digest = hashlib.sha256(b"" if answer.summed is None else answer.summed.data)
+def digest_of(answer: Answer) -> tuple[int, str]:
+    """The bytes that an answer carries, and their SHA-256: its words, then each part after its receiver."""
+    data = b"" if answer.summed is None else answer.summed.data
+    size, digest = len(data), hashlib.sha256(data)
     for part in answer.parts:
+        size += len(part.data)
         digest.update(f"\n{part.receiver} {len(part.data)}\n".encode())
         digest.update(part.data)
-    return digest.hexdigest()
+    return size, digest.hexdigest()
 
 
 def countersigned(receipt: Countersigned) -> dict[str, Any]:
@@ -170,7 +181,6 @@ _FIELDS = {
     Approval: ("run", "given"),
     Unaligned: ("run",),
     PlanRefused: ("run",),
-    Answer: ("run", "attempt", "step"),
     Fault: ("run", "attempt", "step"),
     Fetched: ("run",),
     Leaving: (),
@@ -186,8 +196,6 @@ def _describe(message: FromSite) -> dict[str, Any]:
             entry["plan"] = message.plan_digest
         case PlanRefused() | Fault() | Leaving():
             entry["text"] = message.reason
-        case Answer():
-            entry["report"] = {key: value for key, value in vars(message.report).items() if value}
         case Fetched() if message.signature:
             entry |= {"head": asdict(message.head), "signature": message.signature}
     return entry
@@ -268,9 +276,8 @@ class Ledger:
         with self._lock:
             beside, signer = {}, self.signer  # a new session can replace the signer
             if isinstance(message, Fetched) and signer is not None and not message.signature:
-                head = LedgerHead(
-                    self._lines, self._previous, _now()
-                )  # everything before this line
+                at = timestamp()
+                head = LedgerHead(self._lines, self._previous, at)  # everything before this line
                 message = replace(message, head=head, signature=signer.sign(message.run, head))
                 beside = {"certificate": signer.certificate}
                 self._signed[message.run] = message
@@ -284,7 +291,8 @@ class Ledger:
             if outcome is not None:
                 beside["outcome"] = outcome.name
             entry = entry_for(message, disclosure) | beside
-            self.memory.note(entry)
+            self._write(entry)
+            self.memory.add(entry)
             kind = type(message).__name__
             before = self.sent.get(kind, Disclosed(0, 0))
             self.sent[kind] = Disclosed(
@@ -340,7 +348,7 @@ class Ledger:
             return None
 
     def _write(self, entry: dict[str, Any]) -> None:
-        entry = {"at": _now(), **entry}
+        entry = {"at": timestamp(), **entry}
         line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
         if not self._failed:
             try:
@@ -358,7 +366,3 @@ class Ledger:
         if hasattr(self, "_file"):
             self._file.close()
         self._held.close()
-
-
-def _now() -> str:
-    return utc_now().isoformat(timespec="milliseconds")

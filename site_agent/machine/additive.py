@@ -17,6 +17,7 @@ from jaxtyping import Bool
 
 from coreg_core.additive.exchange import SiteExchange, SiteSummary, Terms, Words
 from coreg_core.additive.features import SiteRows
+from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Ints
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation import Probability, fit_probability
@@ -47,8 +48,7 @@ class AdditiveComputation:
     """`site_agent.machine.objective.Computation`."""
 
     within = HOUR
-    progress = None
-    portion = None
+    progress: Progress | None = None
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class AdditiveComputation:
         self._label_normals = normals(secrets)
         self._ids = data.ids or tuple(str(i) for i in range(self.n_unlabelled))
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> None:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
         """The features, and fresh secrets, of a new attempt. The same rows have the same features."""
         rows = self._rows
         seed = secret_of(
@@ -221,7 +221,7 @@ class AdditiveComputation:
             others = (u for u in range(M) if u != v)
             to_each = {self._sites[u]: 4 * T.d[v] * further[u] for u in others}
             shapes[site] = Shape(summed, to_each=to_each)
-        self._question = Question("sums", shapes)
+        self._question = Question("sums", shapes, summed)
 
     def _take_sums(self, answers: Answers, chain: bytes) -> None:
         T = self.exchange.terms
@@ -238,7 +238,8 @@ class AdditiveComputation:
             self._fit(None, chain)
             return
         shape = Shape(_size(_private_shapes(D, M)))
-        self._question = Question("private", dict.fromkeys(self._sites, shape))
+        shapes_of = dict.fromkeys(self._sites, shape)
+        self._question = Question("private", shapes_of, shape.summed, has_parts=False)
 
     def _fit(self, total: Words | None, chain: bytes) -> None:
         """The models; ``chain`` is that of their sums: the same sums have the same noise."""
@@ -254,6 +255,9 @@ class AdditiveComputation:
             to_each = {u: size for u, size in sizes_of.items() if u != site}
             shapes[site] = Shape(to_each=to_each)
         self._question = Question("parts", shapes)
+
+    def news(self, run: str) -> None:
+        """Five steps need none."""
 
     # --- the end --------------------------------------------------------------------------------
 

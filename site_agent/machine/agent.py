@@ -23,7 +23,6 @@ from typing import assert_never
 
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused
 from coreg_core.messages import (
-    MOST_OPEN,
     Approval,
     Countersigned,
     Dismissed,
@@ -37,8 +36,9 @@ from coreg_core.messages import (
     ToSite,
 )
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan, alignment_of, aligns_for
+from coreg_core.plan import Plan, aligns_for
 from site_agent.machine import notices
+from site_agent.machine.admission import aligns, objection
 from site_agent.machine.session_events import (
     Action,
     AskOperator,
@@ -62,8 +62,6 @@ from site_agent.machine.session_events import (
     WorkMessage,
 )
 
-MAX_BEGUN = 10  # consecutive runs that began and did not finish
-MAX_ALIGNMENTS = 3  # of one consent: a coordinator can restart in the middle of one
 MAX_INBOX = 8  # messages of a run that wait; an honest coordinator sends one, and the run's end
 # In a row: plans that are refused, and ends of runs that this site does not know. Each leaves a line
 # in the ledger.
@@ -102,6 +100,11 @@ class ActiveRun:
     @property
     def plan(self) -> Plan:
         return self.proposal.plan
+
+    @property
+    def begun(self) -> bool:
+        """Whether the site takes part."""
+        return self.stage is Stage.ACTIVE
 
 
 @dataclass(frozen=True)
@@ -181,11 +184,12 @@ def _received(
             return agent, [breach(agent, f"it proposed run {run} with the plan of run {plan.run}.")]
         case Proposal():
             return _proposed(agent, message, ask=strangers)
-        case Finished() | Dismissed() | Step() if agent.knows(message.run):
-            return _queue(agent, message.run, message)
-        case Finished() | Dismissed():
-            return _unknown_end(agent, message)
-        case Step():
+        case Finished() | Dismissed() | Step():
+            known = agent.runs.get(message.run)
+            if known is not None and known.stage is not Stage.OVER:
+                return _queue(agent, message.run, message)
+            if not isinstance(message, Step):
+                return _unknown_end(agent, message)
             text = f"it sent a step of run {message.run} without a plan."
             return agent, [breach(agent, text)]
 
@@ -194,8 +198,8 @@ def _rejected(agent: Agent, rejected: Rejected) -> EndSession | Exit:
     text = f"the coordinator refused this session: {rejected.reason}"
     if agent.once:
         return Exit(Refused(text))
-    pause = LONGEST_PAUSE if rejected.final else REFUSED_PAUSE
-    return EndSession(text, pause, pause)
+    # Two agents of one site replace each other, less and less often.
+    return EndSession(text, REFUSED_PAUSE, LONGEST_PAUSE if rejected.final else REFUSED_PAUSE)
 
 
 def breach(agent: Agent, what: str) -> EndSession | Exit:
@@ -257,10 +261,10 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> tuple[Agent, li
         return agent, [received, *actions]
     # (2)
     above = agent.runs.get(aligns_for(plan.run))
-    if above is not None and above.stage in UNDECIDED and _aligns(above.plan, plan):
+    if above is not None and above.stage in UNDECIDED and aligns(above.plan, plan):
         return replace(agent, held={**agent.held, above.plan.run: proposal}), []
     # (3)
-    if (reason := _objection(agent, proposal)) is not None:
+    if (reason := objection(agent, proposal)) is not None:
         agent, actions = _refuse(agent, plan, reason)
         return agent, [received, *actions]
     # (4)
@@ -274,54 +278,12 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> tuple[Agent, li
     return agent, [received, *actions]
 
 
-def _is_agreed(agent: Agent, plan: Plan) -> bool:
-    """Whether it aligns the ids of a run that this site takes part in, as that plan says."""
-    run = agent.runs.get(aligns_for(plan.run))
-    if run is None or run.stage is not Stage.ACTIVE or run.alignments >= MAX_ALIGNMENTS:
-        return False
-    return _aligns(run.plan, plan)
-
-
-def _aligns(above: Plan, plan: Plan) -> bool:
-    """Whether a plan aligns the ids as the plan above it says: same column, same sites."""
-    return above.align is not None and plan == replace(alignment_of(above, 0), run=plan.run)
-
-
 def _release(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     """Handle the alignment that waited for the consent to this run."""
     if (held := agent.held.get(name)) is None:
         return agent, []
     others = {run: other for run, other in agent.held.items() if run != name}
     return _proposed(replace(agent, held=others), held, ask=False)
-
-
-def _objection(agent: Agent, proposal: Proposal) -> str | None:
-    plan = proposal.plan
-    if plan.masked and len(proposal.keys) != len(plan.sites):
-        return "the plan came without the keys of its sites, so nobody can confirm them."
-    others = [run.plan for run in agent.runs.values()]
-    threads = {other.iteration.threads for other in others}
-    if plan.objective.needs == "ids" and not _is_agreed(agent, plan):
-        return (
-            "an alignment of ids belongs to a run that this site takes part in, and happens once."
-        )
-    if aligns_for(plan.run) and plan.objective.needs != "ids":
-        return f"run {plan.run} has the name of an alignment of ids, and is none."
-    if agent.once and others and not aligns_for(plan.run):
-        return f"this site takes part in run {others[0].run}. It takes part in one run at a time."
-    if threads - {plan.iteration.threads}:
-        return (
-            f"threads = {plan.iteration.threads}: an open run of this site uses {min(threads)}, "
-            "which cannot change."
-        )
-    if len(others) >= MOST_OPEN:
-        return f"this site has {len(others)} open runs, the most of an agent."
-    if agent.begun >= MAX_BEGUN:
-        return (
-            f"{agent.begun} consecutive runs began here and did not finish. The site's operator "
-            "can restart the agent."
-        )
-    return None
 
 
 def _refuse(
@@ -414,7 +376,7 @@ def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     if run.busy or not run.inbox or not agent.connected:  # the plan comes again in the next session
         return agent, []
     message, *rest = run.inbox
-    work = Work(run.plan, message)
+    work = Work(message)
     if isinstance(message, Step) and not run.answered:
         agent = replace(agent, begun=agent.begun + 1)
         run = replace(run, answered=True)

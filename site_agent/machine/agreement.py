@@ -6,7 +6,8 @@ Before it accepts a plan, a site measures the share of one label in a sum
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import inf
+from dataclasses import dataclass
+from math import inf, isfinite
 
 import numpy as np
 from jaxtyping import Float64
@@ -38,7 +39,7 @@ from coreg_core.kernels import (
 )
 from coreg_core.objectives.agreement import Agreement, LabelUnits
 from coreg_core.objectives.setting import Shape
-from coreg_core.outcomes import Outcome
+from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import opened, summand
 from site_agent.machine.objective import Answers, Fold, Question, Reply
@@ -123,11 +124,21 @@ class TooMuchOfOneLabel(Refused):
         self.here = f"here the largest share of one label would be {share:.2g}"
 
 
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where an attempt is, and its open question."""
+
+    state: RoundsState
+    asked: Asked | None = None
+    question: Question | None = None
+
+
 class AgreementComputation:
     """`site_agent.machine.objective.Computation`: factors the site's data under the plan."""
 
     within = inf
-    portion = None
+    rounds = 0
+    progress: Progress | None = None
 
     def __init__(
         self,
@@ -171,8 +182,6 @@ class AgreementComputation:
         if not (np.isfinite([self._bound, self._norm]).all() and np.isfinite(alone).all()):
             raise BadData(f'kernel = "{terms.kernel}" overflows on these rows. Scale the features.')
         self._require_hidden_labels(len(plan.sites), plan.membership.min_sites)
-        self._rounds = Rounds(terms, plan.iteration, len(plan.sites), self.n_unlabelled)
-        self._state = self._rounds.start()
 
     def _require_hidden_labels(self, n_sites: int, summed: int) -> None:
         """Check the share of one label in sums over ``summed`` sites, at the weights of n_sites."""
@@ -186,45 +195,51 @@ class AgreementComputation:
 
     # --- rounds ---------------------------------------------------------------------------------
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> None:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
         self._require_hidden_labels(len(sites), len(sites))
         self._sites = sites
         self._share = share
         self._rounds = Rounds(self.terms, self.plan.iteration, len(sites), self.n_unlabelled)
-        self._state = share("start", self._rounds.start)
+        self._place = share(("start", chain), lambda: self._at(self._rounds.start()))
+        self.rounds = 0
+        self.progress = None
+        self._told = 0
+
+    def _at(self, state: RoundsState) -> _Place:
+        """The state with the next question, the same at all sites."""
+        if state.outcome is not None:
+            return _Place(state)
+        asked = self._rounds.ask(state)
+        sites = self._sites if asked.site is None else (self._sites[asked.site],)
+        words = asked.layout.size
+        question = Question(
+            asked.kind,
+            dict.fromkeys(sites, Shape(summed=words)),
+            summed=words,
+            has_parts=False,
+            numbers=asked.layout.plain + asked.layout.scalars,
+            about=asked.about,
+        )
+        return _Place(state, asked, question)
 
     def ask(self) -> Question | None:
-        def question() -> tuple[Asked, Question] | None:
-            if self._rounds.outcome(self._state) is not None:
-                return None
-            asked = self._rounds.ask(self._state)
-            sites = self._sites if asked.site is None else (self._sites[asked.site],)
-            shapes = dict.fromkeys(sites, Shape(summed=asked.layout.size))
-            numbers = asked.layout.plain + asked.layout.scalars
-            return asked, Question(asked.kind, shapes, numbers, asked.about)
-
-        both = self._share("ask", question)
-        if both is None:
-            return None
-        self._asked, asked_of_sites = both
-        return asked_of_sites
+        return self._place.question
 
     def answer(self, question: Question, chain: bytes) -> Reply:  # noqa: ARG002
-        asked = self._asked
-        weights = np.array([column.weight for column in asked.columns])
-        values = _NONE
-        scalars = tuple[float, ...]()
-        if question.kind == "sizes":
-            kept = stays(self._bound, weights.tolist())
+        asked = self._place.asked
+        assert asked is not None, "it is open"
+        values, scalars = _NONE, tuple[float, ...]()
+        if asked.kind == "sizes":
+            kept = stays(self._bound, self._rounds.weights.tolist())
             scalars = (powered(self._bound), self._norm, float(len(self._y)), *kept)
         else:
-            values = self._respond(asked, weights)
+            values = self._respond(asked)
         M = len(self._sites)
         return Reply(summed=summand(asked.layout, values, scalars, asked.exponents, M))
 
-    def _respond(self, asked: Asked, weights: Arr) -> Arr:
+    def _respond(self, asked: Asked) -> Arr:
         with _as_bad_data("cannot be computed"):
-            values: Arr = self.view.respond(asked.targets, weights, asked.part)
+            values: Arr = self.view.respond(asked.targets, self._rounds.weights, asked.part)
         if not np.isfinite(values).all():
             raise BadData(
                 "its own answer is not finite: features or label column are too large for this "
@@ -233,27 +248,28 @@ class AgreementComputation:
         return values
 
     def take(self, question: Question, answers: Answers, chain: bytes) -> None:  # noqa: ARG002
-        assert answers.total is not None
-        total, asked, state = answers.total, self._asked, self._state
+        place, total = self._place, answers.total
 
-        def stepped() -> RoundsState:
-            values, scalars = opened(asked.layout, total, asked.exponents)
-            return self._rounds.step(state, asked, values, scalars)
+        def stepped() -> _Place:
+            assert total is not None
+            assert place.asked is not None
+            values, scalars = opened(place.asked.layout, total, place.asked.exponents)
+            return self._at(self._rounds.step(place.state, place.asked, values, scalars))
 
-        self._state = self._share("step", stepped)
+        self._place = self._share(("step", chain), stepped)
+        self.rounds = self._place.state.round
+        self.progress = self._place.state.progress
 
-    @property
-    def rounds(self) -> int:
-        """Complete rounds of the schedule."""
-        return self._rounds.rounds(self._state)
-
-    @property
-    def progress(self) -> Progress | None:
-        return self._rounds.progress(self._state)
+    def news(self, run: str) -> Notice | None:
+        progress = self.progress
+        if progress is None or progress.round <= self._told:
+            return None
+        self._told = progress.round
+        return progressed(run, progress)
 
     @property
     def outcome(self) -> tuple[Outcome, str]:
-        outcome = self._rounds.outcome(self._state)
+        outcome = self._place.state.outcome
         assert outcome is not None, "the schedule has ended"
         return outcome, ""
 
@@ -261,7 +277,7 @@ class AgreementComputation:
 
     def result(self) -> AgreementResult:
         """The site's models, one for each column, if a round was verified."""
-        models = self._rounds.models(self._state)
+        models = self._rounds.models(self._place.state)
         solutions = tuple[Solution, ...]()
         couplings = tuple[float, ...]()
         choice: PathChoice | None = None
@@ -314,6 +330,22 @@ class AgreementComputation:
                 fits.append(LabelledFit(r, G, self._y[rows], centred))
             choice = choose_on(fits)
         return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None
+
+
+def progressed(run: str, progress: Progress) -> Notice:
+    """The exact figures of a round. Members have them; the coordinator has a coarse level."""
+    figures = (
+        ("residual", progress.residual),
+        ("gap", progress.gap),
+        ("predictions within", progress.prediction_bound),
+    )
+    text = f"run {run}: round {progress.round}"
+    for place, (name, values) in enumerate(figures):
+        if isfinite(worst := float(values.max())):  # of all λ
+            text += f"{', ' if place else ': '}{name} {worst:.1e}"
+    text += " (certified)" if progress.verified else " (estimated)"
+    fields = {"round": progress.round}
+    return Notice("progress", text, run=run, private=True, fields=fields)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, Refused
 from coreg_core.objectives.alignment import (
@@ -30,7 +31,7 @@ from coreg_core.objectives.alignment import (
     Alignment,
 )
 from coreg_core.objectives.setting import Shape
-from coreg_core.outcomes import Outcome
+from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
 from coreg_core.secure.tally import COLUMNS, ROWS, Cells, Counts, read, tally, width_for
@@ -83,7 +84,7 @@ class AlignmentComputation:
     """
 
     within = inf
-    progress = None
+    progress: Progress | None = None
 
     def __init__(self, plan: Plan, terms: Alignment, name: str, data: object, *_drivers: object):
         if not isinstance(data, IdList):
@@ -103,9 +104,9 @@ class AlignmentComputation:
         self.ids_digest = data.ids_digest
         self.data_digest = digest.hexdigest()
         self._classes: list[int] = []  # sites in each size class, once known
-        self._done = 0  # passes, then blocks of the tally
+        self.rounds = 0  # passes, then blocks of the tally
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> None:
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
         """Draw the secrets, and forget earlier ones."""
         about = repr([self.plan.run, sites]).encode()
         self._sites = sites
@@ -114,7 +115,7 @@ class AlignmentComputation:
         self._mark_key = _keyed(key, b"coreg alignment marks" + about)
         self._exponents = exponents(self._seed)
         self._classes = []
-        self._done = 0
+        self.rounds = 0
         self._order: list[str] = []
         self._received: Points | None = None  # the multiplied block that it passes next
         self._final: dict[int, Points] = {}  # blocks of its own list, after all sites
@@ -153,7 +154,7 @@ class AlignmentComputation:
     def ask(self) -> Question | None:
         if not self._classes:
             return self._of_all("list sizes", Shape(summed=SIZE_CLASSES))
-        if self._done < self._passes:
+        if self.rounds < self._passes:
             place = self._pass()
             to_each = {self._sites[place.receiver]: POINT * place.points}
             shapes = {self._sites[place.sender]: Shape(to_each=to_each)}
@@ -166,19 +167,20 @@ class AlignmentComputation:
         return None
 
     def _of_all(self, kind: str, shape: Shape, about: bytes = b"") -> Question:
-        return Question(kind, dict.fromkeys(self._sites, shape), about=about)
+        shapes = dict.fromkeys(self._sites, shape)
+        return Question(kind, shapes, shape.summed, has_parts=shape.to_all > 0, about=about)
 
     def _pass(self) -> _Pass:
         """The next one: lists in site order, then blocks, then hops."""
         M = len(self._sites)
-        block, hop = divmod(self._done, M)
+        block, hop = divmod(self.rounds, M)
         owner, block = divmod(block, self._blocks)
         points = min(BLOCK, self._size - block * BLOCK)
         return _Pass(owner, block, hop, (owner + hop) % M, (owner + hop + 1) % M, points)
 
     def _tally_part(self) -> tuple[int, int]:
         """The first word of the next block, and the end of it."""
-        start = (self._done - self._passes) * TALLY_WORDS
+        start = (self.rounds - self._passes) * TALLY_WORDS
         return start, min(start + TALLY_WORDS, ROWS * self._width * COLUMNS)
 
     # --- answers --------------------------------------------------------------------------------
@@ -226,14 +228,14 @@ class AlignmentComputation:
 
     # --- what all sites said --------------------------------------------------------------------
 
-    def take(self, question: Question, answers: Answers, chain: bytes) -> None:  # noqa: ARG002
+    def take(self, question: Question, answers: Answers, chain: bytes) -> None:
         match question.kind:
             case "list sizes":
                 assert answers.total is not None
                 self._take_sizes(answers.total.tolist())
             case "pass":
                 self._take_pass(self._pass(), answers.to_me)
-                self._done += 1
+                self.rounds += 1
             case "canaries":
                 if set(answers.to_all.values()) != {self._canaries()}:
                     raise BadData(
@@ -244,9 +246,9 @@ class AlignmentComputation:
             case _:
                 assert answers.total is not None
                 self._total.append(answers.total)
-                self._done += 1
+                self.rounds += 1
                 if len(self._total) == self._tally_blocks:
-                    self._counts = self._share("tally", self._read)
+                    self._counts = self._share(("tally", chain), self._read)
 
     def _take_sizes(self, classes: list[int]) -> None:
         own = size_class(len(self.list.ids))
@@ -288,17 +290,13 @@ class AlignmentComputation:
 
     # --- the end --------------------------------------------------------------------------------
 
-    @property
-    def rounds(self) -> int:
-        """Passes and blocks of the tally."""
-        return self._done
-
-    @property
-    def portion(self) -> float | None:
-        """The part of the passes and tally blocks that are done; 0 before their number is known."""
-        if not self._classes:
-            return 0.0
-        return self._done / (self._passes + self._tally_blocks)
+    def news(self, run: str) -> Notice | None:
+        """The part of the passes and tally blocks that is done; 0 before their number is known."""
+        done = self.rounds / (self._passes + self._tally_blocks) if self._classes else 0.0
+        told = {"portion": round(done, 2)}
+        return Notice(
+            "progress", run=run, private=True, work=f"aligning ids: {done:.0%}", fields=told
+        )
 
     @property
     def outcome(self) -> tuple[Outcome, str]:

@@ -1,8 +1,5 @@
 """Notices of an agent for console and log: a name, a sentence, and fields. And a plan as its operator reads it."""
 
-from math import isfinite
-
-from coreg_core.agreement.schedules import Progress
 from coreg_core.outcomes import Notice, Outcome, end_sentence
 from coreg_core.plan import Plan
 
@@ -11,28 +8,6 @@ def plan_received(plan: Plan) -> Notice:
     fields = {"study": plan.study, "data": plan.data, "sites": plan.sites}
     work = "checking the plan" + " and factoring the data" * (plan.objective.needs == "rows")
     return Notice("plan", describe_plan(plan), run=plan.run, work=work, fields=fields)
-
-
-def progressed(run: str, progress: Progress) -> Notice:
-    """The exact figures of a round. Members have them; the coordinator has a coarse level."""
-    figures = {
-        "residual": progress.residual,
-        "gap": progress.gap,
-        "predictions within": progress.prediction_bound,
-    }
-    worst = {name: float(values.max()) for name, values in figures.items()}  # of all λ
-    known = ", ".join(f"{name} {x:.1e}" for name, x in worst.items() if isfinite(x))
-    certified = "certified" if progress.verified else "estimated"
-    text = f"run {run}: round {progress.round}" + f": {known} ({certified})" * bool(known)
-    return Notice("progress", text, run=run, private=True, fields={"round": progress.round})
-
-
-def aligned_so_far(run: str, portion: float) -> Notice:
-    """For an operator's console alone: an alignment of large lists takes minutes."""
-    text = f"aligning ids: {portion:.0%}"
-    return Notice(
-        "progress", run=run, private=True, work=text, fields={"portion": round(portion, 2)}
-    )
 
 
 def waiting_for_approval(run: str, study: str) -> Notice:

@@ -12,14 +12,14 @@ reply contains is the question's shape, which is never more than what the plan d
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import UInt64
 
 from coreg_core.agreement.schedules import Progress
 from coreg_core.objectives.setting import Shape
-from coreg_core.outcomes import Outcome
+from coreg_core.outcomes import Notice, Outcome
 from site_agent.disclosure import Pairs, RowSet
 from site_agent.machine.results import Result
 
@@ -31,20 +31,17 @@ Made = TypeVar("Made")
 class Question:
     """One question to the sites of an attempt.
 
-    ``shapes``: what the answer of each asked site contains; the words of all are added.
-    ``numbers``: those in an answer, if they are other than its words.
+    ``shapes``: what the answer of each asked site contains. ``summed``: the words of the sum, the
+    same in all shapes. ``numbers``: those in an answer, if they are other than its words.
     ``about``: everything else that must be equal at all sites, in canonical form.
     """
 
     kind: str
     shapes: Mapping[str, Shape]
+    summed: int = 0
+    has_parts: bool = True
     numbers: int = 0
     about: bytes = b""
-
-    @property
-    def summed(self) -> int:
-        """The words of the sum."""
-        return next(iter(self.shapes.values())).summed
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,36 +70,24 @@ class Answers:
 class Fold(Protocol):
     """``make()``, or its earlier result for this key.
 
-    Work that is equal for all members: a simulation does it once.
+    Work that is equal for all members: a simulation does it once. The key has the chain, the digest
+    of all that they received.
     """
 
-    def __call__(self, key: Any, make: Callable[[], Made]) -> Made: ...
-
-
-def each_by_itself(key: Any, make: Callable[[], Made]) -> Made:  # noqa: ARG001
-    """No cache."""
-    return make()
+    def __call__(self, key: tuple[str, bytes], make: Callable[[], Made]) -> Made: ...
 
 
 class Computation(Protocol):
     """One objective over this site's data, one attempt at a time. An error names no datum."""
 
-    @property
-    def ids_digest(self) -> str:
-        """Digest of the shared instances' ids."""
+    n_unlabelled: int
+    ids_digest: str  # of the shared instances' ids
+    data_digest: str  # of all data that the answers depend on
+    within: float  # seconds within which an attempt's answer that opens something must leave
+    rounds: int  # complete ones, as an operator counts them
+    progress: Progress | None  # the exact figures of a round, where there are some
 
-    @property
-    def n_unlabelled(self) -> int: ...
-
-    @property
-    def data_digest(self) -> str:
-        """Digest of all data that the answers depend on."""
-
-    @property
-    def within(self) -> float:
-        """Seconds within which an attempt's answer that opens something must leave."""
-
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> None:
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:
         """A new attempt among these sites. ``key`` is known to its members only."""
 
     def ask(self) -> Question | None:
@@ -114,17 +99,8 @@ class Computation(Protocol):
     def take(self, question: Question, answers: Answers, chain: bytes) -> None:
         """Take all answers. BadData: some site's answer cannot be used."""
 
-    @property
-    def rounds(self) -> int:
-        """Complete rounds, as an operator counts them."""
-
-    @property
-    def progress(self) -> Progress | None:
-        """The exact figures of a round; None where there are none."""
-
-    @property
-    def portion(self) -> float | None:
-        """How much is done, if that is known."""
+    def news(self, run: str) -> Notice | None:
+        """What the operator hears after a step, if there is something new."""
 
     @property
     def outcome(self) -> tuple[Outcome, str]:

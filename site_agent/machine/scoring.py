@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from coreg_core.additive.site_model import SiteModel
+from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, Refused
 from coreg_core.objectives.scoring import RECORD, Scoring
@@ -94,8 +95,7 @@ class ScoringComputation:
     """
 
     within = inf
-    progress = None
-    portion = None
+    progress: Progress | None = None
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class ScoringComputation:
                 f"{', '.join(batch.sites)}."
             )
 
-    def begin(self, sites: tuple[str, ...], key: bytes, share: Fold) -> None:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
         self._sites = sites
         self._receivers = [site for site in sites if site in (self.terms.receivers or sites)]
         self._question: Question | None = self._asked("records")
@@ -265,6 +265,9 @@ class ScoringComputation:
     def _values(self, words: np.ndarray) -> Float64[Arr, " m"]:
         """Words of parts in the target's units."""
         return np.ldexp(words.view(np.int64).astype(np.float64), self._power)
+
+    def news(self, run: str) -> None:
+        """Two steps need none."""
 
     # --- the end --------------------------------------------------------------------------------
 

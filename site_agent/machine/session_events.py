@@ -80,6 +80,7 @@ class Worked:
     reason: str = ""
     for_now: bool = False  # it can join after a correction
     models: int = 0  # files written at the end
+    room: int = 0  # the most bytes of payload in the run's next step
 
 
 Event: TypeAlias = SessionOpened | SessionEnded | MessageReceived | Judged | Decided | Worked
@@ -118,7 +119,6 @@ class AskOperator:
 class Work:
     """Work on a message of this run and send the answers; `Worked` follows."""
 
-    plan: Plan
     message: WorkMessage
 
 

@@ -20,6 +20,7 @@ number.
 """
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log10
@@ -27,7 +28,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from coreg_core.agreement.schedules import Progress
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.messages import (
     Answer,
@@ -42,8 +42,9 @@ from coreg_core.messages import (
     Report,
     Step,
     Words,
+    payload_size,
 )
-from coreg_core.objectives.setting import KEY_SIZE, KEYS, SEAL_BYTES, Shape
+from coreg_core.objectives.setting import KEY_SIZE, KEYS, SEAL_BYTES, TAG_WORDS
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
 from site_agent.disclosure import Disclosure
@@ -55,10 +56,9 @@ from site_agent.machine.objective import (
     Question,
     Reply,
     Row,
-    each_by_itself,
 )
 from site_agent.machine.results import Result
-from site_agent.machine.roster import canonical, roster_fault, transcript_of
+from site_agent.machine.roster import roster_fault, transcript_of
 from site_agent.machine.seal import Keys, PlaintextSeal, Seal, Secrets
 
 # --- actions ------------------------------------------------------------------------------------
@@ -92,6 +92,11 @@ Action: TypeAlias = Send | Store | Missed
 # --- one attempt --------------------------------------------------------------------------------
 
 
+def each_by_itself(key: tuple[str, bytes], make: Callable[[], Made]) -> Made:  # noqa: ARG001
+    """The fold of a service: no member shares its process with another."""
+    return make()
+
+
 @dataclass
 class _Attempt:
     """What this process knows of one attempt. Nothing of it is kept beyond it."""
@@ -103,7 +108,6 @@ class _Attempt:
     sites: tuple[str, ...] = ()
     seal: Seal | None = None
     expected: int = 0  # the number of the step that comes next
-    received: int = 0  # bytes of the payload of the last step, which can come again
     chain: bytes = b""
     question: Question | None = None
     context: bytes = b""  # of the open question: the chain and the question
@@ -112,17 +116,12 @@ class _Attempt:
     last: Send | None = None  # the last answer
     ended: bool = False
 
-    def repeats(self, step: Step) -> bool:
-        """Whether it is the step of the last answer.
-
-        Step 0 with another roster is none: the coordinator's records are older than this attempt.
-        """
-        same = (step.attempt, step.step + 1) == (self.number, self.expected)
-        return same and (step.step > 0 or step.roster == self.roster)
-
 
 class Site:
-    """See the module's docstring."""
+    """See the module's docstring.
+
+    ``room``: the most bytes of payload in a step that can come now, the next one or the last again.
+    """
 
     def __init__(
         self,
@@ -139,6 +138,8 @@ class Site:
         self.plan = plan
         self.computation = computation
         self.result: Result | None = None
+        self.room = 0
+        self._of_next = 0  # the room of the next step alone
         self._keys = keys if plan.masked else None
         self._release = release
         self._token = token
@@ -153,24 +154,6 @@ class Site:
                 return self._step(message)
             case Finished():
                 return self._finished(message)
-
-    @property
-    def room(self) -> int:
-        """The most bytes of payload in a step that can come now: the next one, or the last again."""
-        attempt = self._attempt
-        if attempt is None or attempt.expected == 0:
-            return 0
-        return max(attempt.received, self._room_of_next(attempt))
-
-    def _room_of_next(self, attempt: _Attempt) -> int:
-        if attempt.seal is None:
-            return len(attempt.sites) * (KEY_SIZE + SEAL_BYTES)
-        if (question := attempt.question) is None:
-            return 0
-        shapes = question.shapes.values()
-        parts = [size for shape in shapes for size in (shape.to_all, shape.to_each.get(self.name))]
-        summed = Shape(summed=question.summed).size
-        return summed + sum(size + SEAL_BYTES for size in parts if size)
 
     # --- an attempt begins ----------------------------------------------------------------------
 
@@ -206,52 +189,45 @@ class Site:
         """(1) repetitions, (2) what the step brings, (3) this site's answer to it."""
         attempt = self._attempt
         if attempt is None:
-            return [
-                self._refusal("the coordinator sent a step before this site had made an offer.")
-            ]
+            return self._refused("the coordinator sent a step before this site had made an offer.")
         # (1)
         if step.attempt < attempt.number:
             return []
-        if attempt.last is not None and attempt.repeats(step):
+        came = step.attempt, step.step
+        again = came == (attempt.number, attempt.expected - 1)
+        # Step 0 with another roster: the coordinator's records are older than this attempt.
+        if (
+            again
+            and attempt.last is not None
+            and step.roster == (attempt.roster if step.step == 0 else ())
+        ):
             return [attempt.last]
-        if attempt.expected > 0 and (step.attempt, step.step) == (attempt.number, 0):
+        if attempt.expected > 0 and came == (attempt.number, 0):
             return [Send(self.offer(step.attempt + 1))]
-        if (step.attempt, step.step) != (attempt.number, attempt.expected) or attempt.ended:
+        if came != (attempt.number, attempt.expected) or attempt.ended:
             received = f"step {step.step} of attempt {step.attempt}"
             expected = f"step {attempt.expected} of attempt {attempt.number}"
-            return [self._refusal(f"received {received}; expected {expected}.")]
-        # (2)
+            return self._refused(f"received {received}; expected {expected}.")
+        heard = False
         try:
+            # (2)
             self._hear(attempt, step)
-        except Refused as error:
-            return [self._refusal(str(error))]
-        except CoregError as error:
-            return [self._fault(step, error, received=True)]
-        # (3)
-        try:
+            heard = True
+            # (3)
             actions = self._answer(attempt)
         except Refused as error:
-            return [self._refusal(str(error))]
+            return self._refused(str(error))
         except CoregError as error:
-            return [self._fault(step, error, received=False)]
+            where = step.run, step.attempt, step.step
+            return [Send(Fault(*where, str(error), received=not heard))]
         answer = actions[-1]
         assert isinstance(answer, Send)
         attempt.last = Send(answer.message)  # what it discloses is judged and written once
         attempt.expected += 1
-        attempt.received = step.size
         return actions
 
-    def _refusal(self, reason: str) -> Send:
-        return Send(PlanRefused(self.plan.run, reason))
-
-    def _fault(self, step: Step, error: CoregError, *, received: bool) -> Send:
-        return Send(Fault(step.run, step.attempt, step.step, str(error), received))
-
-    def _shared(self, key: Any, make: Callable[[], Made]) -> Made:
-        """``make()`` through the cache that members in one process share."""
-        assert self._attempt is not None
-        at = (self.plan.run, self._attempt.number, self._attempt.expected)
-        return self._fold((*at, key), make)
+    def _refused(self, reason: str) -> list[Action]:
+        return [Send(PlanRefused(self.plan.run, reason))]
 
     # --- what a step brings ---------------------------------------------------------------------
 
@@ -271,7 +247,9 @@ class Site:
             raise Refused(fault)
         attempt.roster = roster
         attempt.sites = tuple(offer.site for offer in roster)
-        attempt.chain = self._shared("transcript", lambda: transcript_of(self.plan, roster))
+        of_attempt = f"{self.plan.run} {attempt.number}".encode()
+        key = "transcript", of_attempt
+        attempt.chain = self._fold(key, lambda: transcript_of(self.plan, roster))
         if attempt.secrets is None:
             attempt.seal = PlaintextSeal()
 
@@ -281,7 +259,7 @@ class Site:
         assert question is not None, "the attempt has not ended"
         # (1)
         total: Row | None = None
-        digest = hashlib.sha256(attempt.chain + canonical(step.step))
+        digest = hashlib.sha256(attempt.chain + b"%d" % step.step)
         if question.summed:
             if step.summed is None:
                 raise BadData(f"step {step.step} has no sum of the answers to the step before.")
@@ -289,12 +267,11 @@ class Site:
             total = seal.open(attempt.context, words, question.summed, tuple(question.shapes))
             digest.update(step.summed.digest.encode())
         # (2)
-        texts = self._open_parts(attempt, seal, question, step)
-        to_all = {sender: text for (sender, receiver), text in texts.items() if not receiver}
-        to_me = {sender: text for (sender, receiver), text in texts.items() if receiver}
-        if self.name in question.shapes and question.shapes[self.name].to_all:
-            # As this site made it. Had the others received another text, their chains would differ.
-            to_all[self.name] = attempt.reply.to_all
+        to_all, to_me = dict[str, bytes](), dict[str, bytes]()
+        if question.has_parts:
+            to_all, to_me = self._open_parts(attempt, seal, question, step)
+        elif step.parts:
+            raise BadData(f"step {step.step} has parts, where none is expected ({question.kind}).")
         # (3)
         for sender in sorted(to_all):
             digest.update(to_all[sender])
@@ -306,8 +283,8 @@ class Site:
 
     def _open_parts(
         self, attempt: _Attempt, seal: Seal, question: Question, step: Step
-    ) -> dict[tuple[str, str], bytes]:
-        """The texts by sender and receiver, without this site's own."""
+    ) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """The texts for all members, and those for this site, by sender."""
         sizes = _sizes(question, self.name)
         received = {
             (part.sender, part.receiver): part.data
@@ -320,10 +297,14 @@ class Site:
                 f"step {step.step} has {len(found)} parts, where {len(sizes)} of known sizes are "
                 f"expected ({question.kind})."
             )
-        return {
-            (sender, receiver): seal.open_text(attempt.context, data, sender, to_all=not receiver)
-            for (sender, receiver), data in sorted(received.items())
-        }
+        to_all, to_me = dict[str, bytes](), dict[str, bytes]()
+        for (sender, receiver), data in sorted(received.items()):
+            text = seal.open_text(attempt.context, data, sender, to_all=not receiver)
+            (to_me if receiver else to_all)[sender] = text
+        if self.name in question.shapes and question.shapes[self.name].to_all:
+            # As this site made it. Had the others received another text, their chains would differ.
+            to_all[self.name] = attempt.reply.to_all
+        return to_all, to_me
 
     # --- an answer ------------------------------------------------------------------------------
 
@@ -331,48 +312,57 @@ class Site:
         if attempt.seal is None:
             return [self._keys_answer(attempt)]
         if not attempt.begun:
-            self.computation.begin(attempt.sites, attempt.seal.members_key, self._shared)
+            key = attempt.seal.members_key
+            self.computation.begin(attempt.sites, key, attempt.chain, self._fold)
             attempt.question = self.computation.ask()
             attempt.begun = True
         question = attempt.question
         if question is None:
             return self._end(attempt)
+        self._grant(_room(question, self.name))
         if self.plan.masked:  # masks and seals are bound to it
             attempt.context = hashlib.sha256(_of_question(attempt.chain, question)).digest()
-        report = self._shared("report", lambda: self._report(question))
+        report = self._report(attempt, question)
+        place = self.plan.run, attempt.number, attempt.expected
         if self.name not in question.shapes:
-            return [self._send(attempt, report)]
-        reply = self.computation.answer(question, attempt.chain)
-        attempt.reply = reply
-        summed, parts = self._sealed(attempt, attempt.seal, question, reply)
-        answer = self._send(attempt, report, summed, parts)
-        return [replace(answer, disclosure=self._disclosure(attempt, question, reply, answer))]
+            return [Send(Answer(*place, report))]
+        attempt.reply = self.computation.answer(question, attempt.chain)
+        summed, parts = self._sealed(attempt, attempt.seal, question, attempt.reply)
+        answer = Answer(*place, report, summed, parts)
+        return [Send(answer, self._disclosure(attempt, question, answer))]
+
+    def _grant(self, room: int) -> None:
+        """The room of the step after this answer; the step before it can come again."""
+        self.room = max(self._of_next, room)
+        self._of_next = room
 
     def _keys_answer(self, attempt: _Attempt) -> Send:
         """This site's contributions to the run's key, for each other site."""
         assert attempt.secrets is not None
+        self._grant(len(attempt.sites) * (KEY_SIZE + SEAL_BYTES))
         wrapped = attempt.secrets.wrap(attempt.roster, attempt.chain)
         parts = tuple(Part(self.name, site, text) for site, text in sorted(wrapped.items()))
-        answer = self._send(attempt, Report(question=KEYS), parts=parts)
-        return replace(answer, disclosure=Disclosure(KEYS, attempt.sites))
+        place = self.plan.run, attempt.number, attempt.expected
+        answer = Answer(*place, Report(question=KEYS), parts=parts)
+        return Send(answer, Disclosure(KEYS, attempt.sites))
 
-    def _send(
-        self,
-        attempt: _Attempt,
-        report: Report,
-        summed: Words | None = None,
-        parts: tuple[Part, ...] = (),
-    ) -> Send:
-        run, number = self.plan.run, attempt.number
-        return Send(Answer(run, number, attempt.expected, report, summed, parts))
-
-    def _report(self, question: Question) -> Report:
-        assert self._attempt is not None
-        every = len(question.shapes) == len(self._attempt.sites)
-        return replace(
-            report_of(self.computation.rounds, self.computation.progress),
-            question=question.kind,
-            asked="" if every else next(iter(question.shapes)),
+    def _report(self, attempt: _Attempt, question: Question | None) -> Report:
+        """How far the computation has come, as the coordinator may know it."""
+        computation, progress = self.computation, self.computation.progress
+        kind, asked = "", ""
+        if question is not None:
+            kind = question.kind
+            every = len(question.shapes) == len(attempt.sites)
+            asked = "" if every else next(iter(question.shapes))
+        if progress is None:
+            return Report(kind, asked, computation.rounds)
+        return Report(
+            kind,
+            asked,
+            computation.rounds,
+            verified=progress.verified,
+            residual=tuple(map(power_of_ten, progress.residual.tolist())),
+            gap=tuple(map(power_of_ten, progress.gap.tolist())),
         )
 
     def _sealed(
@@ -395,14 +385,12 @@ class Site:
             parts.append(Part(self.name, receiver, seal.close(context, text, receiver)))
         return summed, tuple(parts)
 
-    def _disclosure(
-        self, attempt: _Attempt, question: Question, reply: Reply, answer: Send
-    ) -> Disclosure:
-        assert isinstance(answer.message, Answer)
+    def _disclosure(self, attempt: _Attempt, question: Question, answer: Answer) -> Disclosure:
+        reply = attempt.reply
         return Disclosure(
             question=question.kind,
             sites=attempt.sites,
-            numbers=question.numbers or -(-answer.message.size // WORD.itemsize),
+            numbers=question.numbers or -(-payload_size(answer) // WORD.itemsize),
             sealed=self.plan.masked,
             may_change=self.plan.privacy.membership_changes,
             rows=reply.rows,
@@ -419,21 +407,17 @@ class Site:
         attempt.ended = True
         computation = self.computation
         outcome, reason = computation.outcome
-        report = self._shared(
-            "report",
-            lambda: replace(
-                report_of(computation.rounds, computation.progress),
-                outcome=outcome.name,
-                reason=reason,
-            ),
-        )
+        report = self._report(attempt, None)
+        report = replace(report, outcome=outcome.name, reason=reason)
         self.result = replace(
             computation.result(),
             progress=computation.progress,
             name=attempt.chain.hex(),
             sites=attempt.sites,
         )
-        return [Store(self.result), self._send(attempt, report)]
+        answer = Answer(self.plan.run, attempt.number, attempt.expected, report)
+        self._grant(0)
+        return [Store(self.result), Send(answer)]
 
     def _finished(self, finished: Finished) -> list[Action]:
         fetched = Send(Fetched(finished.run))
@@ -466,12 +450,26 @@ def _sizes(question: Question, site: str) -> dict[tuple[str, str], int]:
     return sizes
 
 
+def _room(question: Question, site: str) -> int:
+    """The most bytes of payload in the step after the answers to this question."""
+    room = 8 * (question.summed + TAG_WORDS) if question.summed else 0
+    if question.has_parts:
+        for shape in question.shapes.values():
+            sizes = shape.to_all, shape.to_each.get(site, 0)
+            room += sum(size + SEAL_BYTES for size in sizes if size)
+    return room
+
+
 def _of_question(chain: bytes, question: Question) -> bytes:
-    shapes = [
-        [site, shape.summed, shape.to_all, sorted(shape.to_each.items())]
-        for site, shape in question.shapes.items()
-    ]
-    return canonical("coreg step 3", chain.hex(), question.kind, shapes) + question.about
+    """What all members must have alike, in canonical form."""
+    shapes = list[Any]()
+    if question.has_parts:
+        shapes += [
+            [shape.to_all, sorted(shape.to_each.items())] for shape in question.shapes.values()
+        ]
+    asked = list(question.shapes)
+    told = ["coreg step 3", chain.hex(), question.kind, question.summed, asked, shapes]
+    return json.dumps(told, separators=(",", ":")).encode() + question.about
 
 
 def power_of_ten(value: float) -> float:
@@ -479,15 +477,3 @@ def power_of_ten(value: float) -> float:
     if not isfinite(value) or value < 0.0:
         return -1.0
     return float(f"1e{round(log10(value))}") if value else 0.0
-
-
-def report_of(rounds: int, progress: Progress | None) -> Report:
-    """How far the computation has come, as the coordinator may know it."""
-    if progress is None:
-        return Report(round=rounds)
-    return Report(
-        round=rounds,
-        verified=progress.verified,
-        residual=tuple(map(power_of_ten, progress.residual.tolist())),
-        gap=tuple(map(power_of_ten, progress.gap.tolist())),
-    )

@@ -120,7 +120,7 @@ class _Running:
                 self.ledger,
                 self._from_any_thread,
             )
-            workers.compared = lambda: self.daemon.members is None or not self.daemon.members.unseen
+            workers.compared = lambda: self.daemon.approvals.compared
             agent = machine.Agent(
                 once=once, ask_first=not settings.yes if once else settings.approval == "ask"
             )
@@ -144,7 +144,8 @@ class _Running:
         """Sign heads and answer with the key of the session's certificate from now on."""
         self.ledger.signer = HeadSigner(identity)
         members = Members(identity, self._settings.words or "", self._settings.accept_words)
-        self.daemon.members, self.daemon.workers.keys = members, members.run_keys()
+        self.daemon.approvals.members = members
+        self.daemon.workers.keys = members.run_keys()
         self.daemon.certificate_until = identity.not_after.isoformat()
 
     async def live(self, default_timeout: float) -> Exit:

@@ -6,9 +6,6 @@ An agent of one run ends with its run. Threads (`workers.py`) work on messages; 
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
 from typing import Any, assert_never, cast
 
 from coreg_core.errors import CoregError
@@ -21,11 +18,11 @@ from coreg_core.messages import (
     Hello,
     Proposal,
     Rejected,
+    Step,
 )
 from coreg_core.outcomes import Notice
 from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
-from coreg_wire.identity.invitation import same_words
 from coreg_wire.transport.fields import ProtocolError
 from coreg_wire.transport.service import release
 from site_agent.identity.run_keys import Members
@@ -51,8 +48,9 @@ from site_agent.machine.session_events import (
     Work,
     WorkMessage,
 )
-from site_agent.service.console import COMPARE, Terminal
-from site_agent.service.state_dir import Decision, StateDir
+from site_agent.service.approvals import Approvals
+from site_agent.service.console import Terminal
+from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import (
     CLOSE_GRACE,
@@ -73,8 +71,6 @@ COUNTERSIGNING = (
 )
 DECISION_SECONDS = 1.0  # between two polls for a decision
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
-EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
-CHANGED = "its plan or the keys of its members changed after its operator was asked."
 
 
 class AgentDaemon:
@@ -90,8 +86,11 @@ class AgentDaemon:
         members: Members | None = None,
         asked: Terminal | None = None,
     ):
-        self.agent, self.workers = agent, workers
-        self.members, self._asked = members, asked
+        self.agent = agent
+        self.workers = workers
+        self.approvals = Approvals(
+            state, asked, ledger.memory, self._proposal_of, self.notify, members
+        )
         self.connected_since: str | None = None
         self.certificate_until: str | None = None
         self.install: Callable[[bytes], None] = lambda _certificate: (
@@ -101,7 +100,6 @@ class AgentDaemon:
         self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
         self.unresolved: dict[str, str] = {}  # for the operator: runs without this site
         self._ledger, self._state, self._observer = ledger, state, notify
-        self._turn = ThreadPoolExecutor(1, "requests")
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._questions: dict[str, asyncio.Task[None]] = {}
@@ -116,6 +114,10 @@ class AgentDaemon:
             None  # of the ledger with the last countersigned head
         )
         self._writing: list[asyncio.Future[None]] = []
+
+    def _proposal_of(self, run: str) -> Proposal | None:
+        active = self.agent.runs.get(run)
+        return None if active is None else active.proposal
 
     async def live(self, dial: Dial) -> Exit:
         """Stay connected until the operator ends the agent, or its one run is over."""
@@ -198,7 +200,8 @@ class AgentDaemon:
         elif notice.name in ("plan", "run_over"):
             self.unresolved.pop(notice.run, None)
         self._observer(notice)
-        self._status_changed.set()
+        if notice.name != "progress":  # one a round
+            self._status_changed.set()
 
     def _not_connected(self, text: str) -> None:
         self.waiting = text
@@ -273,7 +276,9 @@ class AgentDaemon:
                 else:
                     if (runs := self.agent.runs) or self.agent.once:
                         asked = any(run.stage is Stage.WAITING for run in runs.values())
-                        if asked and self._asked is not None:  # the question is on the terminal
+                        if (
+                            asked and self.approvals.terminal is not None
+                        ):  # the question is on the terminal
                             pause = None
                             continue
                         self.waiting = "for the coordinator or other sites"
@@ -294,20 +299,13 @@ class AgentDaemon:
             return
         # A coordinator that no longer reads can still have sent the reason, or the model.
         if message is not None and (session.listening or isinstance(message, LAST_MESSAGES)):
-            heard()
-            if self.connected_since is None and not isinstance(message, Rejected):
-                self._is_connected()
+            if self.connected_since is None:  # the first one of the session
+                heard()
+                if not isinstance(message, Rejected):
+                    self._is_connected()
             self.waiting = FOR_RUNS
-            self._apply(
-                MessageReceived(
-                    message, isinstance(message, Proposal) and self._has_strangers(message)
-                )
-            )
-
-    def _has_strangers(self, proposal: Proposal) -> bool:
-        if self.members is None or not proposal.plan.masked:
-            return False
-        return not self.members.settled(self.members.keys_of(proposal))
+            strangers = isinstance(message, Proposal) and self.approvals.has_strangers(message)
+            self._apply(MessageReceived(message, strangers))
 
     def _is_connected(self) -> None:
         self.connected_since, self.waiting = timestamp(), FOR_RUNS
@@ -344,7 +342,7 @@ class AgentDaemon:
                 case AskOperator(plan):
                     self._end_question(plan.run)
                     self._questions[plan.run] = self._spawn(self._ask(action))
-                case Work(_, message):
+                case Work(message):
                     if self._session is not None:
                         self._spawn(self._work(self._session, message))
                 case Countersign(receipt) if self._ledger.awaits(receipt.run, receipt.head):
@@ -359,9 +357,7 @@ class AgentDaemon:
                     self.workers.forget(run)
                     if self._session is not None:
                         self._session.assembler.forget(run)
-                    if self._state is not None:
-                        forget = self._state.close_request if keep_consent else self._state.clear
-                        self._spawn(self._in_turn(forget, run))
+                    self._spawn(self.approvals.forget(run, keep_consent=keep_consent))
                 case Notify(notice):
                     self.notify(notice)
                 case EndSession() | Exit():
@@ -402,105 +398,31 @@ class AgentDaemon:
             self._failed.set_exception(error)
 
     async def _work(self, session: Session, message: WorkMessage) -> None:
-        await self._whole()
-        answer = partial(self.workers.work, listening=session.listening)
-        frames, worked = await asyncio.to_thread(answer, message)
-        session.assembler.expect(message.run, self.workers.room(message.run))
+        if self._comparing is not None:
+            await self._whole()
+        listening = session.listening
+        frames, worked = await asyncio.to_thread(self.workers.work, message, listening=listening)
+        session.assembler.expect(message.run, worked.room)
         await session.send(frames)
         self._apply(worked)
-        self._status_changed.set()
+        if not isinstance(message, Step):  # one of many: the status stays as it is
+            self._status_changed.set()
 
     async def _judge(self, plan: Plan) -> None:
         await self._whole()
         self._apply(await asyncio.to_thread(self.workers.judge, plan))
 
-    async def _countersign(self, receipt: Countersigned) -> None:
-        fault = await asyncio.to_thread(self._ledger.countersigned, receipt)
-        if fault is not None:
-            self.notify(notices.not_countersigned(receipt.run, fault))
-        else:
-            self.notify(notices.countersigned(receipt.run, receipt.head.lines, receipt.reason))
-        self._countersigned.set()
-
-    # --- the operator ---------------------------------------------------------------------------------------------
-
     async def _ask(self, question: AskOperator) -> None:
-        plan, keys = question.plan, self._keys_of(question.plan.run)
-        news = "" if self.members is None else self.members.news(keys)
-        words = self.members.words(keys) if self.members is not None and news else ""
-        if self._asked is not None:
-            answer = await self._asked.decide(plan, question.about, words, news)
-            if isinstance(answer, CoregError):
-                self._end(Exit(answer))
-            else:
-                await self._decided(plan, replace(answer, digest=plan.digest, about=question.about))
-            return
-        assert self._state is not None, "an agent that serves"
-        known = await asyncio.to_thread(self._state.decision, plan.run)
-        if known is not None and self._shown(plan, known) not in (
-            {},
-            question.about,
-        ):  # a decision on what has changed
-            await self._in_turn(self._state.clear, plan.run)
-            known = None
-        if known is None or known.digest != plan.digest:
-            about = {
-                **question.about,
-                **({EIGHT_WORDS: f"{words} ({news}). {COMPARE}"} if words else {}),
-            }
-            request = plan.run, plan.to_dict(), about, question.seconds, words, plan.digest
-            if not await self._in_turn(self._state.request_approval, *request):
-                await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
-                return
-            self.notify(notices.waiting_for_approval(plan.run, plan.study))
-        await self._decision(plan)
+        self._take_decision(await self.approvals.ask(question))
 
-    async def _in_turn(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """One at a time, so that a request that is being written cannot outlive the end of its run."""
-        return await asyncio.get_running_loop().run_in_executor(self._turn, work, *arguments)
+    async def _look_for_decision(self, plan: Plan) -> None:
+        self._take_decision(await self.approvals.decision(plan))
 
-    def _keys_of(self, run: str) -> dict[str, str]:
-        """The members' keys in the latest proposal of a run."""
-        active = self.agent.runs.get(run)
-        return (
-            {} if active is None or self.members is None else self.members.keys_of(active.proposal)
-        )
-
-    async def _decided(self, plan: Plan, decision: Decision) -> None:
-        """An approval confirms the eight words that were shown with the question, and no others."""
-        keys = self._keys_of(plan.run)
-        if (
-            decision.approved
-            and self.members is not None
-            and plan.masked
-            and self.members.news(keys)
-        ):
-            if not same_words(decision.words, self.members.words(keys)):
-                decision = Decision(False, CHANGED, digest=decision.digest)
-            else:
-                await asyncio.to_thread(self.members.confirm, keys)
-        self._apply(
-            Decided(
-                plan.run,
-                decision.approved,
-                decision.reason,
-                decision.digest,
-                self._shown(plan, decision),
-            )
-        )
-
-    def _shown(self, plan: Plan, decision: Decision) -> dict[str, str]:
-        """What the operator saw; nothing of an approval that counted, which is in the ledger: the run itself changes it."""
-        shown = {} if plan.run in self._ledger.memory.approved else decision.about
-        return {heading: text for heading, text in shown.items() if heading != EIGHT_WORDS}
-
-    async def _decision(self, plan: Plan) -> None:
-        if self._state is None:
-            return
-        decision = await asyncio.to_thread(self._state.decision, plan.run)
-        if decision is not None and decision.digest == plan.digest:
-            await self._in_turn(self._state.close_request, plan.run)
-            await self._decided(plan, decision)
+    def _take_decision(self, decided: Decided | CoregError | None) -> None:
+        if isinstance(decided, CoregError):
+            self._end(Exit(decided))
+        elif decided is not None:
+            self._apply(decided)
 
     async def _look_for_decisions(self) -> None:
         """Read the operator's decisions on the waiting runs."""
@@ -509,7 +431,15 @@ class AgentDaemon:
             for run in self.agent.runs.values():
                 asking = self._questions.get(run.plan.run)
                 if run.stage is Stage.WAITING and (asking is None or asking.done()):
-                    self._spawn(self._decision(run.plan))
+                    self._spawn(self._look_for_decision(run.plan))
+
+    async def _countersign(self, receipt: Countersigned) -> None:
+        fault = await asyncio.to_thread(self._ledger.countersigned, receipt)
+        if fault is not None:
+            self.notify(notices.not_countersigned(receipt.run, fault))
+        else:
+            self.notify(notices.countersigned(receipt.run, receipt.head.lines, receipt.reason))
+        self._countersigned.set()
 
     async def _write_status(self) -> None:
         while True:

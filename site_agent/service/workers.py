@@ -61,7 +61,6 @@ class _Worker:
     data: RunData
     target: str
     written: tuple[Path, ...] = ()
-    round: int = -1  # the last one that the operator heard of
 
 
 @dataclass
@@ -114,11 +113,6 @@ class RunWorkers:
             self._workers.pop(run, None)
             self._align.pop(run, None)
         self.ledger.memory.release(run)
-
-    def room(self, run: str) -> int:
-        """The most bytes of payload in a step of that run that can come now."""
-        worker = self._workers.get(run)
-        return 0 if worker is None else worker.participant.room
 
     # --- plans ----------------------------------------------------------------------------------
 
@@ -280,22 +274,13 @@ class RunWorkers:
             return _refused(message, refused)
         if missed:
             return Worked(message, accepted=False, reason=missed)
+        if (site := worker.participant.site) is None:  # its end came before an offer
+            return Worked(message)
         if isinstance(message, Proposal):
-            return Worked(message, accepted=True)
-        if isinstance(message, Step):
-            self._notify_progress(worker, message.run)
-        return Worked(message, models=len(worker.written))
-
-    def _notify_progress(self, worker: _Worker, run: str) -> None:
-        computation = worker.participant.computation
-        if computation is None:
-            return
-        progress = computation.progress
-        if progress is not None and progress.round > worker.round:
-            worker.round = progress.round
-            self._notify(notices.progressed(run, progress))
-        if (portion := computation.portion) is not None:
-            self._notify(notices.aligned_so_far(run, portion))
+            return Worked(message, accepted=True, room=site.room)
+        if isinstance(message, Step) and (news := site.computation.news(message.run)) is not None:
+            self._notify(news)
+        return Worked(message, models=len(worker.written), room=site.room)
 
     # --- results --------------------------------------------------------------------------------
 

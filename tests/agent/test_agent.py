@@ -19,7 +19,8 @@ from coreg_core.messages import (
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import alignment_of
-from site_agent.machine.agent import MAX_BEGUN, MAX_INBOX, MAX_USELESS, Agent, handle
+from site_agent.machine.admission import MAX_BEGUN
+from site_agent.machine.agent import MAX_INBOX, MAX_USELESS, Agent, handle
 from site_agent.machine.session_events import (
     Decided,
     EndSession,
@@ -61,7 +62,7 @@ def brief(action):
     match action:
         case Say(message):
             return f"say {type(message).__name__}" + " for now" * getattr(message, "for_now", False)
-        case Work(_, message):
+        case Work(message):
             return f"work on {type(message).__name__}"
         case Notify(notice):
             return f"notify {notice.name}"

@@ -149,8 +149,8 @@ def test_a_plan_with_unconfirmed_words_waits_for_the_operator_and_its_approval_c
         line.says(proposed())
         await until(agent.state.pending)
         [entry] = agent.state.pending()
-        keys = agent.daemon.members.keys_of(proposed())
-        assert entry["words"] == agent.daemon.members.words(keys)
+        keys = agent.daemon.approvals.members.keys_of(proposed())
+        assert entry["words"] == agent.daemon.approvals.members.words(keys)
         assert f"{entry['words']} (south, west are new)" in entry["about"]["eight words"]
         agent.state.record_decision("r1", Decision(True, ""))
         assert isinstance(await hears(line), Offer)

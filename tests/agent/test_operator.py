@@ -24,6 +24,7 @@ from coreg_wire.files.disk import exclusive
 from coreg_wire.terminal.service import last_line, make_log
 from site_agent.consent.request import describe_request
 from site_agent.machine import notices
+from site_agent.machine.agreement import progressed
 from site_agent.service.console import OperatorConsole, ServiceLog, Terminal
 from site_agent.service.state_dir import Decision, StateDir
 
@@ -38,7 +39,7 @@ def test_a_plan_is_seen_to_be_worked_on_at_a_terminal():
     console(notices.plan_received(make_plan()))
     while "factoring the data" not in out.getvalue():
         time.sleep(0.01)  # a thread draws the frames
-    console(notices.progressed("run-1", PROGRESS))
+    console(progressed("run-1", PROGRESS))
     console.close()
     assert (
         "round 3: residual 5.0e-01, gap 2.5e-01, predictions within 1.2e-01 (certified)"
@@ -63,7 +64,7 @@ def test_the_error_that_ends_a_service_is_a_line_of_its_log(capsys):
 def test_a_service_logs_events_with_fields_and_nothing_private(capsys, monkeypatch):
     log = ServiceLog(make_log(as_json=True))
     log(notices.finding("a label is 7.25"))
-    log(notices.progressed("r", PROGRESS))
+    log(progressed("r", PROGRESS))
     log(notices.refused("r", "monthly", "max_rounds"))
     log(notices.run_over(make_plan(), "r", Outcome.CONVERGED, "", 1))
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 from coordinator.cli.app import app as coordinator_app
 from coordinator.config.federation_toml import FederationSection
 from coordinator.config.study_toml import Study
-from coordinator.driver import Timing
 from coordinator.machine import notices as n
-from coordinator.machine.records import StepDone
+from coordinator.machine.records import StepDone, Timing
 from coordinator.store.runs import RunStore
 from coordinator.store.status import ROWS, Status, overview
 from coordinator.web import server

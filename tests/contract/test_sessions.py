@@ -70,7 +70,7 @@ def head(count: int, data: bytes, run: str = RUN) -> pb.SiteFrame:
         (list(frames_of(LEAVING)), "start with Hello"),
         ([head(3, bytes(24))], "where 0 fit"),
         ([b"\xff\xff\xff garbage"], "not a protobuf message"),
-        (list(frames_of(hello(site="a" * 10_001))), "which is no site's name"),
+        (list(frames_of(hello(site="a" * 10_001))), "10001 characters"),
         ([], "nothing was received"),
         (None, "nothing was received"),
     ],

@@ -23,10 +23,10 @@ from contract.harness import (
 from core.test_exchange import short  # noqa: F401 - a fixture
 from machine.tiny import SCHEDULES, TIMEOUTS, bits, make_plan, make_sites, undisturbed
 
-from coordinator.driver import Driver, RecordSink, Timing
+from coordinator.driver import Driver, RecordSink
 from coordinator.machine.events import Finish, Received, SiteJoined
 from coordinator.machine.federation import begin
-from coordinator.machine.records import Record, StepDone
+from coordinator.machine.records import Record, StepDone, Timing
 from coordinator.transports import Transport
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core import messages as m
@@ -119,9 +119,8 @@ def driven(
 
     async def drive_it() -> Mapping[str, Finish]:
         async with asyncio.timeout(600):
-            return await Driver(transport, sink or None, notices.append).drive(
-                *begin(plan, TIMEOUTS)
-            )
+            driver = Driver(transport, sink or None, notices.append, of_steps=notices.append)
+            return await driver.drive(*begin(plan, TIMEOUTS))
 
     ends = asyncio.run(drive_it())
     assert list(ends) == [plan.run]

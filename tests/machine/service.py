@@ -8,7 +8,7 @@ from machine.tiny import TIMEOUTS, TinySite, begun_by, bits, hello, make_site, s
 
 from coordinator.machine import events as e
 from coordinator.machine.federation import Federation, Scheduler, handle
-from coordinator.machine.records import HeadSigned, Record
+from coordinator.machine.records import HeadSigned, Record, StepDone
 from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.plan import Plan, next_alignment
@@ -140,7 +140,11 @@ class Service:
 
 def until_answered(service: Service, step: int = 0) -> Service:
     """Until this step is answered; messages after it are on their way."""
-    while not any(x.name == "round" and x.fields["step"] == step for x in service.notices):
+    while not any(
+        isinstance(record, StepDone) and record.number == step
+        for records in service.records.values()
+        for record in records
+    ):
         service.one()
     return service
 

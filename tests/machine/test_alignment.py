@@ -16,8 +16,8 @@ from coreg_core.plan import Plan, plan_fault
 from site_agent.id_points import exponents, multiplied, points_of
 from site_agent.machine import computations
 from site_agent.machine.alignment import AlignmentComputation, IdList, size_class
-from site_agent.machine.objective import each_by_itself
 from site_agent.machine.results import AlignmentResult
+from site_agent.machine.site import each_by_itself
 
 IDS = {
     "a": ("ann", "bob", "cid", "dot", "eve"),
@@ -57,9 +57,8 @@ def test_every_site_learns_which_of_its_ids_all_have_and_how_many_have_the_other
     while pump.end is None:
         pump.step()
         of_a = pump.sites["a"].computation
-        portions.append(
-            portions[-1] if of_a is None or not hasattr(of_a, "_sites") else of_a.portion
-        )
+        begun = of_a is not None and hasattr(of_a, "_sites")
+        portions.append(of_a.news("r").fields["portion"] if begun else portions[-1])
     assert portions == sorted(portions)
     assert portions[-1] == 1.0
     assert pump.outcome is Outcome.CONVERGED, pump.end
@@ -97,7 +96,7 @@ def test_every_attempt_and_every_set_of_sites_has_other_secrets() -> None:
         (("a", "c"), b"k"),
         (("a", "b"), b"other"),
     ):
-        computation.begin(sites, key, each_by_itself)
+        computation.begin(sites, key, b"", each_by_itself)
         seen.append((computation._exponents, computation._secret(b"order")))
     assert seen[0] == seen[1], "within an attempt a repeated step gets the same bytes"
     assert len({repr(each) for each in seen}) == 3

@@ -7,7 +7,7 @@ no example can: that *nothing* hangs. `MOST_STATES = 100_000` visits far more, i
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,7 +19,6 @@ import pytest
 from machine.stepwise import CONVERGED, ROUND, answer
 from machine.tiny import TIMEOUTS, hello, make_plan, offer_of
 
-from coordinator.machine import dispatch
 from coordinator.machine import events as e
 from coordinator.machine.dispatch import TABLE
 from coordinator.machine.federation import Federation, begin, handle
@@ -155,21 +154,26 @@ class Explored:
 @contextmanager
 def watched(found: Explored) -> Iterator[None]:
     """Every turn that a run takes, and every cell of the table that it looks up."""
-    real = dispatch.handle
 
     def taking(phase: Phase, turn: Transition) -> Phase:
         found.turns.add((phase, turn))
         return next_phase(phase, turn)
 
-    def handling(run: Run, event: Any) -> Any:
-        found.cells.add(
-            (type(event.message) if isinstance(event, e.Received) else type(event), run.phase)
-        )
-        return real(run, event)
+    class Row(dict[Phase, Any]):
+        """A row of the table that says which of its cells are looked up."""
 
+        def __init__(self, kind: type, cells: Mapping[Phase, Any]):
+            super().__init__(cells)
+            self.kind = kind
+
+        def __getitem__(self, phase: Phase) -> Any:
+            found.cells.add((self.kind, phase))
+            return super().__getitem__(phase)
+
+    table = {kind: Row(kind, cells) for kind, cells in TABLE.items()}
     with (
         patch("coordinator.machine.run.next_phase", taking),
-        patch("coordinator.machine.dispatch.handle", handling),
+        patch("coordinator.machine.federation.TABLE", table),
     ):
         yield
 

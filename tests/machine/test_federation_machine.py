@@ -29,7 +29,7 @@ from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.events import BeginRun, CloseRun
 from coordinator.machine.federation import Scheduler
-from coordinator.machine.records import Ended, Phase
+from coordinator.machine.records import Ended, Phase, StepDone
 from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
@@ -337,7 +337,7 @@ def aligning() -> Service:
     service = Service()
     service.submit(PLAN)
     service.events.extend(e.SiteJoined(agent.hello()) for agent in service.agents.values())
-    while not any((notice.name, notice.run) == ("round", FIRST) for notice in service.notices):
+    while not any(isinstance(record, StepDone) for record in service.records.get(FIRST, ())):
         service.one()
     return service
 

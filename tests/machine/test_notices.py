@@ -9,6 +9,7 @@ import pytest
 from machine.stepwise import RUN
 
 from coordinator.machine import notices as n
+from coordinator.machine.records import StepDone, Timing
 from coreg_core.messages import Report
 from coreg_core.outcomes import Notice, Outcome
 
@@ -24,7 +25,7 @@ VALUES: dict[Any, Any] = {
     bool: True,
     tuple[str, ...]: ("a", "b"),
 }
-VALUES |= {Outcome: Outcome.STALLED, Report: Report()}
+VALUES |= {Outcome: Outcome.STALLED, Timing: Timing(), StepDone: StepDone(1, 0, 3, Report())}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -46,9 +47,8 @@ def test_a_notice_is_one_line_and_one_json_object(name: str) -> None:
 
 
 def test_a_step_has_the_figures_of_its_worst_column() -> None:
-    step = n.step_answered(
-        RUN, 3, 1, 2, Report("", "", 4, True, (0.1, 1.0), (-1.0,)), "grid"
-    ).fields
-    assert step == {
-        "step": 3, "attempt": 1, "round": 4, "answered": 2, "phase": "grid", "verified": True, "residual": 1.0, "gap": None
+    step = StepDone(3, 1, 2, Report("", "", 4, True, (0.1, 1.0), (-1.0,)), "grid")
+    assert n.step_answered(RUN, step, Timing(0.25, 100, 200)).fields == {
+        "step": 3, "attempt": 1, "round": 4, "answered": 2, "phase": "grid", "verified": True, "residual": 1.0, "gap": None,
+        "seconds": 0.25, "bytes_sent": 100, "bytes_received": 200,
     }  # fmt: skip

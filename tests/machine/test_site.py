@@ -31,6 +31,7 @@ from coreg_core.objectives.setting import Membership
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
 from site_agent.machine.agreement import factor, many_labels
+from site_agent.machine.site import power_of_ten
 from site_agent.site_data import PrivateData
 
 
@@ -278,3 +279,15 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(
     plan = replace(sealed(make_plan()), membership=Membership(tuple(sites), least))
     assert words in (plan_fault(plan) or "")
     assert words in refused(make_site("a"), plan)
+
+
+def test_a_report_has_powers_of_ten_alone():
+    """Exact figures disclose spectra."""
+    plan = make_plan(coupling=(0.01, 1.0))
+    records = Pump(plan, {name: make_site(name) for name in plan.sites}).join().run().records
+    reports = [record.report for record in records if isinstance(record, StepDone)]
+    told = {x for report in reports for x in (*report.residual, *report.gap)}
+    assert len(told) > 4
+    assert all(x in (-1.0, 0.0) or f"{x:e}".startswith("1.000000e") for x in told)
+    nearest = [power_of_ten(value) for value in (2e-7, 5e-7, float("inf"), 0.0, -1.0)]
+    assert nearest == [1e-7, 1e-6, -1.0, 0.0, -1.0]

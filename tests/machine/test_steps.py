@@ -71,14 +71,12 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
     assert machine.handle(answers("b", summed=words(1, 2))) == []
     assert machine.handle(answers("a", summed=words(10, 20))) == [
         e.Persist(RUN, StepDone(0, 0, 2, ROUND)),
-        e.Notify(n.step_answered(RUN, 0, 0, 2, ROUND, "")),
         e.SetDeadline(RUN, 4, 3.0),
         *(e.Send(s, m.Step(RUN, 0, 1, summed=words(11, 22))) for s in "ab"),
     ]
     machine.handle(answers("a", 1, report=CONVERGED))
     assert machine.handle(answers("b", 1, report=CONVERGED)) == [
         e.Persist(RUN, StepDone(1, 0, 0, CONVERGED)),
-        e.Notify(n.step_answered(RUN, 1, 0, 0, CONVERGED, "")),
         e.Persist(RUN, Ended(Outcome.CONVERGED, "")),
         e.Notify(n.run_ended(RUN, Outcome.CONVERGED, "")),
         *(e.Send(s, m.Finished(RUN, Outcome.CONVERGED, "")) for s in "ab"),

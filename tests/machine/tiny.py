@@ -134,7 +134,7 @@ class TinySite:
     @property
     def attempt(self) -> Any:
         """Keys and state of the attempt, for what an attacker who has them can do."""
-        return self.participant._site._attempt
+        return self.participant.site._attempt
 
     def hello(self) -> m.Hello:
         return hello(self.name)

@@ -4,7 +4,6 @@ import re
 import shutil
 import socket
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.machine import notices as n
 from coordinator.machine.events import Finish
-from coordinator.machine.records import StepDone
+from coordinator.machine.records import StepDone, Timing
 from coordinator.observers.metrics import Metrics
 from coordinator.observers.terminal import Plain, cells
 from coreg_core.errors import UsageError
@@ -33,11 +32,8 @@ def read(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
-def answered(*step: Any, phase: str = "") -> Notice:
-    notice = n.step_answered(*step, phase)
-    return replace(
-        notice, fields={**notice.fields, "seconds": 0.25, "bytes_sent": 100, "bytes_received": 200}
-    )
+def answered(run: str, *step: Any, phase: str = "") -> Notice:
+    return n.step_answered(run, StepDone(*step, phase=phase), Timing(0.25, 100, 200))
 
 
 def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:

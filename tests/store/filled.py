@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from machine.tiny import make_plan
 
-from coordinator.driver import Timing
-from coordinator.machine.records import AttemptBegan, Ended, Record, StepDone
+from coordinator.machine.records import AttemptBegan, Ended, Record, StepDone, Timing
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
 from coreg_core.messages import Report

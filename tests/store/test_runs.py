@@ -17,7 +17,15 @@ from store.filled import INTERRUPTED, LAP, NOW, RECORDS, begun, noticed, write
 
 from coordinator.machine import notices as n
 from coordinator.machine.events import QueueRead
-from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, Record, StepDone
+from coordinator.machine.records import (
+    AttemptBegan,
+    Begun,
+    Ended,
+    HeadSigned,
+    Record,
+    StepDone,
+    Timing,
+)
 from coordinator.store import schema
 from coordinator.store.runs import RunStore
 from coordinator.store.status import SiteStatus, Status
@@ -294,7 +302,11 @@ def test_notices_come_back_the_last_first_and_the_oldest_go(
 ) -> None:
     status = Status(tmp_path / "runs.sqlite")
     stalled, joined = n.stalled(RUN, ("b",), "", 600.0), n.joined("run-2", "a", 1, 3)
-    for at, notice in ((1, stalled), (2, joined), (3, n.step_answered(RUN, 0, 0, 3, Report(), ""))):
+    for at, notice in (
+        (1, stalled),
+        (2, joined),
+        (3, n.step_answered(RUN, StepDone(0, 0, 3, Report()), Timing())),
+    ):
         noticed(status, f"2026-01-0{at}", notice)
     second = {"at": "2026-01-02", **joined.to_dict()}
     first = {"at": "2026-01-01", **stalled.to_dict(), "sites": ["b"]}

@@ -13,7 +13,7 @@ from coreg_core.plan import Plan, aligns_for
 from site_agent.identity.run_keys import AttemptSeal
 from site_agent.ledger import read_ledger
 from site_agent.ledger.audit import audit, head_of
-from site_agent.machine.agent import MAX_ALIGNMENTS
+from site_agent.machine.admission import MAX_ALIGNMENTS
 from tests.storm.story import EVERYWHERE, GOOD, IDLE, LONG, Fault
 from tests.storm.world import SITES, World, alike
 
@@ -56,6 +56,7 @@ async def check_tasks(world: World, broken: list[str]) -> None:
             {"coordinator"} if world.sites_restored else set()
         )  # they dial again and again
         if all(tasks.get(name) == count for name, count in IDLE.items() if name not in without):
+            await asyncio.sleep(5.0)  # a session that opened at this moment says what it has to say
             return
     broken.append(f"at rest the processes have {tasks} tasks, not {IDLE}")
 

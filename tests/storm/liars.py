@@ -70,7 +70,9 @@ def of_answers(change: Callable[[m.Answer], Any]) -> Maker:
     """In place of each answer that has words or parts, but for keys."""
 
     def changed(answer: m.Answer) -> Any:
-        return change(answer) if answer.size and answer.report.question != KEYS else answer
+        return (
+            change(answer) if m.payload_size(answer) and answer.report.question != KEYS else answer
+        )
 
     return of(m.Answer, changed)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from coordinator.authority.authorised import Authorised
 from coordinator.transports import Emit
 from coordinator.transports.sessions import Sessions
-from coreg_core.messages import Answer, Hello
+from coreg_core.messages import Answer, Hello, payload_size
 from coreg_wire.identity.names import certificate_name, load_certificates
 from coreg_wire.transport.codec import Assembler, frames_of
 from site_agent.ledger.ledger import digest_of
@@ -176,9 +176,9 @@ class Network:
             self.loop.call_soon(armed[2], context=_NOBODY)
         if isinstance(message, Answer) and message.run in self.over:
             self.twice.append(f"{site} answered step {message.step} of {message.run} after its end")
-        if isinstance(message, Answer) and message.size:
+        if isinstance(message, Answer) and payload_size(message):
             key = (site, message.run, message.attempt, message.step)
-            digest = digest_of(message)
+            digest = digest_of(message)[1]
             if self.answers.setdefault(key, digest) != digest:
                 self.twice.append(
                     f"{site} answered step {message.step} of {message.run} twice, with other words"

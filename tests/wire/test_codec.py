@@ -157,7 +157,7 @@ def test_parts_of_any_sizes_arrive_as_they_were(sizes: list[int]) -> None:
     message = m.Step("r", 0, 3, summed=Words(np.arange(5, dtype="<u8")), parts=parts)
     frames = of_coordinator(message)
     assert all(len(data) <= MAX_FRAME_BYTES for data in frames)
-    assert to_site_frames(frames, room=message.size) == [message]
+    assert to_site_frames(frames, room=m.payload_size(message)) == [message]
 
 
 # --- limits -------------------------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def overhear(computation: AgreementComputation, seen: Seen) -> None:
     take = computation.take
 
     def heard(question: Question, answers: Answers, chain: bytes) -> None:
-        asked, total = computation._asked, None
+        asked, total = computation._place.asked, None
         if asked.exponents:
             total = opened(asked.layout, answers.total, asked.exponents)[0]
         seen.rounds.append((asked, total))

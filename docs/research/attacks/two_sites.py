@@ -26,7 +26,7 @@ def read_by_a(n_sites: int) -> float:
     sites = {name: site_of(name) for name in names}
     watched(plan, sites)
     a = sites["a"].computation
-    models = a._rounds.models(a._state)
+    models = a._rounds.models(a._place.state)
     results = [site.result for site in sites.values()]
     predictions = [
         result.solutions[0].prediction for result in results if isinstance(result, AgreementResult)

@@ -10,10 +10,11 @@ what is kept is what arrived.
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any, TypeAlias, cast, get_args
 
 from coreg_core.messages import Answer, FromSite, Step, ToSite
-from coreg_wire.transport.fields import ProtocolError, fill, payloads_of, read, snake, text
+from coreg_wire.transport.fields import ProtocolError, fill, payloads_of, read, snake
 from coreg_wire.v1 import federation_pb2 as pb
 
 PIECE_BYTES = 1 << 20
@@ -21,6 +22,7 @@ PIECE_BYTES = 1 << 20
 Frame: TypeAlias = pb.SiteFrame | pb.CoordinatorFrame
 _FROM_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(FromSite)}
 _TO_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(ToSite)}
+_NAMES = {kind: name for name, kind in (_FROM_SITE | _TO_SITE).items()}
 
 
 # --- out ----------------------------------------------------------------------------------------
@@ -28,27 +30,25 @@ _TO_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_arg
 
 def frames_of(message: FromSite | ToSite) -> Iterator[bytes]:
     """One message, and the chunks of its payloads."""
-    name = snake(type(message).__name__)
+    name = _NAMES[type(message)]
     frame_type: Any = pb.SiteFrame if name in _FROM_SITE else pb.CoordinatorFrame
     frame = frame_type()
     body = getattr(frame.message, name)
     body.SetInParent()  # otherwise a message without set fields would be absent
-    later = isinstance(message, Answer | Step) and message.size > PIECE_BYTES
+    payloads = _payloads(message) if isinstance(message, Answer | Step) else []
+    later = sum(map(len, payloads)) > PIECE_BYTES
     fill(body, message, with_payloads=not later)
     yield frame.SerializeToString()
-    if isinstance(message, Answer | Step) and later:
-        for payload in _payloads(message):
-            for start in range(0, len(payload), PIECE_BYTES):
-                piece = bytes(payload[start : start + PIECE_BYTES])
-                yield frame_type(chunk=pb.Chunk(run=body.run, data=piece)).SerializeToString()
+    for payload in payloads if later else ():
+        for start in range(0, len(payload), PIECE_BYTES):
+            piece = bytes(payload[start : start + PIECE_BYTES])
+            yield frame_type(chunk=pb.Chunk(run=body.run, data=piece)).SerializeToString()
 
 
-def _payloads(message: Answer | Step) -> Iterator[memoryview]:
+def _payloads(message: Answer | Step) -> list[memoryview | bytes]:
     """In the order of `payloads_of`."""
-    if message.summed is not None:
-        yield message.summed.data
-    for part in message.parts:
-        yield memoryview(part.data)
+    summed = [] if message.summed is None else [message.summed.data]
+    return [*summed, *map(attrgetter("data"), message.parts)]
 
 
 # --- in -----------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Assembler:
             case "message":
                 return self._message(frame.message, kinds)
             case "chunk":
-                return self._piece(text(frame.chunk.run), frame.chunk.data, kinds)
+                return self._piece(frame.chunk.run, frame.chunk.data, kinds)
             case _:
                 raise ProtocolError("an empty frame.")
 
@@ -136,21 +136,21 @@ class Assembler:
         if name is None or name not in kinds:
             raise ProtocolError("a message of a kind that this version does not know.")
         part = getattr(body, name)
-        run = text(part.run) if "run" in part.DESCRIPTOR.fields_by_name else ""
+        run = part.run if "run" in part.DESCRIPTOR.fields_by_name else ""
         if run in self._under_way:
             raise ProtocolError("a new message of a run before its last message was complete.")
-        payloads = payloads_of(part) if kinds[name] in (Answer, Step) else []
-        size = sum(payload.size for payload in payloads)
-        if size > self._room.get(run, 0):
-            what = f"{size} bytes for run {run[:40]!a}"
-            raise ProtocolError(f"{what}, where {self._room.get(run, 0)} fit.")
-        if any(payload.size != len(payload.data) for payload in payloads):
-            if any(payload.data for payload in payloads):
-                raise ProtocolError("a payload that has another size than it states.")
-            sizes = [payload.size for payload in payloads]
-            assembly = self._under_way[run] = _Assembly(body, sizes)
-            return self._if_complete(run, assembly, kinds)
-        return read(kinds[name], part, (payload.data for payload in payloads))
+        sizes, data = list[int](), list[bytes]()
+        for payload in payloads_of(part) if kinds[name] in (Answer, Step) else []:
+            sizes.append(payload.size)
+            data.append(payload.data)
+        if sum(sizes) > (room := self._room.get(run, 0)):
+            raise ProtocolError(f"{sum(sizes)} bytes for run {run[:40]!a}, where {room} fit.")
+        if list(map(len, data)) == sizes:
+            return read(kinds[name], part, data)
+        if any(data):
+            raise ProtocolError("a payload that has another size than it states.")
+        assembly = self._under_way[run] = _Assembly(body, sizes)
+        return self._if_complete(run, assembly, kinds)
 
     def _if_complete(self, run: str, assembly: _Assembly, kinds: dict[str, type[Any]]) -> object:
         if not assembly.complete:

@@ -8,10 +8,11 @@ field's type, be among its values (`Literal`) and satisfy its limits (`Ge`, `Gt`
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
-from functools import cache
-from math import isfinite
+from functools import cache, lru_cache, partial
+from math import inf, isfinite
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -39,6 +40,7 @@ MAX_TEXT = 10_000  # characters of a reason; longer ones are cut before sending,
 T = TypeVar("T")
 Payloads: TypeAlias = Iterator[bytes]
 Reader: TypeAlias = Callable[[Any, Payloads], Any]
+Checked: TypeAlias = Callable[[Any], Any]
 Limit: TypeAlias = BaseMetadata | Named
 
 
@@ -58,52 +60,45 @@ def fill(message: Any, value: Any, *, with_payloads: bool = True) -> None:
 
     Without payloads it has their sizes, and codec.py sends them after it.
     """
-    for field in fields(value):
-        _set(message, field.name, getattr(value, field.name), with_payloads=with_payloads)
+    for name in _names(cast(Hashable, type(value))):
+        match getattr(value, name):
+            case None:
+                pass
+            case Words(data=data) | (bytes() as data):
+                payload = getattr(message, name)
+                payload.SetInParent()  # of no bytes, too
+                payload.size = len(data)
+                if with_payloads:
+                    payload.data = bytes(data)
+            case Enum() as member:
+                setattr(message, name, member.name)
+            case tuple() as entries if entries and is_dataclass(entries[0]):
+                for each in entries:
+                    fill(getattr(message, name).add(), each, with_payloads=with_payloads)
+            case tuple() as entries:
+                getattr(message, name).extend(entries)
+            case (str() | float() | int()) as plain:
+                _set_plain(message, name, plain)
+            case inner:
+                one_of = name in message.DESCRIPTOR.oneofs_by_name
+                part = getattr(message, snake(type(inner).__name__) if one_of else name)
+                part.SetInParent()  # otherwise a message whose fields are all zero would be absent
+                fill(part, inner, with_payloads=with_payloads)
 
 
-def _set(message: Any, name: str, value: Any, *, with_payloads: bool) -> None:
-    match value:
-        case None:
-            return
-        case Words():
-            _set_payload(getattr(message, name), value.data, with_payloads=with_payloads)
-        case bytes():
-            _set_payload(getattr(message, name), value, with_payloads=with_payloads)
-        case Enum():
-            setattr(message, name, value.name)
-        case tuple():
-            _set_each(message, name, value, with_payloads=with_payloads)
-        case str() if name == "reason":
-            setattr(message, name, value[:MAX_TEXT])
-        case _ if is_dataclass(value):
-            one_of = message.DESCRIPTOR.oneofs_by_name.get(name)
-            part = getattr(message, name if one_of is None else snake(type(value).__name__))
-            part.SetInParent()  # otherwise a message whose fields are all zero would be absent
-            fill(part, value, with_payloads=with_payloads)
-        case str() | float() | int() if _is_message(message, name):
-            setattr(getattr(message, name), "rule" if isinstance(value, str) else "value", value)
-        case _:
-            setattr(message, name, value)
+@cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cast(Any, kind)))
 
 
-def _is_message(message: Any, name: str) -> bool:
-    return message.DESCRIPTOR.fields_by_name[name].message_type is not None
-
-
-def _set_payload(payload: Any, data: bytes | memoryview, *, with_payloads: bool) -> None:
-    payload.SetInParent()
-    payload.size = len(data)
-    if with_payloads:
-        payload.data = bytes(data)
-
-
-def _set_each(message: Any, name: str, values: tuple[Any, ...], *, with_payloads: bool) -> None:
-    if not (values and is_dataclass(values[0])):
-        getattr(message, name).extend(values)
-        return
-    for value in values:
-        fill(getattr(message, name).add(), value, with_payloads=with_payloads)
+def _set_plain(message: Any, name: str, value: str | float) -> None:
+    """A text or a number; of a field that can be either, the one that it is."""
+    if message.DESCRIPTOR.fields_by_name[name].message_type is not None:
+        setattr(getattr(message, name), "rule" if isinstance(value, str) else "value", value)
+    elif name == "reason":
+        setattr(message, name, str(value)[:MAX_TEXT])
+    else:
+        setattr(message, name, value)
 
 
 # --- in -----------------------------------------------------------------------------------------
@@ -112,55 +107,49 @@ def _set_each(message: Any, name: str, values: tuple[Any, ...], *, with_payloads
 def payloads_of(message: Any) -> list[Any]:
     """The payloads of an answer or a step as protobuf messages, in the order of reading."""
     summed = [message.summed] if message.HasField("summed") else []
-    return summed + [part.data for part in message.parts]
+    return summed + list(map(attrgetter("data"), message.parts))
 
 
 def read(kind: type[T], message: Any, payloads: Iterable[bytes] = ()) -> T:
-    """The dataclass of that kind from its protobuf message and its payloads."""
-    return _read(kind, message, iter(payloads))
-
-
-def _read(kind: type[T], message: Any, payloads: Payloads) -> T:
-    readers = _readers(cast(Hashable, kind))
+    """The dataclass of that kind from its protobuf message and its payloads, in order."""
+    left = iter(payloads)
+    values = {}
+    for name, reader in _readers(cast(Hashable, kind)):
+        values[name] = reader(message, left)
     try:
-        return kind(**{name: reader(message, payloads) for name, reader in readers.items()})
+        return kind(**values)
     except UsageError as error:  # each value is valid, but not their combination
         raise ProtocolError(f"{kind.__name__}: {error}") from None
 
 
 @cache
-def _readers(kind: Any) -> dict[str, Reader]:
+def _readers(kind: Any) -> list[tuple[str, Reader]]:
     hints = get_type_hints(kind, include_extras=True)
-    return {field.name: _reader(kind, field, hints[field.name]) for field in fields(kind)}
+    return [(field.name, _reader(kind, field, hints[field.name])) for field in fields(kind)]
 
 
 def _reader(kind: type, field: "Field[Any]", hint: Any) -> Reader:
-    name, where = field.name, f"{kind.__name__}.{field.name}"
+    where = f"{kind.__name__}.{field.name}"
     base, limits = _unwrapped(hint)
     members = get_args(base) if get_origin(base) in (Union, UnionType) else (base,)
-    optional = NoneType in members
     if Words in members:
-        return lambda message, payloads: _words(message, name, payloads, where)
+        return partial(_words, field.name, where)
     if base is bytes:
-        return lambda _message, payloads: next(payloads)
+        return _bytes
     if any(is_dataclass(member) for member in members):
         kinds = tuple(member for member in members if member is not NoneType)
-        return lambda message, payloads: (
-            None
-            if optional and not message.HasField(name)
-            else _read_part(kinds, message, name, payloads, where=where)
-        )
+        return partial(_part, field.name, where, kinds, NoneType in members)
     if get_origin(base) is tuple:
         item, item_limits = _unwrapped(get_args(base)[0])
-        return lambda message, payloads: _read_tuple(
-            getattr(message, name), item, item_limits, limits, where=where, payloads=payloads
-        )
+        each = None if is_dataclass(item) else _value(item, item_limits, where)
+        length = next((limit for limit in limits if isinstance(limit, Len)), Len(0))
+        return partial(_many, field.name, where, item, each, length)
     if len(members) > 1:  # a rule, or a number with its limits
         rules = {word for m in members if get_origin(m) is Literal for word in get_args(m)}
-        number = next(_unwrapped(m)[1] for m in members if get_origin(m) is not Literal)
-        return lambda message, _: _read_rule(getattr(message, name), rules, number, where)
-    absent = field.default is not MISSING and base is str
-    return lambda message, _: _scalar(getattr(message, name), base, limits, where, absent=absent)
+        kept = next(_unwrapped(m) for m in members if get_origin(m) is not Literal)
+        return partial(_rule, field.name, where, rules, _value(*kept, where))
+    absent = field.default is not MISSING and base is str  # an empty text is none
+    return partial(_plain, field.name, _value(base, limits, where, absent=absent))
 
 
 def _unwrapped(hint: Any) -> tuple[Any, tuple[Limit, ...]]:
@@ -171,7 +160,21 @@ def _unwrapped(hint: Any) -> tuple[Any, tuple[Limit, ...]]:
     return hint, ()
 
 
-def _words(message: Any, name: str, payloads: Payloads, where: str) -> Words | None:
+def _value(kind: Any, limits: tuple[Limit, ...], where: str, *, absent: bool = False) -> Checked:
+    """The check of a text, a number, or one of a list."""
+    if kind is str:
+        named = next((limit for limit in limits if isinstance(limit, Named)), None)
+        length = next((limit for limit in limits if isinstance(limit, Len)), Len(0))
+        return partial(_text, where, absent, length, named)
+    if (isinstance(kind, type) and issubclass(kind, Enum)) or get_origin(kind) is Literal:
+        return partial(_one_of, where, kind)
+    return partial(_number, where, _Range.of(limits))
+
+
+# --- one field ----------------------------------------------------------------------------------
+
+
+def _words(name: str, where: str, message: Any, payloads: Payloads) -> Words | None:
     if not message.HasField(name):
         return None
     data = next(payloads)
@@ -180,100 +183,131 @@ def _words(message: Any, name: str, payloads: Payloads, where: str) -> Words | N
     return Words(np.frombuffer(data, dtype=WORD))
 
 
-def _read_part(
-    kinds: tuple[Any, ...], message: Any, name: str, payloads: Payloads, *, where: str
+def _bytes(_message: Any, payloads: Payloads) -> bytes:
+    return next(payloads)
+
+
+def _plain(name: str, checked: Checked, message: Any, _payloads: Payloads) -> Any:
+    return checked(getattr(message, name))
+
+
+def _part(
+    name: str,
+    where: str,
+    kinds: tuple[Any, ...],
+    optional: bool,
+    message: Any,
+    payloads: Payloads,
 ) -> Any:
+    """A message in a message, or one of several kinds."""
     if name in message.DESCRIPTOR.oneofs_by_name:
         chosen = message.WhichOneof(name)
         for kind in kinds:
             if snake(kind.__name__) == chosen:
-                return _read(kind, getattr(message, chosen), payloads)
+                return read(kind, getattr(message, chosen), payloads)
         raise ProtocolError(f"{where} is of a kind that this version does not know.")
-    if not message.HasField(name):
-        raise ProtocolError(f"{where} is missing.")
-    return _read(kinds[0], getattr(message, name), payloads)
+    if message.HasField(name):
+        return read(kinds[0], getattr(message, name), payloads)
+    if optional:
+        return None
+    raise ProtocolError(f"{where} is missing.")
 
 
-def _read_tuple(
-    values: Any,
-    item: Any,
-    item_limits: tuple[Limit, ...],
-    limits: tuple[Limit, ...],
-    *,
+def _many(
+    name: str,
     where: str,
+    item: Any,
+    each: Checked | None,
+    length: Len,
+    message: Any,
     payloads: Payloads,
 ) -> tuple[Any, ...]:
-    for limit in limits:
-        if isinstance(limit, Len):
-            _check_length(len(values), limit, where, "entries")
-    if is_dataclass(item) and isinstance(item, type):
-        return tuple(_read(item, value, payloads) for value in values)
-    return tuple(_scalar(value, item, item_limits, where) for value in values)
+    values = getattr(message, name)
+    if not length.min_length <= len(values) <= (length.max_length or len(values)):
+        fits = f"{length.min_length} to {length.max_length} fit"
+        raise ProtocolError(f"{where} has {len(values)} entries; {fits}.")
+    if each is not None:
+        return tuple(map(each, values))
+    return tuple(map(partial(read, item, payloads=payloads), values))
 
 
-def _check_length(length: int, limit: Len, where: str, what: str) -> None:
-    most = length if limit.max_length is None else limit.max_length
-    if not limit.min_length <= length <= most:
-        raise ProtocolError(f"{where} has {length} {what}; {limit.min_length} to {most} fit.")
-
-
-def _read_rule(message: Any, rules: set[str], limits: tuple[Limit, ...], where: str) -> str | float:
-    match message.WhichOneof("kind"):
-        case "rule" if message.rule in rules:
-            return str(message.rule)
+def _rule(
+    name: str, where: str, rules: set[str], number: Checked, message: Any, _payloads: Payloads
+) -> str | float:
+    value = getattr(message, name)
+    match value.WhichOneof("kind"):
+        case "rule" if value.rule in rules:
+            return str(value.rule)
         case "value":
-            return float(_limited(message.value, limits, where))
+            return float(number(value.value))
         case None:
             raise ProtocolError(f"{where} is missing.")
         case _:
-            unknown = ascii(message.rule[:40])
+            unknown = ascii(value.rule[:40])
             raise ProtocolError(f"{where} is {unknown}, which this version does not know.")
 
 
-def _scalar(
-    value: Any, kind: Any, limits: tuple[Limit, ...], where: str, *, absent: bool = False
-) -> Any:
-    """A text, a number or one of a list; ``absent``: an empty text is none, and has no limits."""
-    if kind is str:
-        return "" if absent and not value else _text(value, limits, where)
-    is_enum = isinstance(kind, type) and issubclass(kind, Enum)
-    if is_enum or get_origin(kind) is Literal:
-        if value not in (kind.__members__ if is_enum else get_args(kind)):
-            unknown = ascii(value[:40])
-            raise ProtocolError(f"{where} is {unknown}, which this version does not know.")
-        return kind[value] if is_enum else value
-    return _limited(value, limits, where)
+# --- one value ----------------------------------------------------------------------------------
 
 
-def _limited(value: Any, limits: tuple[Limit, ...], where: str) -> Any:
+@dataclass(frozen=True)
+class _Range:
+    """The numbers that fit: from ``least`` (``above``: without it) to ``most``."""
+
+    least: float = -inf
+    most: float = inf
+    above: bool = False
+
+    @classmethod
+    def of(cls, limits: tuple[Limit, ...]) -> "_Range":
+        found = cls()
+        for limit in limits:
+            match limit:
+                case Ge(ge=least):
+                    found = replace(found, least=cast(float, least))
+                case Gt(gt=least):
+                    found = replace(found, least=cast(float, least), above=True)
+                case Le(le=most):
+                    found = replace(found, most=cast(float, most))
+                case _:
+                    pass
+        return found
+
+
+def _number(where: str, fits: _Range, value: Any) -> Any:
     if not isfinite(value):
         raise ProtocolError(f"{where} is {value}.")
-    for limit in limits:
-        match limit:
-            case Ge(ge=least) if value < least:
-                raise ProtocolError(f"{where} is {value}; at least {least} fits.")
-            case Gt(gt=below) if value <= below:
-                raise ProtocolError(f"{where} is {value}; only more than {below} fits.")
-            case Le(le=most) if value > most:
-                raise ProtocolError(f"{where} is {value}; at most {most} fits.")
-            case _:
-                pass
+    if value > fits.most:
+        raise ProtocolError(f"{where} is {value}; at most {fits.most} fits.")
+    if fits.above and value <= fits.least:
+        raise ProtocolError(f"{where} is {value}; only more than {fits.least} fits.")
+    if value < fits.least:
+        raise ProtocolError(f"{where} is {value}; at least {fits.least} fits.")
     return value
 
 
-def _text(value: str, limits: tuple[Limit, ...], where: str) -> str:
-    for limit in limits:
-        match limit:
-            case Len():
-                _check_length(len(value), limit, where, "characters")
-            case Named(what, optional) if value or not optional:
-                _check_name(value, what, where)
-            case _:
-                pass
-    return text(value)
+def _one_of(where: str, kind: Any, value: str) -> Any:
+    is_enum = isinstance(kind, type)
+    if value not in (kind.__members__ if is_enum else get_args(kind)):
+        unknown = ascii(value[:40])
+        raise ProtocolError(f"{where} is {unknown}, which this version does not know.")
+    return kind[value] if is_enum else value
 
 
-def _check_name(value: str, what: str, where: str) -> None:
+def _text(where: str, absent: bool, length: Len, named: Named | None, value: str) -> str:
+    if absent and not value:
+        return ""
+    if not length.min_length <= len(value) <= (length.max_length or MAX_TEXT):
+        most = length.max_length or MAX_TEXT
+        fits = f"{length.min_length} to {most} fit"
+        raise ProtocolError(f"{where} has {len(value)} characters; {fits}.")
+    if named is not None and (value or not named.optional) and not _is_name(named.what, value):
+        raise ProtocolError(f"{where} is {value[:80]!a}, which is no {named.what}'s name.")
+    return value if value.isprintable() else text(value)
+
+
+@lru_cache(maxsize=4096)
+def _is_name(what: str, value: str) -> bool:
     """The rule of certificates: a question to an operator shows no other name."""
     try:
         if what == "site":
@@ -281,13 +315,12 @@ def _check_name(value: str, what: str, where: str) -> None:
         else:
             check_name(value, what)
     except UsageError:
-        raise ProtocolError(f"{where} is {value[:80]!a}, which is no {what}'s name.") from None
+        return False
+    return True
 
 
 def text(value: str) -> str:
     """A peer's text without control characters, which could move the cursor of a terminal."""
     if len(value) > MAX_TEXT:
         raise ProtocolError(f"a text of {len(value)} characters; at most {MAX_TEXT}.")
-    if value.isprintable():
-        return value
     return "".join(c if c.isprintable() else " " for c in value)

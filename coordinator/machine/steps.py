@@ -1,0 +1,224 @@
+"""The steps of a run: each answer is checked, and all of them together are the next step.
+
+The coordinator cannot read answers. But the plan and the members' offers bound what one of them
+contains: how many words, and a part of how many bytes for whom (`coreg_core.plan.Plan.shape`). So
+a member that sends more, or to someone else, is named before any other site hears of it.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from coordinator.machine import membership, notices
+from coordinator.machine.events import DeadlinePassed, Persist, Received
+from coordinator.machine.records import Phase, StepDone, Transition
+from coordinator.machine.run import RunUpdate, Shapes, end
+from coreg_core.messages import Answer, Fault, Part, Report, Step, Words
+from coreg_core.objectives.setting import SEAL_BYTES, TAG_WORDS, Shape
+from coreg_core.outcomes import Outcome
+
+NOTHING = Shape()
+
+
+def answered(update: RunUpdate, event: Received[Answer]) -> None:
+    """Handle an answer to the open step.
+
+    A site that has not offered in this session receives the step again.
+    """
+    run, site, answer = update.run, event.site, event.message
+    step = run.steps.get(site)
+    if site not in run.ready or site in run.answers or step is None:
+        return
+    if (answer.attempt, answer.step) != (step.attempt, step.step):
+        return
+    fault = answer_fault(run.shapes, run.participants, site, answer, tagged=run.plan.masked)
+    if fault is not None:
+        membership.exclude(update, site, Outcome.SITE_FAULT, f"{site}: {fault}.")
+        return
+    update.change(answers={**run.answers, site: answer})
+    if len(update.run.answers) == len(run.participants):
+        _step(update)
+    elif run.phase is Phase.STALLED and not run.here & set(update.run.awaited):
+        _drop_missing(update)  # a missing site that is back has its time to answer
+
+
+def faulted(update: RunUpdate, event: Received[Fault]) -> None:
+    """A site reports a fault, of its own or of what it received. That of an earlier attempt is old.
+
+    Which site sent what another could not use is not known: the run ends, and blames no one.
+    """
+    run, site, fault = update.run, event.site, event.message
+    if site not in run.ready or site not in run.steps or fault.attempt != run.attempt:
+        return
+    if fault.received:
+        reason = f"{fault.reason.removesuffix('.')} (found by {site}, which received it)"
+        end(update, Outcome.SITE_FAULT, reason)
+        return
+    membership.exclude(update, site, Outcome.SITE_FAULT, f"{site}: {fault.reason}")
+
+
+def _step(update: RunUpdate) -> None:
+    """Record the step, then end the run or send the next step."""
+    run, answers = update.run, update.run.answers
+    report = answers[run.participants[0]].report
+    if (fault := disagreement(report, answers)) is not None:
+        end(update, Outcome.SITE_FAULT, fault)
+        return
+    count = 0
+    for answer in answers.values():
+        count += answer.summed is not None or bool(answer.parts)
+    kind = run.plan.objective.questions.get(report.question)
+    phase = "" if kind is None else kind.phase
+    done = StepDone(run.done, run.attempt, count, report, phase)
+    update.actions.append(Persist(run.plan.run, done))
+    update.change(done=run.done + 1)
+    if report.outcome:
+        end(update, Outcome[report.outcome], report.reason)
+        return
+    step = next(iter(run.steps.values())).step + 1
+    update.ask(next_steps(run.plan.run, run.attempt, step, run.participants, answers))
+
+
+def _drop_missing(update: RunUpdate) -> bool:
+    """Begin the next attempt without the sites that have not answered, if the plan allows it and enough remain."""
+    missing, members = update.run.awaited, update.run.members
+    if not membership.go_on_without(update, missing, len(members) - len(missing), "answer in time"):
+        return False
+    membership.propose(update, f"{', '.join(missing)} did not answer in time")
+    return True
+
+
+def out_of_time(update: RunUpdate, _event: DeadlinePassed) -> None:
+    """Sites did not answer within ``round``: continue without them, or wait."""
+    if _drop_missing(update):
+        return
+    update.take(Transition.STALLED)
+    update.notify(
+        notices.stalled(
+            update.run.name, update.run.awaited, update.run.waiting, update.run.timeouts.stall
+        )
+    )
+    update.deadline(update.run.timeouts.stall)
+
+
+def not_back(update: RunUpdate, _event: DeadlinePassed) -> None:
+    """Sites did not come back within ``stall``."""
+    if not _drop_missing(update):
+        names = ", ".join(update.run.awaited)
+        end(
+            update,
+            Outcome.STALLED,
+            f"{names} did not reconnect within {update.run.timeouts.stall:g} s",
+        )
+
+
+# --- what an answer may contain ------------------------------------------------------------------
+
+
+def answer_fault(
+    shapes: Shapes, members: tuple[str, ...], site: str, answer: Answer, *, tagged: bool
+) -> str | None:
+    """Why this answer of a member is not one that the plan allows, or None.
+
+    ``shapes``: the bound of each kind of question. ``tagged``: sums have a tag.
+    """
+    report = answer.report
+    if report.asked and report.asked not in members:
+        return f"it reports a question to {report.asked}, which is no member of this attempt"
+    if report.outcome and report.outcome not in Outcome.__members__:
+        return f"it reports an unknown outcome, {report.outcome!a}"
+    if report.question not in shapes and not report.outcome:
+        return f"it answers a question that the plan does not have ({report.question!a})"
+    silent = report.outcome or (report.asked and report.asked != site)
+    shape = NOTHING if silent else shapes[report.question]
+    words = 0 if answer.summed is None else len(answer.summed.values)
+    most = shape.summed + TAG_WORDS if tagged and shape.summed else shape.summed
+    if words > most:
+        return f"{_named(answer)} has {words} words, where at most {most} are summed"
+    return _part_fault(answer, shape, site, members) if answer.parts else None
+
+
+def _named(answer: Answer) -> str:
+    return f"its answer to step {answer.step} ({answer.report.question or 'the end'})"
+
+
+def _part_fault(answer: Answer, shape: Shape, site: str, members: tuple[str, ...]) -> str | None:
+    what = _named(answer)
+    receivers = {part.receiver for part in answer.parts}
+    if len(receivers) < len(answer.parts):
+        return f"{what} has {len(answer.parts)} parts, of which several are for the same receiver"
+    for part in answer.parts:
+        if part.sender != site:
+            return f"{what} has a part that names {part.sender} as its sender"
+        allowed = _allowed(shape, part, site, members)
+        size = len(part.data) - SEAL_BYTES
+        if size > allowed:
+            whom = part.receiver or "all members"
+            return f"{what} has a part of {size} bytes for {whom}, where at most {allowed} fit"
+    return None
+
+
+def _allowed(shape: Shape, part: Part, site: str, members: tuple[str, ...]) -> int:
+    """The most bytes of a part; below 0: no such part may be sent."""
+    if not part.receiver:
+        return shape.to_all or -SEAL_BYTES - 1
+    if part.receiver == site or part.receiver not in members:
+        return -SEAL_BYTES - 1
+    return shape.to_each.get(part.receiver, -SEAL_BYTES - 1)
+
+
+# --- all answers --------------------------------------------------------------------------------
+
+
+def disagreement(report: Report, answers: Mapping[str, Answer]) -> str | None:
+    """Why these answers contradict each other; None if they agree. ``report``: of one of them.
+
+    Names the minority, which is no proof of its fault.
+    """
+    lengths = dict[str, int]()
+    same = True
+    for site, answer in answers.items():
+        same = same and answer.report == report
+        if not report.asked or site == report.asked:
+            lengths[site] = 0 if answer.summed is None else len(answer.summed.values)
+    if same and len(set(lengths.values())) == 1:
+        return None
+    if others := _minority({site: answer.report for site, answer in answers.items()}):
+        return (
+            f"{', '.join(others)}: reports something else about the computation than the other "
+            "sites. A site computes differently from the others, or does not follow the plan."
+        )
+    listed = ", ".join(f"{site}: {lengths[site]} words" for site in _minority(lengths))
+    return f"answers of different lengths: {listed}; the other sites sent another number."
+
+
+def _minority(values: Mapping[str, object]) -> list[str]:
+    """The sites whose value is not the most frequent one."""
+    kinds = dict[object, list[str]]()
+    for site in sorted(values):
+        kinds.setdefault(values[site], []).append(site)
+    usual = max(kinds.values(), key=len)
+    return [site for site in sorted(values) if site not in usual]
+
+
+def next_steps(
+    run: str, attempt: int, step: int, members: tuple[str, ...], answers: Mapping[str, Answer]
+) -> dict[str, Step]:
+    """The next step of each site: the sum modulo 2⁶⁴, and the parts for it and for all."""
+    total: np.ndarray | None = None
+    to_all = list[Part]()
+    to_each = dict[str, list[Part]]()
+    for site in members:
+        answer = answers[site]
+        if answer.summed is not None:
+            if total is None:
+                total = np.zeros_like(answer.summed.values)
+            np.add(total, answer.summed.values, out=total)
+        for part in answer.parts:
+            (to_each.setdefault(part.receiver, []) if part.receiver else to_all).append(part)
+    words = None if total is None else Words(total)
+    common = Step(run, attempt, step, (), words, tuple(to_all))  # one message is encoded once
+    steps = dict.fromkeys(members, common)
+    for site, own in to_each.items():
+        steps[site] = Step(run, attempt, step, (), words, (*to_all, *own))
+    return steps

@@ -1,0 +1,132 @@
+"""The operator's decisions on plans: asked at the terminal, or by `coreg-agent approve` through files.
+
+An approval confirms the eight words that were shown with the question, and no others. A decision
+counts for the plan that it was made on: if the plan, the keys or what the operator saw has changed,
+the question is put again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from coreg_core.errors import CoregError
+from coreg_core.messages import Proposal
+from coreg_core.outcomes import Notice
+from coreg_core.plan import Plan
+from coreg_wire.identity.invitation import same_words
+from site_agent.consent.memory import Memory
+from site_agent.identity.run_keys import Members
+from site_agent.machine import notices
+from site_agent.machine.session_events import AskOperator, Decided
+from site_agent.service.console import COMPARE, Terminal
+from site_agent.service.state_dir import Decision, StateDir
+
+EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
+CHANGED = "its plan or the keys of its members changed after its operator was asked."
+
+
+class Approvals:
+    """See the module's docstring. ``proposal`` gives the latest one of an open run."""
+
+    def __init__(
+        self,
+        state: StateDir | None,
+        terminal: Terminal | None,
+        memory: Memory,
+        proposal: Callable[[str], Proposal | None],
+        notify: Callable[[Notice], None],
+        members: Members | None = None,
+    ):
+        self.members = members
+        self.terminal = terminal
+        self._state = state
+        self._memory = memory
+        self._proposal = proposal
+        self._notify = notify
+        self._turn = ThreadPoolExecutor(1, "requests")
+
+    @property
+    def compared(self) -> bool:
+        """Whether the operators compared the words of all members; an agent without keys has none."""
+        return self.members is None or not self.members.unseen
+
+    def has_strangers(self, proposal: Proposal) -> bool:
+        """Whether the plan comes with keys that no operator has confirmed."""
+        if self.members is None or not proposal.plan.masked:
+            return False
+        return not self.members.settled(self.members.keys_of(proposal))
+
+    async def ask(self, question: AskOperator) -> Decided | CoregError | None:
+        """The decision, or the error that ends the agent; None: it comes later (`decision`)."""
+        plan, keys = question.plan, self._keys_of(question.plan.run)
+        news = "" if self.members is None else self.members.news(keys)
+        words = self.members.words(keys) if self.members is not None and news else ""
+        if self.terminal is not None:
+            answer = await self.terminal.decide(plan, question.about, words, news)
+            if isinstance(answer, CoregError):
+                return answer
+            seen = replace(answer, digest=plan.digest, about=question.about)
+            return await self._decided(plan, seen)
+        assert self._state is not None, "an agent that serves"
+        known = await asyncio.to_thread(self._state.decision, plan.run)
+        if known is not None and self._shown(plan, known) not in ({}, question.about):
+            await self.in_turn(self._state.clear, plan.run)  # a decision on what has changed
+            known = None
+        if known is None or known.digest != plan.digest:
+            about = dict(question.about)
+            if words:
+                about[EIGHT_WORDS] = f"{words} ({news}). {COMPARE}"
+            request = plan.run, plan.to_dict(), about, question.seconds, words, plan.digest
+            if not await self.in_turn(self._state.request_approval, *request):
+                return await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
+            self._notify(notices.waiting_for_approval(plan.run, plan.study))
+        return await self.decision(plan)
+
+    async def decision(self, plan: Plan) -> Decided | None:
+        """The operator's decision, if it is there."""
+        if self._state is None:
+            return None
+        decision = await asyncio.to_thread(self._state.decision, plan.run)
+        if decision is None or decision.digest != plan.digest:
+            return None
+        await self.in_turn(self._state.close_request, plan.run)
+        return await self._decided(plan, decision)
+
+    async def forget(self, run: str, *, keep_consent: bool) -> None:
+        """Remove the request of a run that is over."""
+        if self._state is not None:
+            forget = self._state.close_request if keep_consent else self._state.clear
+            await self.in_turn(forget, run)
+
+    async def in_turn(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """One at a time: a request that is being written cannot outlive the end of its run."""
+        return await asyncio.get_running_loop().run_in_executor(self._turn, work, *arguments)
+
+    def _keys_of(self, run: str) -> dict[str, str]:
+        """The members' keys in the latest proposal of a run."""
+        proposal = self._proposal(run)
+        if proposal is None or self.members is None:
+            return {}
+        return self.members.keys_of(proposal)
+
+    async def _decided(self, plan: Plan, decision: Decision) -> Decided:
+        keys = self._keys_of(plan.run)
+        members = self.members
+        if decision.approved and members is not None and plan.masked and members.news(keys):
+            if same_words(decision.words, members.words(keys)):
+                await asyncio.to_thread(members.confirm, keys)
+            else:
+                decision = Decision(False, CHANGED, digest=decision.digest)
+        shown = self._shown(plan, decision)
+        approved, reason = decision.approved, decision.reason
+        return Decided(plan.run, approved, reason, decision.digest, shown)
+
+    def _shown(self, plan: Plan, decision: Decision) -> dict[str, str]:
+        """What the operator saw; nothing of an approval that counted, which is in the ledger.
+
+        The run itself changes it.
+        """
+        shown = {} if plan.run in self._memory.approved else decision.about
+        return {heading: text for heading, text in shown.items() if heading != EIGHT_WORDS}
