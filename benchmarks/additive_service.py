@@ -1,9 +1,11 @@
-"""An additive training over gRPC and mutual TLS, as processes: exchanges, seconds and bytes of each phase.
+"""An additive training over gRPC and mutual TLS, as processes: exchanges, seconds and bytes of each
+phase.
 
     python benchmarks/additive_service.py [--sites 3] [--common 442] [--labels 60]
 
-The script runs the operators' commands: `init`, `run`, `join`, `coreg-agent`. The time is the coordinator's, from the first
-question to the last. Joining, reading tables and saving models are reported separately.
+The script runs the operators' commands: `init`, `run`, `join`, `coreg-agent`. The time is the
+coordinator's, from the first question to the last. Joining, reading tables and saving models are
+reported separately.
 """
 
 import csv
@@ -16,12 +18,15 @@ from harness import arguments, folder
 from examples.demo import processes
 from examples.demo.processes import create, together
 
-STUDY = "[study]\nname = 'additive'\n[model]\nobjective = 'additive'\n[alignment]\nalign = false\n"  # the ids are equal
+# the ids are equal
+STUDY = "[study]\nname = 'additive'\n[model]\nobjective = 'additive'\n[alignment]\nalign = false\n"
 processes.DEADLINE = 900.0  # many individuals take longer than a demo waits
 
 
 def tables(folder, sites, common, labels):
-    """Parts of one smooth function: each site has two columns, correlated with the others', and labels of its own individuals."""
+    """Parts of one smooth function: each site has two columns, correlated with the others', and
+    labels of its own individuals.
+    """
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(common, 2 * len(sites)))
     X = hidden @ (np.eye(2 * len(sites)) + 0.3 * rng.normal(size=(2 * len(sites),) * 2))
@@ -65,15 +70,18 @@ def main():
     events = [json.loads(line) for line in lines if line.startswith("{")]
     end, questions = events[-1], [event for event in events if event["event"] == "round"]
     print(
-        f"{given.sites} sites, {given.common} common individuals, {given.labels} labels each: {end['stop']}"
+        f"{given.sites} sites, {given.common} common individuals, {given.labels} labels each:"
+        f" {end['stop']}"
     )
     for phase in dict.fromkeys(event["phase"] for event in questions):
         print(
-            f"  {phase:<20} {'{:>8.2f} MB {:>7.2f} s'.format(*spent(e for e in questions if e['phase'] == phase))}"
+            f"  {phase:<20}"
+            f" {'{:>8.2f} MB {:>7.2f} s'.format(*spent(e for e in questions if e['phase'] == phase))}"
         )
     sent, seconds = spent(questions)
     print(
-        f"  {len(questions)} exchanges {sent:>18.2f} MB {seconds:>7.2f} s; {wall:.1f} s with joining"
+        f"  {len(questions)} exchanges {sent:>18.2f} MB {seconds:>7.2f} s; {wall:.1f} s with"
+        " joining"
     )
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # KiB on Linux
     print(f"  at most {most:.0f} MiB in a process")

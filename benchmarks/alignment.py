@@ -1,10 +1,12 @@
-"""Time and memory of an alignment by real agents under mutual TLS, beside the bare multiplications on one core.
+"""Time and memory of an alignment by real agents under mutual TLS, beside the bare multiplications
+on one core.
 
     python benchmarks/alignment.py [--sites 5 2 --ids 100000 1000000] [--write]
 
-Each site lists ids that are drawn from 1.4 times as many. Agents and coordinator are processes on this machine. They are measured
-from their start until each site has the shared ids; the training that follows is cut off.
---write keeps the figures in benchmarks/results/alignment.json, from which `tools/docs.py` makes the page's table.
+Each site lists ids that are drawn from 1.4 times as many. Agents and coordinator are processes on
+this machine. They are measured from their start until each site has the shared ids; the training
+that follows is cut off. --write keeps the figures in benchmarks/results/alignment.json, from which
+`tools/docs.py` makes the page's table.
 """
 
 import json
@@ -24,7 +26,10 @@ from site_agent.id_points import exponents, multiplied, points_of
 from site_agent.machine.alignment import SIZES, size_class
 
 OF = 1.4
-STUDY = '[study]\nname = "people"\n[model]\nform = "linear"\ncoupling = 0.1\n[alignment]\nmax_ids = {}\n'
+STUDY = (
+    '[study]\nname = "people"\n[model]\nform = "linear"\ncoupling = 0.1\n[alignment]\nmax_ids ='
+    " {}\n"
+)
 processes.DEADLINE = 3600.0
 
 

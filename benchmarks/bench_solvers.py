@@ -1,6 +1,8 @@
-"""The closed form against the paper's stacked system, and the schedules against each other, on one problem.
+"""The closed form against the paper's stacked system, and the schedules against each other, on one
+problem.
 
-Compare times within one run: the ratio holds on any machine. Every solver's answer is checked first.
+Compare times within one run: the ratio holds on any machine. Every solver's answer is checked
+first.
 """
 
 import numpy as np
@@ -28,7 +30,8 @@ def fit(form, solver, problem):
     # A narrow kernel: with the rule of the paper its own stacked system is singular on these rows.
     views, table = one_table(*problem)
     return CoRLSR(
-        preset="paper", views=views, form=form, solver=solver, bandwidth=1.0, coupling=COUPLING, tol=1e-12,
+        preset="paper", views=views, form=form, solver=solver, bandwidth=1.0, coupling=COUPLING,
+        tol=1e-12,
         prediction_tol=1e-6,
     ).fit(**table)  # fmt: skip
 

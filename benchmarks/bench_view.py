@@ -1,4 +1,6 @@
-"""The semi-parametric view's cost, linear in m: factoring once, and a round's answer (two passes over C)."""
+"""The semi-parametric view's cost, linear in m: factoring once, and a round's answer (two passes
+over C).
+"""
 
 import numpy as np
 import pytest

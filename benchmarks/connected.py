@@ -1,9 +1,11 @@
-"""Peak memory of an agent and the coordinator in a real run: three masked sites, each a process, over mutual TLS.
+"""Peak memory of an agent and the coordinator in a real run: three masked sites, each a process,
+over mutual TLS.
 
     python benchmarks/connected.py [--sizes 10000 100000] [--write]
 
-The script runs the operators' commands on tables of 100 labelled rows and 8 columns, and reads the kernel's record of each
-process's peak until it ends. --write keeps them in benchmarks/results/performance.json.
+The script runs the operators' commands on tables of 100 labelled rows and 8 columns, and reads the
+kernel's record of each process's peak until it ends. --write keeps them in
+benchmarks/results/performance.json.
 """
 
 import contextlib

@@ -1,4 +1,5 @@
-"""R² of regressors with their defaults on scikit-learn's diabetes: 60 labels, 200 unlabelled rows, 182 test rows.
+"""R² of regressors with their defaults on scikit-learn's diabetes: 60 labels, 200 unlabelled rows,
+182 test rows.
 
     python benchmarks/defaults.py [--draws 5]
 

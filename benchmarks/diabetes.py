@@ -1,13 +1,16 @@
-"""The demonstration's deals over many draws: the figures beside the live draw of `make demo`, and the plot over labels.
+"""The demonstration's deals over many draws: the figures beside the live draw of `make demo`, and
+the plot over labels.
 
     python benchmarks/diabetes.py [--draws 100] [--jobs 2] [--write]
 
-A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/tables.py): patients that all sites know, and
-held-out ones; two deals: 60 labels each, and 120 / 60 / 0; and a curve over the number of labels. Trained in memory with the
-noise of a federation's default rules; coRLSR goes through both machines. Joined models and scores are with each site's own
-verdict. Root mean square errors in the study's units, means over draws. --write puts them into
-examples/demo/diabetes_draws.json; `make docs` draws them. A few minutes on two cores. Then the same labels are trained ten times
-in eight draws: how much the noise, landmarks and forests of a training change its gains.
+A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/tables.py): patients that
+all sites know, and held-out ones; two deals: 60 labels each, and 120 / 60 / 0; and a curve over the
+number of labels. Trained in memory with the noise of a federation's default rules; coRLSR goes
+through both machines. Joined models and scores are with each site's own verdict. Root mean square
+errors in the study's units, means over draws. --write puts them into
+examples/demo/diabetes_draws.json; `make docs` draws them. A few minutes on two cores. Then the same
+labels are trained ten times in eight draws: how much the noise, landmarks and forests of a training
+change its gains.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -113,7 +116,9 @@ def summed(found: dict[str, np.ndarray]) -> dict[str, dict]:
 
 
 def repeated(draw: int) -> list[float]:
-    """Deviation, over ten trainings on the same labels, of the changes of joined models and of scores, in points."""
+    """Deviation, over ten trainings on the same labels, of the changes of joined models and of
+    scores, in points.
+    """
     pin_threads(1)
     deal, found = partition(draw, DEALS["60 each"]), []
     for again in range(10):
@@ -136,7 +141,8 @@ def main() -> None:
     if options.write:
         keep("examples/demo/diabetes_draws.json", draws=options.draws, deals=deals, curve=curve)
     print(
-        f"trained again on the same labels, changes deviate by {joined:.1f} (joined) and {score:.1f} points (scores)"
+        f"trained again on the same labels, changes deviate by {joined:.1f} (joined) and"
+        f" {score:.1f} points (scores)"
     )
     for name, sites in deals.items():
         print(name)
@@ -147,7 +153,8 @@ def main() -> None:
                 if c != "local"
             )
             print(
-                f"  {site:<14} local {row['local']:.1f}, {changes}; joined better in {100 * row['joined_better']:.0f} %"
+                f"  {site:<14} local {row['local']:.1f}, {changes}; joined better in"
+                f" {100 * row['joined_better']:.0f} %"
             )
 
 

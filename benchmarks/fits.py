@@ -1,10 +1,12 @@
-"""Fits of the estimators against the same formulas in plain numpy, and against scikit-learn's kernel ridge regression.
+"""Fits of the estimators against the same formulas in plain numpy, and against scikit-learn's
+kernel ridge regression.
 
-    python benchmarks/fits.py [--quick] [--write]      --write saves the figures in benchmarks/results/performance.json, for
+    python benchmarks/fits.py [--quick] [--write]      --write saves the figures in
+    benchmarks/results/performance.json, for
     docs/research/performance.md
 
-Seconds are of CPU time on one thread: the least of several repetitions of both sides, in turn, in one process. The data are
-scikit-learn's make_friedman1, whose ten columns are three views.
+Seconds are of CPU time on one thread: the least of several repetitions of both sides, in turn, in
+one process. The data are scikit-learn's make_friedman1, whose ten columns are three views.
 """
 
 import sys
@@ -63,7 +65,9 @@ def plain_exact(Xs: list[np.ndarray], y: np.ndarray, Zs: list[np.ndarray]) -> np
 
 
 def plain_semi_parametric(Xs: list[np.ndarray], y: np.ndarray, Zs: list[np.ndarray]) -> np.ndarray:
-    """The mean prediction: the stacked system in orthonormal features of the kernels at the labelled rows."""
+    """The mean prediction: the stacked system in orthonormal features of the kernels at the
+    labelled rows.
+    """
     M, Phis, Us, right = len(Xs), [], [], []
     for X, Z in zip(Xs, Zs, strict=True):
         s, E = np.linalg.eigh(gaussian(X, X))
@@ -183,7 +187,9 @@ def grows(quick: bool) -> list[dict]:
 
 
 def solvers() -> list[dict]:
-    """The iterative solvers against the work of their rounds: the views once, and every view's answer in each round."""
+    """The iterative solvers against the work of their rounds: the views once, and every view's
+    answer in each round.
+    """
     found = []
     for form, span in (("exact", EveryPoint()), ("semi-parametric", LabelledPoints())):
         (Xs, y, Zs), table = tables(200, 1000), one_table(200, 1000)

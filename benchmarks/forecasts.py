@@ -1,9 +1,11 @@
-"""How often a site's true change is within the standard errors of its forecast, on the partitions of the benefit study.
+"""How often a site's true change is within the standard errors of its forecast, on the partitions
+of the benefit study.
 
     python benchmarks/forecasts.py --data DIR [--draws 2]
 
-Trained with a federation's default noise, for joined models and scores; `coreg_core.additive.check.WIDER` was chosen on the sets
-that defaults were chosen on. A minute or two.
+Trained with a federation's default noise, for joined models and scores;
+`coreg_core.additive.check.WIDER` was chosen on the sets that defaults were chosen on. A minute or
+two.
 """
 
 from pathlib import Path

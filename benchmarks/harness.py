@@ -1,4 +1,7 @@
-"""Shared by the scripts: the command line, files of figures, clocks, memory, and new processes. Import it before numpy."""
+"""Shared by the scripts: the command line, files of figures, clocks, memory, and new processes.
+
+Import it before numpy.
+"""
 
 import argparse
 import json
@@ -21,7 +24,9 @@ sys.path[:0] = [str(ROOT / folder) for folder in (".", "proto", "tests", "tests/
 
 
 def arguments(about: str | None, **options: Any) -> argparse.Namespace:
-    """--NAME for each option: False is a flag, a list takes several values, a type is a positional argument."""
+    """--NAME for each option: False is a flag, a list takes several values, a type is a positional
+    argument.
+    """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,13 @@
 """Disk usage of a plain agent or coordinator: `pip install .` in a new environment, and its parts.
 
-    python benchmarks/installation.py [--write]      --write saves it in benchmarks/results/performance.json, for
+    python benchmarks/installation.py [--write]      --write saves it in
+    benchmarks/results/performance.json, for
     docs/research/performance.md
 
-Needs the index. Bytes are the files' lengths, including pip's byte code. *tools*
-are pip and setuptools, which Python's `venv` adds. It also measures an agent's memory: a process that reads a table, factors it
-(semi-parametric) and answers once, with the agent's own modules; the figure is the kernel's record of its peak.
+Needs the index. Bytes are the files' lengths, including pip's byte code. *tools* are pip and
+setuptools, which Python's `venv` adds. It also measures an agent's memory: a process that reads a
+table, factors it (semi-parametric) and answers once, with the agent's own modules; the figure is
+the kernel's record of its peak.
 """
 
 import json

@@ -1,14 +1,17 @@
-r"""coRLSR with Huber's loss and with an ε-insensitive one, against the squared loss, on the 32 sets of `corlsr-uci`.
+r"""coRLSR with Huber's loss and with an ε-insensitive one, against the squared loss, on the 32 sets
+of `corlsr-uci`.
 
     python benchmarks/losses.py --data DIR [--quick]
 
-Both losses are minimised around the squared one: a fit to the labels f(x) + ψ(y − f(x)) minimises a quadratic upper bound of
-the loss whose derivative is ψ, so the objective falls in every iteration. Huber: ψ(r) = r cut at ±δ; ε-insensitive: ψ(r) =
-sign(r) max(|r| − ε, 0), cut at ±δ. δ is 1.345 times the residuals' robust deviation (their median absolute value / 0.6745) and
-ε 0.1 deviations of the labels, the customary values. 60 rows are labelled (a fifth of smaller sets), columns standardised, two
-random views, widths and ridges by leave-one-out, λ = 0.1, ten draws. "10 % wrong": to a tenth of the labels, noise of five
-deviations is added. Printed: the mean over the sets of the error's ratio to that of the squared loss, its standard error, and
-the number of sets on which the loss is better.
+Both losses are minimised around the squared one: a fit to the labels f(x) + ψ(y − f(x)) minimises a
+quadratic upper bound of the loss whose derivative is ψ, so the objective falls in every iteration.
+Huber: ψ(r) = r cut at ±δ; ε-insensitive: ψ(r) = sign(r) max(|r| − ε, 0), cut at ±δ. δ is 1.345
+times the residuals' robust deviation (their median absolute value / 0.6745) and ε 0.1 deviations of
+the labels, the customary values. 60 rows are labelled (a fifth of smaller sets), columns
+standardised, two random views, widths and ridges by leave-one-out, λ = 0.1, ten draws. "10 %
+wrong": to a tenth of the labels, noise of five deviations is added. Printed: the mean over the sets
+of the error's ratio to that of the squared loss, its standard error, and the number of sets on
+which the loss is better.
 """
 
 from pathlib import Path
@@ -72,7 +75,8 @@ def main() -> None:
         else ([n for n in SETS if pool.has(n)], 10)
     )
     print(
-        f"{'labels':<12} {'loss':<8} {'rmse':>16} {'better':>8} {'mean abs. error':>16} {'better':>8}"
+        f"{'labels':<12} {'loss':<8} {'rmse':>16} {'better':>8} {'mean abs. error':>16}"
+        f" {'better':>8}"
     )
     for wrong in (False, True):
         means = {loss: [] for loss in ("squared", "huber", "epsilon")}

@@ -1,4 +1,5 @@
-"""Cost of masks: CPU time of one site's answer and of the coordinator's sum, masked and in plaintext, with M sites.
+"""Cost of masks: CPU time of one site's answer and of the coordinator's sum, masked and in
+plaintext, with M sites.
 
 docs/reference/protocol.md has the figure for eight sites and a million shared instances.
 """
@@ -80,7 +81,8 @@ def main() -> None:
     clear, sums = answering, answering + masking
     show({
         "m": m, "sites": M, "agreeing_on_keys": agreeing, "answering": answering,
-        "encoding_and_masking": masking, "site_sums_over_clear": sums / clear, "coordinator_sum_of_words": summing,
+        "encoding_and_masking": masking, "site_sums_over_clear": sums / clear,
+        "coordinator_sum_of_words": summing,
         "site_opening": opening,
         "coordinator_sum_of_floats": adding, "bytes_an_answer": int(sent[0].nbytes),
     })  # fmt: skip

@@ -1,4 +1,6 @@
-"""The one table of the estimators, from a table of labelled rows and a table of shared rows for each view."""
+"""The one table of the estimators, from a table of labelled rows and a table of shared rows for
+each view.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,8 +15,8 @@ def one_table(
 ) -> tuple[list[slice], dict[str, Any]]:
     """The `views`, and the arguments of `fit`: the labelled rows, then the shared ones.
 
-    ``y``: targets of rows that all views have, or a list of the targets of each view's own rows. Such a row has zeros in the
-    columns of the other views, which do not see its label.
+    ``y``: targets of rows that all views have, or a list of the targets of each view's own rows.
+    Such a row has zeros in the columns of the other views, which do not see its label.
     """
     views = [slice(*ends) for ends in pairwise(np.cumsum([0, *(X.shape[1] for X in Xs)]).tolist())]
     Z, own, mask = np.hstack(Zs), isinstance(y, list), None

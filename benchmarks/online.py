@@ -1,10 +1,12 @@
-"""Steps per second of OCA-1-1 on two views: independent of the number of rows, and of the features that a row lacks.
+"""Steps per second of OCA-1-1 on two views: independent of the number of rows, and of the features
+that a row lacks.
 
     python benchmarks/online.py [--quick]
 
-Dense rows of 20 features, and sparse ones of 201 740 features with 200 non-zeros (the dimension of the paper's language
-experiment; its data is not available, so the rows are random). "plain" is the same step on a bare weight vector, w ← (1 −
-ηλ)w − …, whose cost grows with the dimension; the ratio is the saving of w = a·v, in one run.
+Dense rows of 20 features, and sparse ones of 201 740 features with 200 non-zeros (the dimension of
+the paper's language experiment; its data is not available, so the rows are random). "plain" is the
+same step on a bare weight vector, w ← (1 − ηλ)w − …, whose cost grows with the dimension; the ratio
+is the saving of w = a·v, in one run.
 """
 
 import time

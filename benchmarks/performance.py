@@ -1,11 +1,13 @@
 """The cost of a round against the limit of this machine, both measured in the same run.
 
-    python benchmarks/performance.py [--quick] [--write]      --write saves benchmarks/results/performance.json, for
+    python benchmarks/performance.py [--quick] [--write]      --write saves
+    benchmarks/results/performance.json, for
     docs/research/performance.md
 
-Limits are those of memory: a round that computes little cannot be faster than reading its operands once, at the speed of a dot
-product of the same length on as many threads. Each figure is the smallest of several repetitions, so load on the machine
-rarely raises it. Ratios hold on any machine. benchmarks/round_trip.py measures the wire.
+Limits are those of memory: a round that computes little cannot be faster than reading its operands
+once, at the speed of a dot product of the same length on as many threads. Each figure is the
+smallest of several repetitions, so load on the machine rarely raises it. Ratios hold on any
+machine. benchmarks/round_trip.py measures the wire.
 """
 
 import json
@@ -77,7 +79,9 @@ def rounds_of_answers(m: int, span: Span, speed: float) -> dict:
 
 
 def path(m: int, couplings: int) -> dict:
-    """A round of as many couplings as there are factors, against the same number of rounds of one."""
+    """A round of as many couplings as there are factors, against the same number of rounds of
+    one.
+    """
     weights, rng = np.linspace(0.1, 0.9, couplings), np.random.default_rng(1)
     view, one = view_of(m, EveryPoint(), couplings), view_of(m, EveryPoint())
     targets = cycle([rng.normal(size=(m, couplings)) for _ in range(2)])
@@ -106,7 +110,9 @@ def plain_certificate(
 
 
 def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
-    """Rounds to the same tolerances by the sharp certificate, by the general one, and by the true error (closed form)."""
+    """Rounds to the same tolerances by the sharp certificate, by the general one, and by the true
+    error (closed form).
+    """
     rng, m = np.random.default_rng(3), 1000
     Z, views = rng.normal(size=(m, D)), []
     for ridge in ridges:
@@ -145,7 +151,10 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
 
 def child(code: str) -> dict:
     """Run the code in a process of its own, for its peak memory; the code prints seconds."""
-    program = f"{code}\nimport sys; sys.path.insert(0, 'benchmarks')\nfrom harness import memory\nprint(memory())"
+    program = (
+        f"{code}\nimport sys; sys.path.insert(0, 'benchmarks')\nfrom harness import"
+        " memory\nprint(memory())"
+    )
     out = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout

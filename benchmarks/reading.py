@@ -1,6 +1,7 @@
 """How long a CSV file takes to become numbers, beside polars.read_csv of the same file.
 
-python benchmarks/reading.py [ROWS]: 11 columns of numbers; the least time of several readings, in one process.
+python benchmarks/reading.py [ROWS]: 11 columns of numbers; the least time of several readings, in
+one process.
 """
 
 import sys
@@ -49,7 +50,8 @@ def main() -> None:
             )  # type: ignore[misc]
             table = least(ours)
             print(
-                f"{kind:<15} {rows} rows: {table * 1e3:.0f} ms, polars {polars * 1e3:.0f} ms: {table / polars:.1f} times"
+                f"{kind:<15} {rows} rows: {table * 1e3:.0f} ms, polars {polars * 1e3:.0f} ms:"
+                f" {table / polars:.1f} times"
             )
 
 

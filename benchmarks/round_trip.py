@@ -1,14 +1,18 @@
-"""One whole round of 4 sites over mutual TLS with persistence on, against a bare grpc.aio echo in the same run.
+"""One whole round of 4 sites over mutual TLS with persistence on, against a bare grpc.aio echo in
+the same run.
 
-    python benchmarks/round_trip.py [--sizes 10000 100000 1000000] [--rounds 15] [--beside DIR] [--write]
+    python benchmarks/round_trip.py [--sizes 10000 100000 1000000] [--rounds 15] [--beside DIR]
+    [--write]
 
-The floor: a grpc.aio server sends each of 4 clients m doubles, in the cheapest pieces, and receives as many, over mutual TLS.
-The promises: the same, where each client also hashes received and sent bytes and writes a line to its disk before it answers,
-and the server adds the answers and writes a row to SQLite before it sends again.
-coreg: the operators' commands, a coordinator and four agents as processes, on tables of one linear feature, so that computing
-costs almost nothing. --beside DIR measures another checkout in the same run, size by size. The echo's clients
-share one process. Medians over the rounds after the first three; CPU seconds are of all processes, a round, over the same
-rounds. Ratios hold on any machine; seconds are this one's. --write saves them in benchmarks/results/performance.json.
+The floor: a grpc.aio server sends each of 4 clients m doubles, in the cheapest pieces, and receives
+as many, over mutual TLS. The promises: the same, where each client also hashes received and sent
+bytes and writes a line to its disk before it answers, and the server adds the answers and writes a
+row to SQLite before it sends again. coreg: the operators' commands, a coordinator and four agents
+as processes, on tables of one linear feature, so that computing costs almost nothing. --beside DIR
+measures another checkout in the same run, size by size. The echo's clients share one process.
+Medians over the rounds after the first three; CPU seconds are of all processes, a round, over the
+same rounds. Ratios hold on any machine; seconds are this one's. --write saves them in
+benchmarks/results/performance.json.
 """
 
 import asyncio
@@ -53,7 +57,9 @@ SITES, WARM_UP = 4, 3
 
 
 class Clock:
-    """Wall seconds a round, and CPU seconds of this process and the clients' from the end of the warm-up on."""
+    """Wall seconds a round, and CPU seconds of this process and the clients' from the end of the
+    warm-up on.
+    """
 
     def __init__(self):
         self.seconds: list[float] = []
@@ -81,7 +87,7 @@ def credentials_of(place: Path, v: int) -> grpc.ChannelCredentials:
     return client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
 
 
-# --- the floor ----------------------------------------------------------------------------------------------------
+# --- the floor ------------------------------------------------------------------------------------
 
 
 def noted(file: IO[bytes], received: list[bytes]) -> None:
@@ -209,7 +215,7 @@ def promised(place: Path, m: int, rounds: int) -> dict[str, float]:
     return floor(place, m, rounds, promises=True)
 
 
-# --- coreg --------------------------------------------------------------------------------------------------------
+# --- coreg ----------------------------------------------------------------------------------------
 
 STUDY = """
 [study]

@@ -1,15 +1,18 @@
-"""Rounds of conjugate gradients against serial steps of the paper's Algorithm 1; its sweeps against the paper's bound.
+"""Rounds of conjugate gradients against serial steps of the paper's Algorithm 1; its sweeps against
+the paper's bound.
 
     python benchmarks/rounds.py [--json] [--keep]
 
-First: both schedules through the real machines in one process, to the same tolerance. A wide-area network's latency multiplies
-the steps in series.
+First: both schedules through the real machines in one process, to the same tolerance. A wide-area
+network's latency multiplies the steps in series.
 
-Second: section 4.3 of Brefeld et al. (2006). "Similar to steepest descent", a sweep divides the error Q − Q* by a Δ that depends
-on the extreme eigenvalues of the Hessian. So log_Δ(1/ε) sweeps bring it from at most Mn (labels in [−1, 1]) to Mnε. Steepest
-descent has Δ = ((κ + 1)/(κ − 1))² with the condition number κ. κ depends on the coordinates, Algorithm 1 does not: the bounds use
-the paper's coefficients c, orthonormal coordinates, and coordinates with G_v = I. The exact Δ comes from the spectral radius of
-the algorithm's own iteration matrix. ε = 10⁻⁶, semi-parametric, the paper's rules. --keep writes benchmarks/results/rounds.json.
+Second: section 4.3 of Brefeld et al. (2006). "Similar to steepest descent", a sweep divides the
+error Q − Q* by a Δ that depends on the extreme eigenvalues of the Hessian. So log_Δ(1/ε) sweeps
+bring it from at most Mn (labels in [−1, 1]) to Mnε. Steepest descent has Δ = ((κ + 1)/(κ − 1))²
+with the condition number κ. κ depends on the coordinates, Algorithm 1 does not: the bounds use the
+paper's coefficients c, orthonormal coordinates, and coordinates with G_v = I. The exact Δ comes
+from the spectral radius of the algorithm's own iteration matrix. ε = 10⁻⁶, semi-parametric, the
+paper's rules. --keep writes benchmarks/results/rounds.json.
 """
 
 from itertools import pairwise
@@ -44,7 +47,9 @@ def through_the_machines(problem, coupling):
 
 
 def system(problem, coupling):
-    """Half the Hessian in orthonormal coordinates, the right side, each site's slice, and the map from the paper's c."""
+    """Half the Hessian in orthonormal coordinates, the right side, each site's slice, and the map
+    from the paper's c.
+    """
     parts, M = [], len(problem.sites)
     for data in problem.sites.values():
         kernel, ridge = Gaussian(paper_bandwidth(data.X)), paper_ridge(data.X)
@@ -123,10 +128,12 @@ def main() -> None:
                 row["bound"],
             )
             print(
-                f"M = {M:>2}, coupling {coupling:g}: conjugate gradients {cg['in_series']} rounds ({cg['stop'].lower()}), "
-                f"Algorithm 1 {bcd['in_series']} steps in series ({bcd['stop'].lower()}), ratio {row['ratio']:.0f}\n"
-                f"  sweeps to ε = 1e-6: bound {bound['paper']:.1e} in c, {bound['orthonormal']:.0f} in orthonormal coordinates, "
-                f"{bound['normal']:.0f} at G = I, {row['exact']:.0f} by the exact factor, measured {row['sweeps']}",
+                f"M = {M:>2}, coupling {coupling:g}: conjugate gradients {cg['in_series']} rounds"
+                f" ({cg['stop'].lower()}), Algorithm 1 {bcd['in_series']} steps in series"
+                f" ({bcd['stop'].lower()}), ratio {row['ratio']:.0f}\n  sweeps to ε = 1e-6: bound"
+                f" {bound['paper']:.1e} in c, {bound['orthonormal']:.0f} in orthonormal"
+                f" coordinates, {bound['normal']:.0f} at G = I, {row['exact']:.0f} by the exact"
+                f" factor, measured {row['sweeps']}",
                 flush=True,
             )
     if options.json:

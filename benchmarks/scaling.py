@@ -1,11 +1,14 @@
-"""The cost of a round against sites, shared instances and couplings: in one process, over Ray, and the share of algebra.
+"""The cost of a round against sites, shared instances and couplings: in one process, over Ray, and
+the share of algebra.
 
-    python benchmarks/scaling.py [--out benchmarks/results/scaling.json] [--only rounds columns exact stacked] [--small]
+    python benchmarks/scaling.py [--out benchmarks/results/scaling.json] [--only rounds columns
+    exact stacked] [--small]
 
-Every round is a whole one through the driver, the machine and the sites, semi-parametric with 50 labelled rows a site unless
-stated otherwise. In one process the algebra is the time of the sites' answers. Medians over
-rounds after the first two. Ray's processes run at the priority of this one, not at Ray's default of 15 below, so that load on the
-machine affects both alike. Seconds are this machine's; an existing result for the same case is replaced.
+Every round is a whole one through the driver, the machine and the sites, semi-parametric with 50
+labelled rows a site unless stated otherwise. In one process the algebra is the time of the sites'
+answers. Medians over rounds after the first two. Ray's processes run at the priority of this one,
+not at Ray's default of 15 below, so that load on the machine affects both alike. Seconds are this
+machine's; an existing result for the same case is replaced.
 """
 
 import json
@@ -122,7 +125,9 @@ def exact(cluster, small):
 
 
 def stacked(_cluster, small):
-    """The paper's Proposition 3.1, whole: a matrix of (M (n + m))²; its kernel narrow, so that it is not singular."""
+    """The paper's Proposition 3.1, whole: a matrix of (M (n + m))²; its kernel narrow, so that it
+    is not singular.
+    """
     pin_threads(1)
     for M, m in STACKED[:2] if small else STACKED:
         problem = generated(M, 50, m, 5, seed=0)

@@ -2,10 +2,11 @@
 
     python benchmarks/sizing.py [--write]
 
-Each row runs in a process of its own, which factors a site's data as the agent does, answers one question in one column, and
-reports its peak memory beyond that after its imports. The bytes are of the frames that carry a sum and the sealed answer to
-it, as `coreg_wire.transport.codec` makes them. `--write` saves it in benchmarks/results/sizing.json, from which `tools/docs.py`
-makes the page's table.
+Each row runs in a process of its own, which factors a site's data as the agent does, answers one
+question in one column, and reports its peak memory beyond that after its imports. The bytes are of
+the frames that carry a sum and the sealed answer to it, as `coreg_wire.transport.codec` makes them.
+`--write` saves it in benchmarks/results/sizing.json, from which `tools/docs.py` makes the page's
+table.
 """
 
 import platform
@@ -22,7 +23,8 @@ from site_agent.machine.agreement import factor
 from site_agent.site_data import PrivateData
 
 CASES = (
-    ("exact", 200, 1_000), ("exact", 200, 4_000), ("exact", 200, 8_000), ("semi-parametric", 500, 10_000),
+    ("exact", 200, 1_000), ("exact", 200, 4_000), ("exact", 200, 8_000),
+    ("semi-parametric", 500, 10_000),
     ("semi-parametric", 500, 100_000), ("semi-parametric", 2_000, 10_000),
     ("semi-parametric", 100_000, 10_000),
 )  # fmt: skip

@@ -1,8 +1,10 @@
-"""Three agents and a coordinator under `serve`, over mutual TLS, run after run: open descriptors and memory.
+"""Three agents and a coordinator under `serve`, over mutual TLS, run after run: open descriptors
+and memory.
 
-`python benchmarks/soak.py --runs 1000 --write` runs so many studies (ten or more in turn, some overlapping), reads each process's
-resident memory and descriptors every 5 % of the way, and writes benchmarks/results/soak.json. With ``--kills`` a process
-is killed and started again every so many runs; with ``--minutes`` they are spread over that time, as a month's would be.
+`python benchmarks/soak.py --runs 1000 --write` runs so many studies (ten or more in turn, some
+overlapping), reads each process's resident memory and descriptors every 5 % of the way, and writes
+benchmarks/results/soak.json. With ``--kills`` a process is killed and started again every so many
+runs; with ``--minutes`` they are spread over that time, as a month's would be.
 """
 
 import signal

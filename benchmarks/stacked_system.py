@@ -1,4 +1,6 @@
-"""The paper's own systems, for tests and benchmarks to compare with (Brefeld et al. 2006, Propositions 3.1 and 3.2).
+"""The paper's own systems, for tests and benchmarks to compare with (Brefeld et al.
+
+2006, Propositions 3.1 and 3.2).
 
 They square K inside G_v. They are singular when rows repeat, and then raise `SingularSystem`.
 """
@@ -17,7 +19,9 @@ from coreg_core.kernels import Kernel
 
 @dataclass(frozen=True)
 class TextbookView:
-    """The matrices of Definition 3.1 (L is (n, n+m)) or 3.2 (L is (n, n)), with the points they expand over."""
+    """The matrices of Definition 3.1 (L is (n, n+m)) or 3.2 (L is (n, n)), with the points they
+    expand over.
+    """
 
     L: Float64[Arr, "n p"]
     U: Float64[Arr, "m p"]
@@ -52,16 +56,19 @@ def normal_matrix(
     coupling: float,
     n_views: int,
 ) -> Float64[Arr, "p p"]:
-    r"""$G = L^\top L + \nu K + 2\lambda(M-1)U^\top U$; positive definite for ridge > 0 and K positive definite.
+    r"""$G = L^\top L + \nu K + 2\lambda(M-1)U^\top U$; positive definite for ridge > 0 and K
+    positive definite.
 
-    Source: Brefeld et al. (2006), Proposition 3.1 (exact) and 3.2 (semi-parametric, where L = Lᵀ = K).
+    Source: Brefeld et al. (2006), Proposition 3.1 (exact) and 3.2 (semi-parametric, where L = Lᵀ =
+    K).
     """
     nu, lam, M = ridge, coupling, n_views
     return L.T @ L + nu * K + 2 * lam * (M - 1) * (U.T @ U)
 
 
 def solve_stacked(views: Sequence[TextbookView], coupling: float) -> list[Float64[Arr, " p"]]:
-    r"""The coefficients c_v from the paper's stacked system: blocks G_v and −2λ U_vᵀU_u, right side L_vᵀ y_v.
+    r"""The coefficients c_v from the paper's stacked system: blocks G_v and −2λ U_vᵀU_u, right side
+    L_vᵀ y_v.
 
     Source: Brefeld et al. (2006), Propositions 3.1 and 3.2. O((Σ p_v)³).
 
@@ -100,6 +107,7 @@ def _solve_positive_definite(N: Arr, right: Arr, name: str) -> Arr:
 
 def _singular(name: str, why: str) -> str:
     return (
-        f"the paper's {name} system is singular in floating point ({why}): rows repeat, or the kernel is wide. "
-        "Use solver='closed-form' or 'conjugate-gradients', which solve the same problem without squaring K."
+        f"the paper's {name} system is singular in floating point ({why}): rows repeat, or the"
+        " kernel is wide. Use solver='closed-form' or 'conjugate-gradients', which solve the same"
+        " problem without squaring K."
     )

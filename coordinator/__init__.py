@@ -1,1 +1,3 @@
-"""The coordinator: serves the federation, steps the schedule, remembers the run; never sees a label or a feature."""
+"""The coordinator: serves the federation, steps the schedule, remembers the run; never sees a label
+or a feature.
+"""

@@ -1,7 +1,8 @@
 """The event loop that carries out a coordinator's actions: messages, records, timers, notices.
 
-Writing and sums of many words run off the event loop. A record is written before the next action, so that the
-numbers of attempts never repeat. A finished step is an exception: it is written while the next one is sent.
+Writing and sums of many words run off the event loop. A record is written before the next action,
+so that the numbers of attempts never repeat. A finished step is an exception: it is written while
+the next one is sent.
 """
 
 import asyncio
@@ -41,7 +42,8 @@ from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
 
-# An answer of this many words can complete a sum that takes milliseconds, which would block the event loop.
+# An answer of this many words can complete a sum that takes milliseconds, which would block the
+# event loop.
 MANY_WORDS = 1 << 16
 
 
@@ -204,7 +206,7 @@ class Driver:
                 self.queue.close_run(plan, outcome, reason, timestamp())
                 return None
 
-    # --- records, timers ------------------------------------------------------------------------------------------
+    # --- records, timers --------------------------------------------------------------------------
 
     async def _write(self, sink: RecordSink, run: str, record: Record, timing: Timing) -> None:
         """Write in order; a step is not awaited here."""

@@ -1,1 +1,3 @@
-"""The mathematics of co-regularised least squares regression: numpy and scipy, no socket, clock, file or process."""
+"""The mathematics of co-regularised least squares regression: numpy and scipy, no socket, clock,
+file or process.
+"""

@@ -15,19 +15,22 @@ if TYPE_CHECKING:
 else:  # jaxtyping reads the class itself, at run time, when the tests execute the shapes
     Arr = Ints = np.ndarray
 
-# A block of kernel values is kept near this many bytes: large enough for BLAS-3 to reach its speed, small enough
-# to stay in the outer cache, and independent of m, which bounds memory.
+# A block of kernel values is kept near this many bytes: large enough for BLAS-3 to reach its speed,
+# small enough to stay in the outer cache, and independent of m, which bounds memory.
 BLOCK_BYTES = 4 * 2**20
 
 
 def block_rows(row_length: int) -> int:
-    """Rows of a float64 block of at most ``BLOCK_BYTES`` whose rows hold ``row_length`` numbers (at least 1)."""
+    """Rows of a float64 block of at most ``BLOCK_BYTES`` whose rows hold ``row_length`` numbers (at
+    least 1).
+    """
     return max(1, BLOCK_BYTES // (8 * max(1, row_length)))
 
 
-# Every site steps the same schedule, and one other bit at one site ends the run. The second half is added to the first until one
-# number is left. Single additions round alike everywhere (IEEE 754), and their order follows from the length alone; that of BLAS
-# follows from the processor, and numpy promises none for `sum` and `einsum`. `math.fsum` takes 20 to 100 times as long.
+# Every site steps the same schedule, and one other bit at one site ends the run. The second half is
+# added to the first until one number is left. Single additions round alike everywhere (IEEE 754),
+# and their order follows from the length alone; that of BLAS follows from the processor, and numpy
+# promises none for `sum` and `einsum`. `math.fsum` takes 20 to 100 times as long.
 
 
 def _added(rest: Arr) -> Arr:

@@ -1,4 +1,6 @@
-"""Errors of coreg. Each class has the exit code of the command that raises it (docs/reference/exit-codes.md).
+"""Errors of coreg.
+
+Each class has the exit code of the command that raises it (docs/reference/exit-codes.md).
 
 A message states what happened, where, and what to do; commands print only the message.
 """
@@ -37,7 +39,9 @@ class BadData(CoregError, ValueError):
 
 
 class SingularSystem(BadData):
-    """A textbook system has no unique solution in floating point; the message names a rank-revealing solver."""
+    """A textbook system has no unique solution in floating point; the message names a
+    rank-revealing solver.
+    """
 
 
 class Unreachable(CoregError):

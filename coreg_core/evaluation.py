@@ -1,18 +1,22 @@
-r"""Errors of left-out rows with standard errors: of one model, and of the difference between two on the same rows.
+r"""Errors of left-out rows with standard errors: of one model, and of the difference between two on
+the same rows.
 
-    mse = (1/n) Σ e_i²        se(mse) = sd(e²)/√n        se(rmse) = se(mse) / (2 rmse)            (delta method)
+    mse = (1/n) Σ e_i²        se(mse) = sd(e²)/√n        se(rmse) = se(mse) / (2 rmse)
+    (delta method)
     d_i = e_i² − b_i²         mean d,  se(d) = sd(d)/√n   change = rmse(e)/rmse(b) − 1
 
-Pairs are compared row by row, so a difficulty of a row for both models cancels in d. The rows of one fold share a model,
-so these standard errors are somewhat too small (Bengio and Grandvalet 2004).
+Pairs are compared row by row, so a difficulty of a row for both models cancels in d. The rows of
+one fold share a model, so these standard errors are somewhat too small (Bengio and Grandvalet
+2004).
 
 Probabilities from scores of a yes/no target, and how good they are.
 
     p = 1/(1 + exp(−(A s + B))),   min Σ log-loss + ½ (log A/4)² / τ²,   τ = ½
 
-Labels are smoothed to (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), so that few labels state no certainty. A is above 0, so the order of the
-scores stays. Without labels A is 4 and B is −2, the line of least squares at p = ½. Sources: Platt (1999); Lin, Lin and Weng
-(2007); the prior and τ are ours, chosen on the first group of sets of the benefit study.
+Labels are smoothed to (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), so that few labels state no certainty. A is
+above 0, so the order of the scores stays. Without labels A is 4 and B is −2, the line of least
+squares at p = ½. Sources: Platt (1999); Lin, Lin and Weng (2007); the prior and τ are ours, chosen
+on the first group of sets of the benefit study.
 """
 
 from dataclasses import dataclass
@@ -26,7 +30,9 @@ from coreg_core.arrays import Arr
 
 @dataclass(frozen=True)
 class Estimate:
-    """A root mean squared error and its standard error, from ``rows`` residuals; NaN where there are too few."""
+    """A root mean squared error and its standard error, from ``rows`` residuals; NaN where there
+    are too few.
+    """
 
     rmse: float
     standard_error: float
@@ -35,7 +41,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Paired:
-    """Two models on the same rows: the difference of their mean squared errors, below 0 where the first is better."""
+    """Two models on the same rows: the difference of their mean squared errors, below 0 where the
+    first is better.
+    """
 
     difference: float
     standard_error: float
@@ -120,7 +128,9 @@ def fit_probability(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> P
 
 
 def auc(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
-    """The probability that a positive row has the larger score than a negative one, ties counted as a half; NaN for one class."""
+    """The probability that a positive row has the larger score than a negative one, ties counted as
+    a half; NaN for one class.
+    """
     positive = labels > 0.5
     n, m = int(positive.sum()), int((~positive).sum())
     if not n or not m:
@@ -137,7 +147,9 @@ def log_loss(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> f
 
 
 def calibration_error(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
-    """Mean of |share of positive labels − mean probability| over ten bins of equally many rows; ties share their labels."""
+    """Mean of |share of positive labels − mean probability| over ten bins of equally many rows;
+    ties share their labels.
+    """
     _, group = np.unique(probabilities, return_inverse=True)
     shared = (np.bincount(group, labels) / np.bincount(group))[group]
     order = np.argsort(probabilities, kind="stable")

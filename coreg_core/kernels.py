@@ -1,7 +1,8 @@
-r"""Kernels k(A, B) and the spans of functions over them; the rules and left-out residuals that choose a width and a ridge.
+r"""Kernels k(A, B) and the spans of functions over them; the rules and left-out residuals that
+choose a width and a ridge.
 
-A kernel is a frozen value: calling it gives the Gram block of two sets of rows. Callers ask for large sets in blocks
-(`expand`), so none holds an unwanted m x m array.
+A kernel is a frozen value: calling it gives the Gram block of two sets of rows. Callers ask for
+large sets in blocks (`expand`), so none holds an unwanted m x m array.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from coreg_core.errors import UsageError
 
 @dataclass(frozen=True)
 class Gaussian:
-    r"""$k(x, x') = \exp(-\|x - x'\|^2 / \sigma)$, σ = ``bandwidth``: the paper's form. scikit-learn's ``gamma`` is 1/σ."""
+    r"""$k(x, x') = \exp(-\|x - x'\|^2 / \sigma)$, σ = ``bandwidth``: the paper's form.
+    scikit-learn's ``gamma`` is 1/σ.
+    """
 
     bandwidth: float
 
@@ -38,7 +41,9 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Linear:
-    r"""$k(x, x') = \langle x, x' \rangle$: no intercept, so centre the targets or add a constant column."""
+    r"""$k(x, x') = \langle x, x' \rangle$: no intercept, so centre the targets or add a constant
+    column.
+    """
 
     def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
         """The matrix k(a_i, b_j)."""
@@ -76,15 +81,18 @@ def expand(
     return out
 
 
-# --- the rules that choose ν and σ from the labelled rows ---------------------------------------------------------
+# --- the rules that choose ν and σ from the labelled rows -----------------------------------------
 
 
 def paper_bandwidth(X: Float64[Arr, "n d"]) -> float:
-    r"""$\sigma = \frac{1}{n^2} \sum_{i,j} \|x_i - x_j\|^2 = \frac{2}{n}\sum_i \|x_i - \bar x\|^2$ (the paper, section 5)."""
+    r"""$\sigma = \frac{1}{n^2} \sum_{i,j} \|x_i - x_j\|^2 = \frac{2}{n}\sum_i \|x_i - \bar x\|^2$
+    (the paper, section 5).
+    """
     rule = "the paper's rule for the bandwidth (mean squared distance)"
     centred = X - X.mean(axis=0)
     sigma = 2.0 * float(np.einsum("ij,ij->", centred, centred)) / len(X)
-    # The mean is rounded: below its rounding error the number measures rounding, and rows count as identical.
+    # The mean is rounded: below its rounding error the number measures rounding, and rows count as
+    # identical.
     noise = (8 * np.finfo(float).eps * float(np.abs(X).max(initial=0.0))) ** 2 * X.shape[1]
     return _rule_value(sigma, X, rule, "bandwidth", noise)
 
@@ -96,7 +104,9 @@ def median_bandwidth(X: Float64[Arr, "n d"]) -> float:
 
 
 def paper_ridge(X: Float64[Arr, "n d"]) -> float:
-    r"""$\nu = \left(\frac{1}{n} \sum_i \|x_i\|\right)^{-1}$, of the mean input norm (Brefeld et al., 2006, section 5)."""
+    r"""$\nu = \left(\frac{1}{n} \sum_i \|x_i\|\right)^{-1}$, of the mean input norm (Brefeld et
+    al., 2006, section 5).
+    """
     mean_norm = float(np.linalg.norm(X, axis=1).mean())
     return 1.0 / _rule_value(
         mean_norm, X, "the paper's rule for the ridge (inverse mean norm)", "ridge"
@@ -104,7 +114,10 @@ def paper_ridge(X: Float64[Arr, "n d"]) -> float:
 
 
 def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) -> float:
-    """By the rule "paper" or "median", or a positive number; 1 for the linear kernel. UsageError without a value."""
+    """By the rule "paper" or "median", or a positive number; 1 for the linear kernel.
+
+    UsageError without a value.
+    """
     rules = {"paper": paper_bandwidth, "median": median_bandwidth}
     if rule in rules:
         return 1.0 if kernel == "linear" else rules[str(rule)](X)
@@ -112,7 +125,9 @@ def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) ->
 
 
 def resolve_ridge(rule: str | float, X: Float64[Arr, "n d"]) -> float:
-    """By the rule "paper", or a given positive number; UsageError where the rule has no value for these rows."""
+    """By the rule "paper", or a given positive number; UsageError where the rule has no value for
+    these rows.
+    """
     return paper_ridge(X) if rule == "paper" else _require_positive(rule, "ridge", "'paper' or ")
 
 
@@ -133,12 +148,16 @@ def _rule_value(value: float, X: Arr, rule: str, parameter: str, noise: float = 
     return value
 
 
-# --- the span that a site's function ranges over, as an orthonormal feature map φ: f(x) = φ(x)·w with ‖f‖ = ‖w‖ ---
+# --- the span of a site's function ----------------------------------------------------------------
+#
+# As an orthonormal feature map φ: f(x) = φ(x)·w with ‖f‖ = ‖w‖.
 
-# `orthonormal_basis`, for the estimators: rounding leaves eigenvalues of at most 1e-15 · λ_max where rows repeat (measured over
-# kernels, n to 3 750, d to 40), so 1e-13 cuts every exactly repeated row with a hundredfold margin.
+# `orthonormal_basis`, for the estimators: rounding leaves eigenvalues of at most 1e-15 · λ_max
+# where rows repeat (measured over kernels, n to 3 750, d to 40), so 1e-13 cuts every exactly
+# repeated row with a hundredfold margin.
 RANK_TOLERANCE = 1e-13
-# The finite span of a view is defined as what float64 resolves: eigenvectors of K_BB with s_i > τ s_max.
+# The finite span of a view is defined as what float64 resolves: eigenvectors of K_BB with s_i > τ
+# s_max.
 SPAN_TOLERANCE = 1e-10
 
 
@@ -154,7 +173,9 @@ class LabelledPoints:
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Kernels at ``count`` instances drawn from X_v ∪ Z without replacement, by ``seed`` and their number alone."""
+    """Kernels at ``count`` instances drawn from X_v ∪ Z without replacement, by ``seed`` and their
+    number alone.
+    """
 
     count: int
     seed: int = 0
@@ -170,7 +191,9 @@ Span: TypeAlias = EveryPoint | LabelledPoints | Landmarks | LinearFeatures
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    r"""φ(x) = Wᵀ k(B, x): ``points`` B (p, d), ``transform`` W (p, r), with $W^\top K_{BB} W = I_r$."""
+    r"""φ(x) = Wᵀ k(B, x): ``points`` B (p, d), ``transform`` W (p, r), with $W^\top K_{BB} W =
+    I_r$.
+    """
 
     kernel: Kernel
     points: Float64[Arr, "p d"]
@@ -193,7 +216,10 @@ def make_basis(
     Z: Float64[Arr, "m d"],
     rank_tolerance: float = SPAN_TOLERANCE,
 ) -> Basis:
-    """The orthonormal feature map of a finite span, by `span_basis`. Cost O(p³), p the number of distinct basis points."""
+    """The orthonormal feature map of a finite span, by `span_basis`.
+
+    Cost O(p³), p the number of distinct basis points.
+    """
     match span:
         case LabelledPoints():
             return span_basis(kernel, X, rank_tolerance)
@@ -215,7 +241,9 @@ def make_basis(
 def orthonormal_basis(
     kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = RANK_TOLERANCE
 ) -> Basis:
-    r"""$K_{BB} = E \,\mathrm{diag}(s)\, E^\top$, cut at $s_i > \tau s_{\max}$; $W = E \,\mathrm{diag}(s)^{-1/2}$."""
+    r"""$K_{BB} = E \,\mathrm{diag}(s)\, E^\top$, cut at $s_i > \tau s_{\max}$; $W = E
+    \,\mathrm{diag}(s)^{-1/2}$.
+    """
     s, E = np.linalg.eigh(kernel(points, points))
     keep = s > rank_tolerance * max(s[-1], 0.0)
     if not keep.any():
@@ -229,7 +257,9 @@ def orthonormal_basis(
 def span_basis(
     kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = SPAN_TOLERANCE
 ) -> Basis:
-    """`orthonormal_basis` over the distinct points; the features themselves where these span every linear function."""
+    """`orthonormal_basis` over the distinct points; the features themselves where these span every
+    linear function.
+    """
     _, first = np.unique(points, axis=0, return_index=True)
     points = np.ascontiguousarray(points[np.sort(first)])
     d = points.shape[1]
@@ -238,26 +268,33 @@ def span_basis(
     return orthonormal_basis(kernel, points, rank_tolerance)
 
 
-# --- leave-one-out in closed form: the rule "loo", which chooses a width and a ridge from a site's own labels ---
+# --- leave-one-out in closed form -----------------------------------------------------------------
 #
+# The rule "loo" chooses a width and a ridge from a site's own labels.
 # Kernel ridge regression with K = U diag(s²) Uᵀ has
 #
-#     ŷ = U diag(s²/(s² + ν)) Uᵀ y        h_i = Σ_j U_ij² s_j²/(s_j² + ν)        e_i = (y_i − ŷ_i)/(1 − h_i)
+#     ŷ = U diag(s²/(s² + ν)) Uᵀ y    h_i = Σ_j U_ij² s_j²/(s_j² + ν)    e_i = (y_i − ŷ_i)/(1 − h_i)
 #
 # for every ν by one factorisation (docs/research/mathematics.md, "Rules").
 
-# Twelve ridges over five and a half decades: features have ‖φ(x)‖ ≤ 1 under the Gaussian kernel, so ν counts labels.
+# Twelve ridges over five and a half decades: features have ‖φ(x)‖ ≤ 1 under the Gaussian kernel, so
+# ν counts labels.
 RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
-# Widths as multiples of the median squared distance; additive columns often need the second, wide one.
+# Widths as multiples of the median squared distance; additive columns often need the second, wide
+# one.
 WIDTHS = (1.0, 6.0)
-# Rules that compare all pairs of rows, or take each row out, look at so many of them, spread evenly over the table.
+# Rules that compare all pairs of rows, or take each row out, look at so many of them, spread evenly
+# over the table.
 MANY = 2000
-# A row whose fit is its own label alone (h = 1) has no left-out error; the floor keeps its quotient finite and large.
+# A row whose fit is its own label alone (h = 1) has no left-out error; the floor keeps its quotient
+# finite and large.
 _LEAST_FREEDOM = 1e-6
 
 
 def left_out(U: Arr, squares: Arr, targets: Arr, ridges: Arr) -> Float64[Arr, "g n"]:
-    """The residuals e_i of K = U diag(squares) Uᵀ, each row left out in turn, one row of the result for each ridge."""
+    """The residuals e_i of K = U diag(squares) Uᵀ, each row left out in turn, one row of the result
+    for each ridge.
+    """
     shrink = squares / (squares + ridges[:, None])
     residual = targets - (shrink * (U.T @ targets)) @ U.T
     leverage = shrink @ (U * U).T
@@ -269,7 +306,8 @@ def require_rows(y: Arr) -> None:
     """UsageError for a single row, which cannot be left out."""
     if len(y) < 2:
         raise UsageError(
-            f'the rule "loo" has no value for {len(y)} labelled row (1 sample); give bandwidth= and ridge= explicitly.'
+            f'the rule "loo" has no value for {len(y)} labelled row (1 sample); give bandwidth= and'
+            " ridge= explicitly."
         )
 
 
@@ -297,7 +335,9 @@ def kernel_rule(
     bandwidth: str | float,
     ridge: str | float,
 ) -> tuple[float, float]:
-    """(σ, ν) of kernel ridge regression on these labels, either or both by the rule "loo"; without an intercept."""
+    """(σ, ν) of kernel ridge regression on these labels, either or both by the rule "loo"; without
+    an intercept.
+    """
     some = X[some_rows(len(X))]
     rows = some if bandwidth == "median" else X
     sigmas = (

@@ -59,28 +59,39 @@ class Outcome(Enum):
         return self is Outcome.CONVERGED
 
 
-# The exit code of a run for the commands of both ends (docs/reference/exit-codes.md), and the next action.
+# The exit code of a run for the commands of both ends (docs/reference/exit-codes.md), and the next
+# action.
 _ENDS = {
     Outcome.CONVERGED: (0, ""),
     Outcome.MAX_ROUNDS: (3, "Raise max_rounds, or loosen the tolerances."),
     Outcome.STAGNATED: (3, "Loosen the tolerances, lower the coupling, or raise the ridge."),
     Outcome.NOTHING_SHARED: (
         3,
-        'Compare how sites write their ids (`coreg-agent check` prints some). For leading zeros: [alignment] ids = "numbers".',
+        (
+            "Compare how sites write their ids (`coreg-agent check` prints some). For leading"
+            ' zeros: [alignment] ids = "numbers".'
+        ),
     ),
     Outcome.REFUSED: (
         4,
-        "Ask that site's operator. Correct the plan, the policy or the table if necessary, and submit again.",
+        (
+            "Ask that site's operator. Correct the plan, the policy or the table if necessary, and"
+            " submit again."
+        ),
     ),
     Outcome.TOO_FEW_SITES: (
         5,
-        "Start every agent again. Under `serve` submit the study again; else repeat the command. Or lower min_sites, which "
-        "makes another plan.",
+        (
+            "Start every agent again. Under `serve` submit the study again; else repeat the"
+            " command. Or lower min_sites, which makes another plan."
+        ),
     ),
     Outcome.STALLED: (
         5,
-        "Start every agent again. Under `serve` submit the study again; else repeat the command. A larger [timeouts] stall "
-        "waits longer.",
+        (
+            "Start every agent again. Under `serve` submit the study again; else repeat the"
+            " command. A larger [timeouts] stall waits longer."
+        ),
     ),
     Outcome.SITE_FAULT: (6, "Fix the site's fault, named above, and run again."),
     Outcome.INTERRUPTED: (130, "The same command begins the run again."),

@@ -1,8 +1,8 @@
 r"""The plan of a federation: nested values, each with its defaults and its limits.
 
-The configuration (federation.toml), the wire and the documentation derive from these classes, so a term is added in
-one place. Limits are annotations (`Ge`, `Gt`, `Le`, `Len`); code that reads a plan from outside enforces them. The
-agent's policy judges a plan, and both ends compare its `digest`.
+The configuration (federation.toml), the wire and the documentation derive from these classes, so a
+term is added in one place. Limits are annotations (`Ge`, `Gt`, `Le`, `Len`); code that reads a plan
+from outside enforces them. The agent's policy judges a plan, and both ends compare its `digest`.
 """
 
 import hashlib
@@ -116,7 +116,10 @@ class Plan:
 
 
 def plan_from_dict(plain: dict[str, Any]) -> Plan:
-    """The inverse of `Plan.to_dict`, through its JSON. ValueError: the value is not a plan of this release."""
+    """The inverse of `Plan.to_dict`, through its JSON.
+
+    ValueError: the value is not a plan of this release.
+    """
     kind: Callable[..., Objective] = OBJECTIVES[plain["objective"]["name"]]
     said = {key: value for key, value in plain["objective"].items() if key != "name"}
     objective = {
@@ -142,7 +145,9 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
 
 
 def plan_fault(plan: Plan) -> str | None:
-    """Errors across terms: duplicate sites, a minimum above the number of sites; None if the plan is valid."""
+    """Errors across terms: duplicate sites, a minimum above the number of sites; None if the plan
+    is valid.
+    """
     sites, least = plan.sites, plan.membership.min_sites
     if len(set(sites)) != len(sites):
         twice = sorted({site for site in sites if sites.count(site) > 1})
@@ -152,17 +157,22 @@ def plan_fault(plan: Plan) -> str | None:
     if least > len(sites):
         return f"min_sites={least}, but {len(sites)} sites are listed."
     if plan.masked and least < FEWEST_SEALED:
-        return f"min_sites={least}: sealed sums need {FEWEST_SEALED} sites at least. Name more sites, or raise min_sites."
+        return (
+            f"min_sites={least}: sealed sums need {FEWEST_SEALED} sites at least. Name more sites,"
+            " or raise min_sites."
+        )
     if plan.masked and len(sites) > MOST_SEALED:
         return (
-            f"{len(sites)} sites: keys are exchanged in pairs, and sealed sums have at most {MOST_SEALED} sites. Say [privacy] "
-            'aggregation = "plaintext", where every site agrees to that.'
+            f"{len(sites)} sites: keys are exchanged in pairs, and sealed sums have at most"
+            f' {MOST_SEALED} sites. Say [privacy] aggregation = "plaintext", where every site'
+            " agrees to that."
         )
     if (fault := plan.objective.fault(plan)) is None and plan.align is not None:
         fault = plan.align.fault(alignment_of(plan, 0))
         return (
             fault
-            and f"{fault} Or write align = false in [alignment], if the sites' ids are equal by agreement."
+            and f"{fault} Or write align = false in [alignment], if the sites' ids are equal"
+            " by agreement."
         )
     return fault
 

@@ -1,4 +1,6 @@
-"""The number of BLAS threads, which only drivers change: with another number sums round differently."""
+"""The number of BLAS threads, which only drivers change: with another number sums round
+differently.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +10,10 @@ from typing import Any
 
 @cache
 def _controller() -> Any:
-    """One for the process: to look for its libraries takes 9 ms. Imported here, so that `--help` does without."""
+    """One for the process: to look for its libraries takes 9 ms.
+
+    Imported here, so that `--help` does without.
+    """
     import scipy.linalg  # noqa: F401 - loads a BLAS of its own beside numpy's, which is to be found
     from threadpoolctl import ThreadpoolController
 
@@ -23,6 +28,8 @@ def pin_threads(threads: int) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One BLAS thread inside the block: products of narrow matrices gain nothing from more, and wait for busy cores."""
+    """One BLAS thread inside the block: products of narrow matrices gain nothing from more, and
+    wait for busy cores.
+    """
     with _controller().limit(limits=1):
         yield

@@ -1,9 +1,10 @@
 """The public interface of coreg, used as ``import coreg_federation as coreg``.
 
-`CoRLSR`, `AdditiveRegressor` and the classifiers are estimators with scikit-learn's conventions (extra
-``estimators``). `join` makes a `Site` of a federation, which trains and scores; `Federation` is the
-coordinator's side. `LabelledFolds` are their folds for scikit-learn's searches, `load_model` reads the model file of a site,
-`simulate` runs a `Problem` under the plan of `plan_for` in one process. Each is imported when it is used first.
+`CoRLSR`, `AdditiveRegressor` and the classifiers are estimators with scikit-learn's conventions
+(extra ``estimators``). `join` makes a `Site` of a federation, which trains and scores; `Federation`
+is the coordinator's side. `LabelledFolds` are their folds for scikit-learn's searches, `load_model`
+reads the model file of a site, `simulate` runs a `Problem` under the plan of `plan_for` in one
+process. Each is imported when it is used first.
 """
 
 from importlib import import_module
@@ -22,7 +23,8 @@ ESTIMATORS = (
     "AdditiveClassifier", "AdditiveRegressor", "CoRLSR", "CoRLSRClassifier", "LabelledFolds",
 )  # fmt: skip
 __all__ = [
-    *ESTIMATORS, "Federation", "Model", "Problem", "Site", "__version__", "join", "load_model", "plan_for", "simulate",
+    *ESTIMATORS, "Federation", "Model", "Problem", "Site", "__version__", "join", "load_model",
+    "plan_for", "simulate",
 ]  # fmt: skip
 _PLACES = {
     **dict.fromkeys(ESTIMATORS, "coreg_core.estimators"),

@@ -9,7 +9,9 @@ T = TypeVar("T")
 
 
 def outside(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Call a function that runs an event loop; in a thread where one is running already, as in a notebook."""
+    """Call a function that runs an event loop; in a thread where one is running already, as in a
+    notebook.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:

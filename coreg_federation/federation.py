@@ -18,7 +18,10 @@ SCORING = '[study]\nname = "scoring"\n\n[model]\nobjective = "scoring"\n'
 
 @dataclass(frozen=True)
 class Federation:
-    """A folder with federation.toml, authority and store of runs. `Federation(folder)` opens it. ``invitations``: one a site."""
+    """A folder with federation.toml, authority and store of runs.
+
+    `Federation(folder)` opens it. ``invitations``: one a site.
+    """
 
     folder: Path
     invitations: dict[str, str] = field(default_factory=dict)
@@ -91,7 +94,9 @@ class Federation:
         return outside(run, file, configuration, plan, ServiceOptions(), observe, new=False)
 
     def score(self, *, progress: Callable[[str], None] = lambda _text: None) -> Finish:
-        """Score with the models of the latest training: `run` of a study with objective = "scoring"."""
+        """Score with the models of the latest training: `run` of a study with objective =
+        "scoring".
+        """
         study = self.folder / "scoring.toml"
         study.write_text(SCORING, encoding="utf-8")
         return self.run(study, progress=progress)

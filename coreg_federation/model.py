@@ -39,15 +39,17 @@ class Model:
     _model: ModelFile = field(repr=False)  # it holds rows of the site
 
     def predict(self, frame: Any) -> Arr:
-        """Predict f(x) for each row, in the units of the target, or the probability of a yes/no target, (n,).
+        """Predict f(x) for each row, in the units of the target, or the probability of a yes/no
+        target, (n,).
 
-        A `UserWarning` tells of texts and of missing cells that training never had, and of values outside its range.
+        A `UserWarning` tells of texts and of missing cells that training never had, and of values
+        outside its range.
 
         Parameters
         ----------
         frame
-            pandas or polars, with the columns of the model; others are ignored. A missing value is null, NaN, None, or a
-            text that meant a missing value in training.
+            pandas or polars, with the columns of the model; others are ignored. A missing value is
+            null, NaN, None, or a text that meant a missing value in training.
 
         Raises
         ------
@@ -58,7 +60,8 @@ class Model:
             return self._model.predict(self._looked_at(frame))
 
     def interval(self, frame: Any, level: float = 0.9) -> tuple[Arr, Arr]:
-        """Low and high ends, (n,) each, of an interval that covers a share ``level`` of new labels (additive objective).
+        """Low and high ends, (n,) each, of an interval that covers a share ``level`` of new labels
+        (additive objective).
 
         Raises
         ------
@@ -72,7 +75,8 @@ class Model:
 
     @property
     def coefficients(self) -> pl.DataFrame:
-        """The score's slopes in own columns, with all other columns fixed: ``column``, ``coefficient``, ``se``.
+        """The score's slopes in own columns, with all other columns fixed: ``column``,
+        ``coefficient``, ``se``.
 
         Raises
         ------
@@ -88,10 +92,11 @@ class Model:
         )
 
     def contributions(self, frame: Any) -> pl.DataFrame:
-        """Of each column to each prediction of a linear joined model: its exact Shapley value, in the target's units (n rows).
+        """Of each column to each prediction of a linear joined model: its exact Shapley value, in
+        the target's units (n rows).
 
-        Their sum is `predict` less a constant. They differ from ``coefficients`` times the column, because the joined model also
-        predicts the other sites' columns from this site's.
+        Their sum is `predict` less a constant. They differ from ``coefficients`` times the column,
+        because the joined model also predicts the other sites' columns from this site's.
 
         Raises
         ------

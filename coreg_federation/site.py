@@ -29,10 +29,12 @@ Consent = bool | Callable[[Mapping[str, str], str], bool]
 
 
 def join(invitation: str, folder: str | Path = ".") -> "Site":
-    """Join a federation by an invitation: a key, which never leaves, a certificate and agent.toml in the folder of the site.
+    """Join a federation by an invitation: a key, which never leaves, a certificate and agent.toml
+    in the folder of the site.
 
-    A folder with a valid identity of this site in this federation is opened without a connection, as `Site(folder)` does. To
-    use a second invitation there, such as after a revocation, run `coreg-agent join`.
+    A folder with a valid identity of this site in this federation is opened without a connection,
+    as `Site(folder)` does. To use a second invitation there, such as after a revocation, run
+    `coreg-agent join`.
 
     Parameters
     ----------
@@ -44,7 +46,8 @@ def join(invitation: str, folder: str | Path = ".") -> "Site":
     Raises
     ------
     UsageError, Refused, Unreachable
-        the line is incomplete; the invitation is used, expired or for another federation; no coordinator answers.
+        the line is incomplete; the invitation is used, expired or for another federation; no
+        coordinator answers.
     """
     given, identity, known = parse_invitation(invitation), Path(folder) / "identity", False
     with suppress(CoregError):  # no identity, or another one, about which `redeem` has the message
@@ -58,7 +61,10 @@ def join(invitation: str, folder: str | Path = ".") -> "Site":
 
 @dataclass(frozen=True)
 class Site:
-    """A site that has joined, by its folder with identity/, agent.toml and policy.toml. `Site(folder)` opens it again."""
+    """A site that has joined, by its folder with identity/, agent.toml and policy.toml.
+
+    `Site(folder)` opens it again.
+    """
 
     folder: Path
 
@@ -66,7 +72,8 @@ class Site:
         object.__setattr__(self, "folder", Path(self.folder))  # it may be given as a text
         if not (self.folder / "agent.toml").is_file():
             raise UsageError(
-                f"{self.folder}: no agent.toml, so no site has joined here. Give the folder of `join`."
+                f"{self.folder}: no agent.toml, so no site has joined here. Give the folder of"
+                " `join`."
             )
 
     def train(
@@ -90,10 +97,11 @@ class Site:
         target, id
             columns; else those of the study or the usual ones.
         words
-            the eight words that all operators have compared; ``accept_words`` takes them unseen, for demonstrations.
+            the eight words that all operators have compared; ``accept_words`` takes them unseen,
+            for demonstrations.
         consent
-            True to take part, or a function of the plan's description by heading and the eight words ("" if they are
-            confirmed) that decides.
+            True to take part, or a function of the plan's description by heading and the eight
+            words ("" if they are confirmed) that decides.
         progress
             receives sentences.
         **options
@@ -122,15 +130,17 @@ class Site:
             data, "columns"
         ):
             raise UsageError(
-                f"data: a pandas or polars frame, or a path, is needed, not a {type(data).__name__}."
+                "data: a pandas or polars frame, or a path, is needed, not a"
+                f" {type(data).__name__}."
             )
         return read_settings(self.folder / "agent.toml", given, ("data", "coordinator"))
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training at a site, also of a run that failed: ``outcome.good`` tells. ``files``: the joined model first,
-    the local model last. ``run``: its name.
+    """The result of a training at a site, also of a run that failed: ``outcome.good`` tells.
+
+    ``files``: the joined model first, the local model last. ``run``: its name.
     """
 
     site: Site
@@ -157,7 +167,9 @@ class Trained:
 
     @property
     def report(self) -> str:
-        """Did joining help? The recommendation, and the errors on this site's own left-out labels; errors as of `model`."""
+        """Did joining help? The recommendation, and the errors on this site's own left-out labels;
+        errors as of `model`.
+        """
         return summary_of(*next(iter(report([self._file(0)]).items())))
 
     def _file(self, place: int) -> Path:
@@ -177,15 +189,17 @@ class Trained:
         Parameters
         ----------
         data
-            the individuals to score, a frame or a path; all sites list the same, or the run aligns them.
+            the individuals to score, a frame or a path; all sites list the same, or the run aligns
+            them.
         id
             the id column; else that of the training.
 
         Returns
         -------
         polars.DataFrame
-            the id (a frame's integers stay integers), ``score``, the ``sites`` that have a record, the deviation that missing
-            ones leave, and parts where the plan has contributions; empty if this site receives no scores.
+            the id (a frame's integers stay integers), ``score``, the ``sites`` that have a record,
+            the deviation that missing ones leave, and parts where the plan has contributions; empty
+            if this site receives no scores.
 
         Raises
         ------
@@ -214,10 +228,13 @@ def _taken_part(
     consent: Consent,
     kind: Literal["training", "scoring"],
 ) -> app.Joined:
-    """`app.join`; if this site's own table ends the run, the error has the fault, which only its operator receives."""
+    """`app.join`; if this site's own table ends the run, the error has the fault, which only its
+    operator receives.
+    """
     if consent is False:
         raise UsageError(
-            "no consent: pass consent=True to take part, or a function that sees the plan and the eight words and decides."
+            "no consent: pass consent=True to take part, or a function that sees the plan and the"
+            " eight words and decides."
         )
     told: list[Notice] = []
 
@@ -253,7 +270,7 @@ class _Asked:
                 return Decision(False, "its operator refused it.")
         elif words:
             return Refused(
-                f"the eight words of this study are not confirmed here ({news}):\n  {words}\nCompare them with the operators of "
-                "all sites, then pass words=…"
+                f"the eight words of this study are not confirmed here ({news}):\n "
+                f" {words}\nCompare them with the operators of all sites, then pass words=…"
             )
         return Decision(True, "", words)

@@ -1,7 +1,8 @@
 r"""A federation over Ray: many sites in each process, on this machine or a cluster.
 
-All messages of one turn of the event loop become one call for each actor. A vector for a thousand sites is put into the object
-store once, and answers are read from there without a copy. An actor that dies ends the simulation.
+All messages of one turn of the event loop become one call for each actor. A vector for a thousand
+sites is put into the object store once, and answers are read from there without a copy. An actor
+that dies ends the simulation.
 """
 
 import asyncio
@@ -30,7 +31,9 @@ HEALTH_SECONDS = 30.0  # timeout of the health check: Ray itself would retry for
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running Ray: the module, the cores of all its nodes, and its location for messages (this machine, or the address)."""
+    """A running Ray: the module, the cores of all its nodes, and its location for messages (this
+    machine, or the address).
+    """
 
     ray: Any
     cpus: int
@@ -39,13 +42,17 @@ class Cluster:
 
 @contextlib.contextmanager
 def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
-    """A running Ray, here or (auto, HOST:PORT) of a cluster, while the block lasts. ``instead``: advice in its errors."""
+    """A running Ray, here or (auto, HOST:PORT) of a cluster, while the block lasts.
+
+    ``instead``: advice in its errors.
+    """
     # Set before Ray is imported; its processes inherit it.
     os.environ.setdefault(
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
     )  # otherwise Ray warns of a future change
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
-    # Ray reports processes that died on standard output, where a --json run has its rows. The transport reports them.
+    # Ray reports processes that died on standard output, where a --json run has its rows. The
+    # transport reports them.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         import ray
@@ -83,7 +90,9 @@ def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
 
 
 def _require_health(address: str, instead: str) -> None:
-    """Check the cluster in a process with a timeout: joining a cluster that is down would hang for minutes."""
+    """Check the cluster in a process with a timeout: joining a cluster that is down would hang for
+    minutes.
+    """
     if "://" in address:
         raise UsageError(
             f"--address {address}: give auto or HOST:PORT, and run this on a node of the cluster."
@@ -95,7 +104,8 @@ def _require_health(address: str, instead: str) -> None:
         subprocess.run(command, capture_output=True, timeout=HEALTH_SECONDS, check=True)  # noqa: S603 - our own arguments
     except (subprocess.SubprocessError, OSError):
         raise Unreachable(
-            f"no Ray cluster answers at {address}. Start one (ray start --head), check the address, or {instead}."
+            f"no Ray cluster answers at {address}. Start one (ray start --head), check the address,"
+            f" or {instead}."
         ) from None
 
 
@@ -123,7 +133,9 @@ class Host:
         return [site.hello() for site in self._sites.values()]
 
     def handle(self, batch: Sequence[tuple[str, int]], *messages: ToSite) -> BatchAnswers:
-        """Each site's answers to its message; ``batch`` has each site, and the number of its message."""
+        """Each site's answers to its message; ``batch`` has each site, and the number of its
+        message.
+        """
         answers, results = [], {}
         for name, which in batch:
             message, site = messages[which], self._sites[name]
@@ -165,7 +177,10 @@ class _Actor:
 
 
 class RayActors:
-    """The transport; sites join in order when all actors run. ``results``: of each site, after its run."""
+    """The transport; sites join in order when all actors run.
+
+    ``results``: of each site, after its run.
+    """
 
     def __init__(
         self,
@@ -189,7 +204,10 @@ class RayActors:
         self._emit: Emit = lambda _event, _handled=None: None
 
     async def start(self, emit: Emit) -> None:
-        """Start every actor; then every site joins. Unreachable: an actor does not start in time, or dies at the start."""
+        """Start every actor; then every site joins.
+
+        Unreachable: an actor does not start in time, or dies at the start.
+        """
         self._emit = emit
         options = {**PLACED, "max_restarts": 0}
         for actor in self._actors:
@@ -240,7 +258,7 @@ class RayActors:
             if actor.handle is not None:
                 self._ray.kill(actor.handle)
 
-    # --- one actor ------------------------------------------------------------------------------------------------
+    # --- one actor --------------------------------------------------------------------------------
 
     async def _hello(self, actor: _Actor) -> Any:
         try:
@@ -281,8 +299,9 @@ class RayActors:
                     self._received(await _result(answers))
                 except self._ray.exceptions.RayActorError as error:
                     raise Unreachable(
-                        f"an actor died with {actor.sites[0]} (sites: {len(actor.sites)}), probably of too little memory: "
-                        f"{_why(error)} Use fewer sites, a smaller form, or more nodes (--address)."
+                        f"an actor died with {actor.sites[0]} (sites: {len(actor.sites)}), probably"
+                        f" of too little memory: {_why(error)} Use fewer sites, a smaller form, or"
+                        " more nodes (--address)."
                     ) from None
                 finally:
                     actor.calls.task_done()

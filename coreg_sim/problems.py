@@ -1,4 +1,5 @@
-r"""The data of a simulated federation: from a generator with a known answer, or from a table that a views.toml divides.
+r"""The data of a simulated federation: from a generator with a known answer, or from a table that a
+views.toml divides.
 
 views.toml: the columns of a table by site.
 
@@ -33,7 +34,9 @@ from site_agent.site_data import PrivateData
 
 @dataclass(frozen=True)
 class Problem:
-    """Each site's `PrivateData` by name; ``held_out`` rows of every view, with targets ``held_out_y``."""
+    """Each site's `PrivateData` by name; ``held_out`` rows of every view, with targets
+    ``held_out_y``.
+    """
 
     sites: dict[str, PrivateData]
     held_out: tuple[Arr, ...]
@@ -53,7 +56,9 @@ def generated(
     *,
     common: bool = False,
 ) -> Problem:
-    r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 + 0.1\,\varepsilon$, h ∈ R³ normal."""
+    r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 +
+    0.1\,\varepsilon$, h ∈ R³ normal.
+    """
     counts = {
         "sites": n_sites,
         "labelled": n_labelled,
@@ -75,7 +80,10 @@ def generated(
 
 
 def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int, common: bool) -> Problem:
-    """Rows in order: m unlabelled, n labelled for each site, the rest held out. One view at a time, to save memory."""
+    """Rows in order: m unlabelled, n labelled for each site, the rest held out.
+
+    One view at a time, to save memory.
+    """
     sites, held_out = {}, []
     known = m + n_sites * n
     width = len(str(n_sites - 1))
@@ -133,7 +141,10 @@ def read_views(path: Path) -> ViewsFile:
 def partitioned(
     views: ViewsFile, labelled: int, unlabelled: int | None, seed: int, *, common: bool = False
 ) -> Problem:
-    """Each site's data, and the held-out rows. ``unlabelled`` None shares two thirds of the rows without labels."""
+    """Each site's data, and the held-out rows.
+
+    ``unlabelled`` None shares two thirds of the rows without labels.
+    """
     table = read_table(views.data, notation=Notation(views.separator, views.decimal))
     table.require([views.target], "the target")
     for site, its in views.sites.items():
@@ -174,8 +185,8 @@ def _drawn(
     taken = max(0, m - len(blank))
     if room - taken < 1:
         raise BadData(
-            f"{views.data}: {len(known)} rows with a target are too few for {len(names)} x {labelled} labelled, "
-            f"{taken} unlabelled and 1 held out."
+            f"{views.data}: {len(known)} rows with a target are too few for {len(names)} x"
+            f" {labelled} labelled, {taken} unlabelled and 1 held out."
         )
     own = {name: known[v * labelled : (v + 1) * labelled] for v, name in enumerate(names)}
     rest = known[len(names) * labelled :]

@@ -1,6 +1,8 @@
-r"""A simulated federation through the service's state machines, and the closed form of the same problem.
+r"""A simulated federation through the service's state machines, and the closed form of the same
+problem.
 
-A `Hosting` runs the sites in this process or in Ray's processes (`coreg_sim.over_ray`). Both give the same bits.
+A `Hosting` runs the sites in this process or in Ray's processes (`coreg_sim.over_ray`). Both give
+the same bits.
 """
 
 import asyncio
@@ -75,14 +77,16 @@ def simulated_keys(name: str) -> RunKeys:
 
 
 Made = TypeVar("Made")
-# Effectively no timeout: a site that factors an exact view of 10⁴ instances is slow, not lost. The hosting detects a
-# process that dies.
+# Effectively no timeout: a site that factors an exact view of 10⁴ instances is slow, not lost. The
+# hosting detects a process that dies.
 PATIENT = Timeouts(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
 
 
 @dataclass(frozen=True)
 class Hosted:
-    """The sites of a run: transport, each `Result` after it, and the hosting's ``failure`` or None."""
+    """The sites of a run: transport, each `Result` after it, and the hosting's ``failure`` or
+    None.
+    """
 
     transport: Transport
     result: Callable[[str], Any]
@@ -146,7 +150,10 @@ def plan_for(
     run: str = "simulation",
     aggregation: Aggregation | None = None,
 ) -> Plan:
-    """A plan for the sites of a problem. An agreement is in plaintext unless asked otherwise: masks change no bit."""
+    """A plan for the sites of a problem.
+
+    An agreement is in plaintext unless asked otherwise: masks change no bit.
+    """
     aggregation = aggregation or ("secure" if isinstance(objective, Additive) else "plaintext")
     names = tuple(sorted(problem.sites))
     rounds = iteration or Iteration(max_rounds=10_000)
@@ -156,7 +163,10 @@ def plan_for(
 
 @dataclass(frozen=True)
 class Simulated:
-    """A finished run: results in site order, steps, traffic. Properties are of an agreement's first coupling."""
+    """A finished run: results in site order, steps, traffic.
+
+    Properties are of an agreement's first coupling.
+    """
 
     plan: Plan
     outcome: Outcome
@@ -285,7 +295,9 @@ class ClosedForm:
 
 
 def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
-    """Factor every site's data as the sites do, and solve for all of them at once; Refused if a site would refuse the plan."""
+    """Factor every site's data as the sites do, and solve for all of them at once; Refused if a
+    site would refuse the plan.
+    """
     pin_threads(plan.iteration.threads)
     started, views = time.perf_counter(), list[View]()
     for name in sorted(problem.sites):

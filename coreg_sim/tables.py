@@ -1,8 +1,10 @@
-"""The demonstration's data: scikit-learn's diabetes study (442 patients), split over three sites as CSV files.
+"""The demonstration's data: scikit-learn's diabetes study (442 patients), split over three sites as
+CSV files.
 
-A clinic measures age, sex, bmi and bp. One laboratory measures s1 to s3, another s4 to s6. 80 patients are held out. Of the
-other 362, each site has the labels of 60; all sites know these 180, and each knows nine in ten of the others. The first
-laboratory writes ids in capitals. The default seed was not chosen for its result; `--seed` makes another draw.
+A clinic measures age, sex, bmi and bp. One laboratory measures s1 to s3, another s4 to s6. 80
+patients are held out. Of the other 362, each site has the labels of 60; all sites know these 180,
+and each knows nine in ten of the others. The first laboratory writes ids in capitals. The default
+seed was not chosen for its result; `--seed` makes another draw.
 """
 
 import csv
@@ -20,7 +22,8 @@ SITES: dict[str, tuple[str, ...]] = {
     "laboratory-2": ("s4", "s5", "s6"),
 }
 TARGET, ID = "progression", "patient"
-# 180 labelled rows give each site 18 features by the default rules; fewer than 10 x 18 others would not enter the sums.
+# 180 labelled rows give each site 18 features by the default rules; fewer than 10 x 18 others would
+# not enter the sums.
 LABELLED, UNLABELLED, HELD_OUT = 60, 182, 80
 COUPLINGS = (0.0, 0.001, 0.01, 0.1)
 _STUDY = f'[study]\nname = "NAME"\ntarget = "{TARGET}"\nid = "{ID}"\n\n[model]\n'
@@ -31,8 +34,12 @@ _AGREEMENT = (
 STUDIES = {
     name: _STUDY.replace("NAME", name) + model
     for name, model in {
-        "algorithm-1": f'{_AGREEMENT}name = "block-coordinate-descent"\nprediction_tolerance = 1e-7\n',
-        "conjugate-gradients": f'{_AGREEMENT}name = "conjugate-gradients"\nprediction_tolerance = 1e-7\n',
+        "algorithm-1": (
+            f'{_AGREEMENT}name = "block-coordinate-descent"\nprediction_tolerance = 1e-7\n'
+        ),
+        "conjugate-gradients": (
+            f'{_AGREEMENT}name = "conjugate-gradients"\nprediction_tolerance = 1e-7\n'
+        ),
         "additive": 'objective = "additive"\n',
         "scoring": 'objective = "scoring"\n',
     }.items()
@@ -41,7 +48,10 @@ STUDIES = {
 
 @dataclass(frozen=True, eq=False)
 class Everything:
-    """All columns in one place, for reference: data would have to leave the sites. Site v has every label of its 60 rows."""
+    """All columns in one place, for reference: data would have to leave the sites.
+
+    Site v has every label of its 60 rows.
+    """
 
     X: Arr
     y: Arr  # NaN: unknown to all
@@ -50,7 +60,9 @@ class Everything:
 
 @dataclass(frozen=True)
 class DemoData:
-    """Paths of tables and studies, ``judged`` tables of the held-out patients, and their targets."""
+    """Paths of tables and studies, ``judged`` tables of the held-out patients, and their
+    targets.
+    """
 
     tables: dict[str, Path]
     held_out: dict[str, Path]
@@ -61,7 +73,9 @@ class DemoData:
 
 
 def write_tables(directory: Path, seed: int = 0) -> DemoData:
-    """Write `NAME.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site, and `STUDY.toml` for every study."""
+    """Write `NAME.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site, and `STUDY.toml`
+    for every study.
+    """
     study = load_diabetes(scaled=False)
     order = np.random.default_rng(seed).permutation(len(study.target))
     names = list(study.feature_names)

@@ -1,12 +1,12 @@
 """Additive against agreement against pooled.
 
-Three sites have 40 labels each. Each site has one column of its own and one noisy copy of a common column. The share of
-the target that the common column explains goes from 0 to 1. At 0 the target is a sum of parts, one for each site. At 1
-all sites measure the same thing.
+Three sites have 40 labels each. Each site has one column of its own and one noisy copy of a common
+column. The share of the target that the common column explains goes from 0 to 1. At 0 the target is
+a sum of parts, one for each site. At 1 all sites measure the same thing.
 
-How to read it: "alone", "agreement" (coRLSR) and "additive" are models for a site's own columns. The others need the
-columns of all sites; "pooled" also needs all labels in one place. Agreement helps little where the target is a sum. Its
-coupling was chosen on the test rows, which favours it.
+How to read it: "alone", "agreement" (coRLSR) and "additive" are models for a site's own columns.
+The others need the columns of all sites; "pooled" also needs all labels in one place. Agreement
+helps little where the target is a sum. Its coupling was chosen on the test rows, which favours it.
 
     python examples/additive_agreement_pooled.py [--quick]
 """

@@ -1,14 +1,16 @@
 """Does joining pay on my table?
 
-Take a table that you have in one place, and divide its columns over the sites of the planned federation. Each draw
-gives every site 15 labelled rows, and keeps 100 rows for the test. The script compares the model of each site alone
-with the model that the site owns after training together. Both need the site's own columns only.
+Take a table that you have in one place, and divide its columns over the sites of the planned
+federation. Each draw gives every site 15 labelled rows, and keeps 100 rows for the test. The script
+compares the model of each site alone with the model that the site owns after training together.
+Both need the site's own columns only.
 
-How to read it: the sites gain if the whole interval of the change is below 0, and if the joined models err less than
-the mean of the site's own labels. Otherwise the columns do not predict the target, and a gain means little. For your
-own data, replace TABLE (a polars frame of numbers without gaps), TARGET (NaN where a row has none: such a row is only
-shared) and SITES. From a CSV file, `coreg-sim benefit --views` does the same. The bars in the picture are 95 % intervals
-over the draws.
+How to read it: the sites gain if the whole interval of the change is below 0, and if the joined
+models err less than the mean of the site's own labels. Otherwise the columns do not predict the
+target, and a gain means little. For your own data, replace TABLE (a polars frame of numbers without
+gaps), TARGET (NaN where a row has none: such a row is only shared) and SITES. From a CSV file,
+`coreg-sim benefit --views` does the same. The bars in the picture are 95 % intervals over the
+draws.
 
     python examples/does_joining_pay.py [--quick]
 """
@@ -40,7 +42,8 @@ LABELS, TEST, DRAWS = 15, 100, 6 if "--quick" in sys.argv else 30
 known = np.flatnonzero(~np.isnan(TARGET))
 if len(known) < TEST + LABELS * len(SITES):
     raise SystemExit(
-        f"{len(known)} rows have a target, and {TEST + LABELS * len(SITES)} are needed: lower LABELS or TEST."
+        f"{len(known)} rows have a target, and {TEST + LABELS * len(SITES)} are needed: lower"
+        " LABELS or TEST."
     )
 
 
@@ -82,7 +85,8 @@ for row, name in enumerate(("alone", "joined", "mean of labels")):
         print(f"{f'{site}, {name}':<30} error {mean:.3g} ({mean - half:.3g} to {mean + half:.3g})")
 mean, half = interval((errors[:, 1] / errors[:, 0]).mean(axis=1) - 1.0)
 print(
-    f"change by joining, mean over sites: {100 * mean:+.1f} % ({100 * (mean - half):+.1f} to {100 * (mean + half):+.1f})"
+    f"change by joining, mean over sites: {100 * mean:+.1f} % ({100 * (mean - half):+.1f} to"
+    f" {100 * (mean + half):+.1f})"
 )
 lines = []
 for name, ends in found.items():

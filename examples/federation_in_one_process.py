@@ -1,11 +1,13 @@
 """A federation in one process, beside the solution on pooled data.
 
-Four sites train coRLSR. Each site has other columns and its own labelled rows. The sites exchange predictions of 200
-shared rows, never data. The picture shows after each round how far the objective can be from its centralised minimum,
-for several couplings. Verified rounds certify the value, among them the last; the other rounds estimate it.
+Four sites train coRLSR. Each site has other columns and its own labelled rows. The sites exchange
+predictions of 200 shared rows, never data. The picture shows after each round how far the objective
+can be from its centralised minimum, for several couplings. Verified rounds certify the value, among
+them the last; the other rounds estimate it.
 
-How to read it: each line ends below the tolerance, and a larger coupling takes more rounds. The printed error is the
-distance from the closed form, which reads all data. It is below the certified bound.
+How to read it: each line ends below the tolerance, and a larger coupling takes more rounds. The
+printed error is the distance from the closed form, which reads all data. It is below the certified
+bound.
 
     python examples/federation_in_one_process.py [--quick]
 """
@@ -34,8 +36,8 @@ for coupling in couplings:
     centralised = closed_form(problem, plan)  # reads all data; only a simulation can
     error = np.linalg.norm(run.predictions - centralised.predictions, axis=1).max()
     print(
-        f"coupling {coupling:g}: {run.outcome.name} after {run.rounds} rounds, {run.numbers_sent} numbers sent; "
-        f"error {error:.1e}, certified bound {run.certified_prediction_bound:.1e}"
+        f"coupling {coupling:g}: {run.outcome.name} after {run.rounds} rounds, {run.numbers_sent}"
+        f" numbers sent; error {error:.1e}, certified bound {run.certified_prediction_bound:.1e}"
     )
     steps = [step.fields for step in run.taken if step.fields["gap"] is not None]
     rounds, gaps = (

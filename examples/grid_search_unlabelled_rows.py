@@ -1,12 +1,14 @@
 """GridSearchCV with unlabelled rows, on pandas and polars frames.
 
-In one table, rows without a target (NaN) are the unlabelled rows. The default folds of scikit-learn ignore this: a test
-fold without a label has no score, and a training fold lacks the unlabelled rows. `LabelledFolds` divides the labelled
-rows only, and keeps all unlabelled rows in each training set.
+In one table, rows without a target (NaN) are the unlabelled rows. The default folds of scikit-learn
+ignore this: a test fold without a label has no score, and a training fold lacks the unlabelled
+rows. `LabelledFolds` divides the labelled rows only, and keeps all unlabelled rows in each training
+set.
 
-How to read it: the default folds give NaN, these folds give a score for each choice. With the small ridge, agreement
-on the unlabelled rows replaces the missing regularisation. With a good ridge, coupling hardly helps, and a large one
-harms. The bars are two standard errors over the folds. Both kinds of frame give the same scores.
+How to read it: the default folds give NaN, these folds give a score for each choice. With the small
+ridge, agreement on the unlabelled rows replaces the missing regularisation. With a good ridge,
+coupling hardly helps, and a large one harms. The bars are two standard errors over the folds. Both
+kinds of frame give the same scores.
 
     python examples/grid_search_unlabelled_rows.py [--quick]
 """
@@ -60,7 +62,8 @@ else:
     found["pandas"] = search(pd.DataFrame(frame.to_dict(as_series=False)), labelled_folds)
 for kind, result in found.items():
     print(
-        f"labelled folds: R² = {result.cv_results_['mean_test_score']} ({kind}); best {result.best_params_}"
+        f"labelled folds: R² = {result.cv_results_['mean_test_score']} ({kind}); best"
+        f" {result.best_params_}"
     )
 
 scores, shape = found["polars"].cv_results_, (len(couplings), len(grid["ridge"]))

@@ -1,11 +1,13 @@
 """Simulate 100 sites on Ray.
 
-Each site has 10 labelled rows, 300 shared rows and five columns of its own, which all depend on the same causes of the
-target. Ray spreads the sites over all cores of this machine. The federation trains coRLSR. Then the same federation runs
-in one process. Both end on the same bits, so you can develop in one process and scale later. Ray pays with many cores
-or a cluster; on two cores it is no faster. Needs the extra `sim`.
+Each site has 10 labelled rows, 300 shared rows and five columns of its own, which all depend on the
+same causes of the target. Ray spreads the sites over all cores of this machine. The federation
+trains coRLSR. Then the same federation runs in one process. Both end on the same bits, so you can
+develop in one process and scale later. Ray pays with many cores or a cluster; on two cores it is no
+faster. Needs the extra `sim`.
 
-How to read it: each point is a site. Below the diagonal, the site's own model errs less after joining.
+How to read it: each point is a site. Below the diagonal, the site's own model errs less after
+joining.
 
     python examples/hundred_sites_on_ray.py [--quick]      # --quick: 8 sites
 """
@@ -41,7 +43,8 @@ with connected(
 here = simulate(problem, plan)
 joined, alone = held_out_errors(problem, run.solutions), held_out_errors(problem, run.alone)
 print(
-    f"{sites} sites on {cluster.cpus} cores: {run.outcome.name}; {run.seconds:.1f} s on Ray, {here.seconds:.1f} s in one process"
+    f"{sites} sites on {cluster.cpus} cores: {run.outcome.name}; {run.seconds:.1f} s on Ray,"
+    f" {here.seconds:.1f} s in one process"
 )
 print("same bits on Ray and in one process:", np.array_equal(run.predictions, here.predictions))
 print(f"mean error: {np.mean(alone):.3f} alone, {np.mean(joined):.3f} joined; ", end="")

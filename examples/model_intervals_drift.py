@@ -1,11 +1,13 @@
 """Read a model: its predictions, its intervals and its drift.
 
-A clinic and a laboratory train together, each with 80 labels and other columns. The clinic owns one file at the end. The
-script reads this file, predicts 102 new patients with 90 % intervals, and compares a table with the training ranges.
+A clinic and a laboratory train together, each with 80 labels and other columns. The clinic owns one
+file at the end. The script reads this file, predicts 102 new patients with 90 % intervals, and
+compares a table with the training ranges.
 
-How to read it: about 90 of 100 intervals cross the diagonal. An interval is wider where the model knows less. In the
-second table the clinic records bmi in another unit. The model still predicts, but the drift sentence says that it
-extrapolates. On the command line, `coreg-agent predict --interval 90` writes the same intervals.
+How to read it: about 90 of 100 intervals cross the diagonal. An interval is wider where the model
+knows less. In the second table the clinic records bmi in another unit. The model still predicts,
+but the drift sentence says that it extrapolates. On the command line, `coreg-agent predict
+--interval 90` writes the same intervals.
 
     python examples/model_intervals_drift.py [--quick]
 """

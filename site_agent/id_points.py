@@ -1,13 +1,16 @@
-r"""Ids as points of Curve25519, and multiplication of lists of points (u-coordinates, 32 bytes each).
+r"""Ids as points of Curve25519, and multiplication of lists of points (u-coordinates, 32 bytes
+each).
 
     point(id) = the first u on the curve among SHA-256(name, id, 0), SHA-256(name, id, 1), …
 
-A hash taken as a u-coordinate is on the curve or on its twist, and multiplication keeps which: it would disclose one bit of
-every id. Therefore u is tried until u³ + Au² + u is a square. No multiple of the base point is known of such a point.
+A hash taken as a u-coordinate is on the curve or on its twist, and multiplication keeps which: it
+would disclose one bit of every id. Therefore u is tried until u³ + Au² + u is a square. No multiple
+of the base point is known of such a point.
 
 X25519 multiplies by 2²⁵⁴ + 8k. So it removes a small-order part, and products commute:
 
-    start_v = c_v,   pass_v = a_v,   end_v = a_v / c_v  (mod ℓ)          every list ends as point(id)^(a_1 ⋯ a_M)
+    start_v = c_v,   pass_v = a_v,   end_v = a_v / c_v  (mod ℓ)          every list ends as
+    point(id)^(a_1 ⋯ a_M)
 
 The owner multiplies first and last, so no other site sees a list's final points.
 """
@@ -32,7 +35,9 @@ Points = UInt8[np.ndarray, "n 32"]
 
 @dataclass(frozen=True)
 class Exponents:
-    """A site's secret scalars for one alignment: for its own list first and last, and for the other sites' lists."""
+    """A site's secret scalars for one alignment: for its own list first and last, and for the other
+    sites' lists.
+    """
 
     start: bytes
     passing: bytes
@@ -40,14 +45,17 @@ class Exponents:
 
 
 def exponents(seed: bytes) -> Exponents:
-    """From a secret: the same seed gives the same scalars, so that a repeated step gets the same bytes."""
+    """From a secret: the same seed gives the same scalars, so that a repeated step gets the same
+    bytes.
+    """
     passing = _clamped(hashlib.sha256(b"coreg alignment passing" + seed).digest())
     for tried in count():
         start = _clamped(
             hashlib.sha256(b"coreg alignment start" + tried.to_bytes(4, "little") + seed).digest()
         )
         wanted = passing * pow(start, -1, ORDER) % ORDER
-        # The only multiple of 8 below 8ℓ that is `wanted` mod ℓ; X25519 takes it as it is if its highest bit is 2²⁵⁴.
+        # The only multiple of 8 below 8ℓ that is `wanted` mod ℓ; X25519 takes it as it is if its
+        # highest bit is 2²⁵⁴.
         end = wanted + ORDER * (-wanted * pow(ORDER, -1, 8) % 8)
         if 2**254 <= end < 2**255:
             return Exponents(*(x.to_bytes(POINT, "little") for x in (start, passing, end)))

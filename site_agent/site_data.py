@@ -39,7 +39,10 @@ class PrivateData:
 
 
 def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[str, ...]:
-    """A name for each label: the salted digest of its row's id and value. A corrected label has another name."""
+    """A name for each label: the salted digest of its row's id and value.
+
+    A corrected label has another name.
+    """
     return tuple(
         hashlib.sha256(salt + f"label {len(text)} {text} {value!r}".encode()).hexdigest()[:24]
         for text, value in zip(ids, y.tolist(), strict=True)

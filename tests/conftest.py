@@ -1,20 +1,21 @@
 """What every test needs: shapes that are executed, and hypothesis without surprises in CI.
 
-The import hook has to be in place before anything imports `coreg_core`, so it stands at the top of the first file that
-pytest (and each of pytest-xdist's workers) reads.
+The import hook has to be in place before anything imports `coreg_core`, so it stands at the top of
+the first file that pytest (and each of pytest-xdist's workers) reads.
 """
 
 import os
 
-# Two workers with two BLAS threads each on two cores mostly wait for one another. Set before numpy is there, and
-# inherited by pytest-xdist's workers.
+# Two workers with two BLAS threads each on two cores mostly wait for one another. Set before numpy
+# is there, and inherited by pytest-xdist's workers.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from hypothesis import HealthCheck, settings
 from jaxtyping import config, install_import_hook
 
 install_import_hook("coreg_core", "executed_types.check")
-# Shapes are executed where the mathematics is tested. Elsewhere, and in tests of many rounds, they would double the time.
+# Shapes are executed where the mathematics is tested. Elsewhere, and in tests of many rounds, they
+# would double the time.
 MANY_ROUNDS = {
     "test_certificates.py",
     "test_golden.py",
@@ -29,8 +30,9 @@ def pytest_runtest_setup(item):
     )
 
 
-# A shared or loaded machine is slow without anything being wrong, so there are no deadlines; and no example database,
-# whose files two workers would write at once. In CI the examples are the same on every run.
+# A shared or loaded machine is slow without anything being wrong, so there are no deadlines; and no
+# example database, whose files two workers would write at once. In CI the examples are the same on
+# every run.
 _quiet = {
     "deadline": None,
     "database": None,

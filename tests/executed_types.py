@@ -1,4 +1,6 @@
-"""The type checker that jaxtyping's import hook puts on every function of `coreg_core` (see conftest.py)."""
+"""The type checker that jaxtyping's import hook puts on every function of `coreg_core` (see
+conftest.py).
+"""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -10,7 +12,9 @@ _typed = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`beartype`, which knows ``Self`` only where it decorates the class; the hook decorates methods one by one."""
+    """`beartype`, which knows ``Self`` only where it decorates the class; the hook decorates
+    methods one by one.
+    """
     if function.__module__.startswith("coreg_core.estimators") and function.__name__ == "__init__":
         return function  # scikit-learn: a constructor checks nothing, `fit` does
     hints = getattr(function, "__annotations__", {})

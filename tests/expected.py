@@ -1,4 +1,6 @@
-"""What a machine may lack: its tests are skipped there, and fail where CI has put it (COREG_EXPECTED)."""
+"""What a machine may lack: its tests are skipped there, and fail where CI has put it
+(COREG_EXPECTED).
+"""
 
 import os
 

@@ -12,7 +12,9 @@ from site_agent.identity.identity import enrol, install
 
 
 def issued(authority: Path, request: Path, *, days: int = pki.DAYS) -> Path:
-    """The answer to a request, as the coordinator gives it to an invitation: the site is listed with this key."""
+    """The answer to a request, as the coordinator gives it to an invitation: the site is listed
+    with this key.
+    """
     site, key = pki.check_request(request.read_bytes())
     with mock.patch.object(pki, "DAYS", days):
         pki.issue(authority, site, key)

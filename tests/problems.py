@@ -1,7 +1,8 @@
 """Problems for the tests of the mathematics, and an oracle that shares no code with what it judges.
 
-A `Problem` is a list of sites and a coupling. `reference` solves it by one dense least squares over orthonormal
-features (an SVD; nothing squared, nothing factored by Cholesky), with kernels from scikit-learn: slow and independent.
+A `Problem` is a list of sites and a coupling. `reference` solves it by one dense least squares over
+orthonormal features (an SVD; nothing squared, nothing factored by Cholesky), with kernels from
+scikit-learn: slow and independent.
 """
 
 import json
@@ -112,7 +113,9 @@ def terms(problem: Problem, views: Sequence[View], **changes: Any) -> Terms:
 
 
 def amplification(problem: Problem) -> float:
-    """1/√s of the least relative eigenvalue s that a finite span keeps: what its features make of a rounded kernel."""
+    """1/√s of the least relative eigenvalue s that a finite span keeps: what its features make of a
+    rounded kernel.
+    """
     worst = 1.0
     for site in problem.sites:
         if isinstance(site.span, LabelledPoints):
@@ -131,7 +134,7 @@ def value(solutions: Sequence[Solution], coupling: float) -> float:
     )
 
 
-# --- the oracle -----------------------------------------------------------------------------------------------------
+# --- the oracle -----------------------------------------------------------------------------------
 
 
 def gram(kernel: Kernel, A: np.ndarray, B: np.ndarray) -> np.ndarray:
@@ -168,7 +171,9 @@ def features(site: Site) -> tuple[np.ndarray, np.ndarray]:
 
 
 def brute_force_response(site: Site, target: np.ndarray, weight: float) -> tuple[np.ndarray, float]:
-    """(f(Z), local objective) of argmin ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖², by the SVD of the stacked rows."""
+    """(f(Z), local objective) of argmin ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖², by the SVD of the
+    stacked rows.
+    """
     Phi_X, Phi_Z = features(site)
     r = Phi_X.shape[1]
     rows = np.concatenate([Phi_X, np.sqrt(site.ridge) * np.eye(r), np.sqrt(weight) * Phi_Z])
@@ -178,7 +183,9 @@ def brute_force_response(site: Site, target: np.ndarray, weight: float) -> tuple
 
 
 def reference(problem: Problem) -> tuple[np.ndarray, float]:
-    """(ŷ* (M, m), Q*), by the SVD of all rows of Q at once: one row a label, a coordinate, and a pair's difference."""
+    """(ŷ* (M, m), Q*), by the SVD of all rows of Q at once: one row a label, a coordinate, and a
+    pair's difference.
+    """
     M, m, lam = len(problem.sites), problem.n_unlabelled, problem.coupling
     maps = [features(site) for site in problem.sites]
     ends = np.cumsum([0, *(Phi_X.shape[1] for Phi_X, _ in maps)])
@@ -206,7 +213,7 @@ def reference(problem: Problem) -> tuple[np.ndarray, float]:
     return predictions, float(residual @ residual)
 
 
-# --- random problems ------------------------------------------------------------------------------------------------
+# --- random problems ------------------------------------------------------------------------------
 
 KERNELS = ("gaussian", "linear")
 SPANS = ("exact", "semi-parametric", "landmarks", "linear")
@@ -217,9 +224,9 @@ def random_site(
 ) -> Site:
     """A site with its own number of features, ridge and bandwidth.
 
-    Bandwidths lie well below the paper's rule and rows are few, so that Gram matrices are far from singular and the
-    rank tolerance decides nothing: what is compared is algebra, not the rounding of a cut. Singular matrices have
-    their own tests.
+    Bandwidths lie well below the paper's rule and rows are few, so that Gram matrices are far from
+    singular and the rank tolerance decides nothing: what is compared is algebra, not the rounding
+    of a cut. Singular matrices have their own tests.
     """
     d = int(rng.integers(2, 5))
     X, Z = rng.normal(size=(n, d)), rng.normal(size=(m, d))

@@ -1,4 +1,6 @@
-"""A folder of data sets with the papers' names and made-up rows, so that experiments run where the real ones are not."""
+"""A folder of data sets with the papers' names and made-up rows, so that experiments run where the
+real ones are not.
+"""
 
 import csv
 import json
@@ -45,7 +47,8 @@ def stand_in(folder, names=None, rows=None):
                 [*(f"{v:.6g}" for v in x), *e, t] for x, e, t in zip(X, extra, y, strict=True)
             )
         datasets.append({
-            "name": name, "file": f"{name}.csv", "target": "y", "task": "binary" if name in BINARY else "regression",
+            "name": name, "file": f"{name}.csv", "target": "y",
+            "task": "binary" if name in BINARY else "regression",
             "categorical": [] if name == "sarcos_test" else ["colour"],
         })  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps({"datasets": datasets}))

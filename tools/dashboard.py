@@ -11,7 +11,8 @@ from render import ROOT, main
 TARGET = ROOT / "deploy" / "grafana-dashboard.json"
 WIDTH, HEIGHT = 8, 7  # of a panel; a row has 24
 
-# Title, unit (Grafana's name), and queries with their legends. A study is chosen above; "All" is every one.
+# Title, unit (Grafana's name), and queries with their legends. A study is chosen above; "All" is
+# every one.
 PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Sites connected",
@@ -34,12 +35,17 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         "s",
         (
             (
-                'sum by (study, phase) (rate(coreg_step_seconds_sum{study=~"$study"}[5m]))'
-                ' / sum by (study, phase) (rate(coreg_step_seconds_count{study=~"$study"}[5m]))',
+                (
+                    'sum by (study, phase) (rate(coreg_step_seconds_sum{study=~"$study"}[5m]))'
+                    ' / sum by (study, phase) (rate(coreg_step_seconds_count{study=~"$study"}[5m]))'
+                ),
                 "{{study}} {{phase}}, mean",
             ),
             (
-                'histogram_quantile(0.95, sum by (le) (rate(coreg_step_seconds_bucket{study=~"$study"}[5m])))',
+                (
+                    "histogram_quantile(0.95, sum by (le)"
+                    ' (rate(coreg_step_seconds_bucket{study=~"$study"}[5m])))'
+                ),
                 "95 %",
             ),
         ),

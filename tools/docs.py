@@ -1,8 +1,9 @@
 """Generate the documentation (`--write`), or check that it is fresh (`--check`).
 
-docs/reference/commands.md and parts of other pages come from the code. The figures of measurements come from JSON files. The
-dashboard comes from a list of panels. Tables of keys and docs/reference/schemas come from the settings' classes and
-tools/keys.toml. In a page, the text between `<!-- generated: NAME -->` and `<!-- end -->` is generated.
+docs/reference/commands.md and parts of other pages come from the code. The figures of measurements
+come from JSON files. The dashboard comes from a list of panels. Tables of keys and
+docs/reference/schemas come from the settings' classes and tools/keys.toml. In a page, the text
+between `<!-- generated: NAME -->` and `<!-- end -->` is generated.
 """
 
 import io
@@ -63,7 +64,9 @@ UNLIMITED = 2**31 - 1  # the limit of the wire's integers is not shown
 
 
 def commands() -> Iterator[tuple[str, Any, list[str]]]:
-    """Each program and each of its commands: the program's name, its command line, and the words that follow the name."""
+    """Each program and each of its commands: the program's name, its command line, and the words
+    that follow the name.
+    """
     for program, group in PROGRAMS.items():
         yield program, group, []
         for name, command in group.commands.items():
@@ -77,7 +80,9 @@ OPTION = re.compile(r"\n  (--[a-z-]+)( .*(?:\n {12,}.*)*)")
 
 
 def once(text: str, before: set[str]) -> str:
-    """A command's help without the options that its program's commands ``before`` have in the same words; it adds its own."""
+    """A command's help without the options that its program's commands ``before`` have in the same
+    words; it adds its own.
+    """
     again = list[str]()
 
     def left(option: re.Match[str]) -> str:
@@ -101,7 +106,10 @@ def help_pages() -> str:
         "# Commands",
         "",
         "`make docs` makes this page from the `--help` of each command. Each program also has",
-        "`--install-completion`. Options *as above* are those of a command above, in the same words.",
+        (
+            "`--install-completion`. Options *as above* are those of a command above, in the same"
+            " words."
+        ),
         "",
     ]
     seen: dict[str, set[str]] = {program: set() for program in PROGRAMS}
@@ -158,7 +166,10 @@ def allowed(schema: dict[str, Any]) -> str:
         return ", ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
     match schema["type"]:
         case "array":
-            return f"list of {allowed(schema['items']).replace('number', 'numbers').replace('text', 'texts')}"
+            return (
+                "list of"
+                f" {allowed(schema['items']).replace('number', 'numbers').replace('text', 'texts')}"
+            )
         case "boolean":
             return "`true`, `false`"
         case "string":
@@ -250,7 +261,8 @@ def agent() -> str:
         )
         meaning = schemas.explanation(explained, key)
         rows.append(
-            f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} | {meaning} |"
+            f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} |"
+            f" {meaning} |"
         )
     return table("| agent.toml | option | environment | default | meaning |", rows)
 
@@ -270,7 +282,9 @@ def stops() -> str:
 
 
 def diabetes() -> str:
-    """The demonstration's table over many draws (benchmarks/diabetes.py), with as many labels at each site."""
+    """The demonstration's table over many draws (benchmarks/diabetes.py), with as many labels at
+    each site.
+    """
     draws = json.loads(
         (ROOT / "examples" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8")
     )
@@ -294,12 +308,14 @@ def sizing() -> str:
         (ROOT / "benchmarks" / "results" / "sizing.json").read_text(encoding="utf-8")
     )["rows"]
     rows = [
-        f"| {r['form']} | {r['labelled']} | {r['shared']} | {human_bytes(r['memory'])} | {r['factor_seconds']:.2f} s | "
-        f"{1000 * r['answer_seconds']:.1f} ms | {human_bytes(r['round_bytes'])} |"
+        f"| {r['form']} | {r['labelled']} | {r['shared']} | {human_bytes(r['memory'])} |"
+        f" {r['factor_seconds']:.2f} s | {1000 * r['answer_seconds']:.1f} ms |"
+        f" {human_bytes(r['round_bytes'])} |"
         for r in found
     ]
     return table(
-        "| form | labelled rows | shared instances | memory | plan phase | an answer | bytes a round |",
+        "| form | labelled rows | shared instances | memory | plan phase | an answer | bytes a"
+        " round |",
         rows,
     )
 
@@ -310,11 +326,15 @@ def alignment() -> str:
         (ROOT / "benchmarks" / "results" / "alignment.json").read_text(encoding="utf-8")
     )["rows"]
     rows = [
-        f"| {r['sites']} | {count(r['ids'])} | {count(r['padded'])} | {r['seconds']:.0f} s | {r['cpu']:.0f} s | "
-        f"{r['bare']:.0f} s | {r['cpu'] / r['bare']:.2f} | {human_bytes(r['memory'])} |"
+        f"| {r['sites']} | {count(r['ids'])} | {count(r['padded'])} | {r['seconds']:.0f} s |"
+        f" {r['cpu']:.0f} s | {r['bare']:.0f} s | {r['cpu'] / r['bare']:.2f} |"
+        f" {human_bytes(r['memory'])} |"
         for r in found
     ]
-    headings = "| sites | ids at each | padded to | time | CPU of all processes | bare X25519 | ratio | memory of an agent |"
+    headings = (
+        "| sites | ids at each | padded to | time | CPU of all processes | bare X25519 | ratio |"
+        " memory of an agent |"
+    )
     return table(headings, rows)
 
 

@@ -32,7 +32,8 @@ def sweeps() -> str:
         headings,
         (
             row(
-                r["sites"], r["coupling"], f"{r['bound']['paper']:.0e}", f"{r['bound']['orthonormal']:,.0f}",
+                r["sites"], r["coupling"], f"{r['bound']['paper']:.0e}",
+                f"{r['bound']['orthonormal']:,.0f}",
                 f"{r['bound']['normal']:,.0f}", f"{r['exact']:,.0f}", r["sweeps"],
             )
             for r in rows

@@ -1,4 +1,5 @@
-"""`make faults`: every drill of real processes, repeated, then storms; docs/research/reliability.md has the result.
+"""`make faults`: every drill of real processes, repeated, then storms; docs/research/reliability.md
+has the result.
 
     python tools/faults.py [--times 5] [--seeds 300]
 
@@ -68,8 +69,8 @@ def run_storms(seeds: int) -> str:
     hours, answers = sum(s["seconds"] for s in storms) / 3600, sum(s["answers"] for s in storms)
     broken = sum(bool(s["broken"]) for s in storms)
     return (
-        f"{len(storms)} storms ({hours:.0f} simulated hours, {answers:,} answers) took {told[-1]['seconds']:.0f} s\n"
-        f"on two cores. An invariant was broken in {broken}."
+        f"{len(storms)} storms ({hours:.0f} simulated hours, {answers:,} answers) took"
+        f" {told[-1]['seconds']:.0f} s\non two cores. An invariant was broken in {broken}."
     )
 
 

@@ -1,6 +1,8 @@
-"""Parts of docs/research/performance.md, and the plots of the research pages, from JSON files of benchmarks/.
+"""Parts of docs/research/performance.md, and the plots of the research pages, from JSON files of
+benchmarks/.
 
-Nothing is measured here: each number comes from a JSON file that its page names, or is computed below from such numbers.
+Nothing is measured here: each number comes from a JSON file that its page names, or is computed
+below from such numbers.
 """
 
 import json
@@ -27,7 +29,9 @@ def sizes(rows: list[dict], who: str) -> str:
 
 
 def performance() -> dict[str, str]:
-    """The generated parts of docs/research/performance.md that come from performance.json and scaling.json."""
+    """The generated parts of docs/research/performance.md that come from performance.json and
+    scaling.json.
+    """
     found = json.loads((RESULTS / "performance.json").read_text(encoding="utf-8"))
     machine, weighed, fits = found["machine"], found["installation"]["plain"], found["fits"]
     short, *_, long = (each for each in found["wire"] if each["answers"] == "secure")
@@ -46,15 +50,20 @@ def performance() -> dict[str, str]:
     ]  # fmt: skip
     return {
         "answer": paragraph(
-            f"With 200 labelled and {count(largest['m'])} unlabelled rows, semi-parametric coRLSR takes {largest['ratio']:.1f} "
-            "times as long as a kernel ridge regression of each view. "
-            f"A round of {short['sites']} sites over mutual TLS takes {1e3 * short['wall']:.0f} ms at m = {count(short['m'])} "
-            f"and {1e3 * long['wall']:.0f} ms at m = {count(long['m'])}, with masks, ledgers and the run store "
-            f"({machine['cpus']} cores). At m = {count(long['m'])} that is {long['wall'] / long['floor wall']:.2f} times "
-            "a bare gRPC echo of the same bytes. A site's own computation takes at most "
-            f"{computed:.2f} times as long as reading its operands once."
+            f"With 200 labelled and {count(largest['m'])} unlabelled rows, semi-parametric coRLSR"
+            f" takes {largest['ratio']:.1f} times as long as a kernel ridge regression of each"
+            f" view. A round of {short['sites']} sites over mutual TLS takes"
+            f" {1e3 * short['wall']:.0f} ms at m = {count(short['m'])} and {1e3 * long['wall']:.0f}"
+            f" ms at m = {count(long['m'])}, with masks, ledgers and the run store"
+            f" ({machine['cpus']} cores). At m = {count(long['m'])} that is"
+            f" {long['wall'] / long['floor wall']:.2f} times a bare gRPC echo of the same bytes. A"
+            f" site's own computation takes at most {computed:.2f} times as long as reading its"
+            " operands once."
         ),
-        "about": f"{machine['cpus']} cores, {machine['processor']}, load {machine['load']:.1f} at the start",
+        "about": (
+            f"{machine['cpus']} cores, {machine['processor']}, load {machine['load']:.1f} at the"
+            " start"
+        ),
         "wire": table("| m | ms | echo, ms | ratio | promises, ms | ratio |", wire, RIGHT),
         "installed": f"{weighed['bytes'] / 1e6:.0f}",
         "agent": sizes(weighed["agent"], "most"),
@@ -68,21 +77,26 @@ def scaling() -> str:
     cases = [case for case in found["cases"] if case["part"] == "rounds"]
     big = next(case for case in cases if case["sites"] == 1000 and case["m"] == 10_000)
     return paragraph(
-        "In the semi-parametric form, time and memory grow in proportion to sites × shared instances: a round of "
-        f"{count(big['sites'])} sites at m = {count(big['m'])} takes {seconds(big['process']['seconds'])} s in one process "
-        f"and {seconds(big['ray']['seconds'])} s over Ray ({found['machine']['cpus']} cores). In the exact form two m × m "
-        "matrices a site are the limit: 1.6 GB at m = 10⁴. One coordinator takes at most 10 000 sites; more would need a "
-        "tree of summing relays, which does not exist yet."
+        "In the semi-parametric form, time and memory grow in proportion to sites × shared"
+        f" instances: a round of {count(big['sites'])} sites at m = {count(big['m'])} takes"
+        f" {seconds(big['process']['seconds'])} s in one process and"
+        f" {seconds(big['ray']['seconds'])} s over Ray ({found['machine']['cpus']} cores). In the"
+        " exact form two m × m matrices a site are the limit: 1.6 GB at m = 10⁴. One coordinator"
+        " takes at most 10 000 sites; more would need a tree of summing relays, which does not"
+        " exist yet."
     )
 
 
 def demonstration() -> Plot:
-    """The demonstration's errors by the number of labels, the mean of the sites (benchmarks/diabetes.py)."""
+    """The demonstration's errors by the number of labels, the mean of the sites
+    (benchmarks/diabetes.py).
+    """
     draws = json.loads(
         (ROOT / "examples" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8")
     )
     names = {
-        "local": "local model", "agreement": "agreement (coRLSR)", "joined": "joined model", "score": "score",
+        "local": "local model", "agreement": "agreement (coRLSR)", "joined": "joined model",
+        "score": "score",
         "pooled": "pooled data",
     }  # fmt: skip
     curve = {float(n): sites.values() for n, sites in draws["curve"].items()}
@@ -134,14 +148,17 @@ def pictures() -> dict[Path, str]:
         demonstration(),
         Plot(
             "certificate-rounds", "Rounds until the certificate holds, against rounds needed",
-            "rounds until the true error holds", "rounds until the certificate holds", certified, diagonal=True,
+            "rounds until the true error holds", "rounds until the certificate holds", certified,
+            diagonal=True,
         ),
         Plot(
-            "performance-wire", "A round of 4 sites over mutual TLS", "shared instances m", "ms a round",
+            "performance-wire", "A round of 4 sites over mutual TLS", "shared instances m",
+            "ms a round",
             tuple(line(label, points) for label, points in times.items()), log_x=True, log_y=True,
         ),
         Plot(
-            "scaling-rounds", "A round, semi-parametric", "sites × shared instances", "seconds a round",
+            "scaling-rounds", "A round, semi-parametric", "sites × shared instances",
+            "seconds a round",
             tuple(line(label, points) for label, points in rounds.items()), log_x=True, log_y=True,
         ),
     )  # fmt: skip

@@ -1,4 +1,6 @@
-"""The licence of each dependency, from an SBOM (CycloneDX): python tools/licences.py sbom.cdx.json."""
+"""The licence of each dependency, from an SBOM (CycloneDX): python tools/licences.py
+sbom.cdx.json.
+"""
 
 import json
 import sys

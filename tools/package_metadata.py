@@ -1,7 +1,8 @@
 """The README and the addresses of a built package: hatchling's metadata hook.
 
-The long description must stand alone, so a release has absolute links. RELEASE_URL is the public address of the repository, for
-example ``make release RELEASE_URL=https://git.example.org/coreg``. Without it the README stays as it is.
+The long description must stand alone, so a release has absolute links. RELEASE_URL is the public
+address of the repository, for example ``make release RELEASE_URL=https://git.example.org/coreg``.
+Without it the README stays as it is.
 """
 
 import os

@@ -1,4 +1,5 @@
-"""Check the language of README.md and docs/: line width, sentence length, and words that our style avoids.
+"""Check the language of README.md and docs/: line width, sentence length, and words that our style
+avoids.
 
     python tools/prose.py      prints each finding as FILE:LINE; exit code 1 if there is one
 
@@ -15,8 +16,10 @@ ROOT = Path(__file__).resolve().parents[1]
 WIDTH, WORDS = 100, 32
 # Homely words, inverted subjects and riddles, for which the field has a term; American spelling.
 AVOIDED = re.compile(
-    r"\b(whoever|whomever|nobody|somebody|everybody|says so|say so|said so|is told|are told|was told|turned away|"
-    r"what it is for|whose business|at one instant|comes to nothing|in words|the like\b|beforehand|at hand|"
+    r"\b(whoever|whomever|nobody|somebody|everybody|says so|say so|said so|is told|are told|was"
+    r" told|turned away|"
+    r"what it is for|whose business|at one instant|comes to nothing|in words|the"
+    r" like\b|beforehand|at hand|"
     r"by itself alone|stands in nobody|"
     r"(?!size|sizing|kustomize)\w+iz(?:e|es|ed|ing|ations?)|behaviors?|colors?|centers?|neighbors?|labeled|modeled)\b",
     re.IGNORECASE,

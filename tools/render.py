@@ -1,4 +1,6 @@
-"""Shared by the documentation generators: tables, generated parts of pages, and the command that checks or writes files."""
+"""Shared by the documentation generators: tables, generated parts of pages, and the command that
+checks or writes files.
+"""
 
 import argparse
 import re
@@ -29,7 +31,9 @@ def count(value: int) -> str:
 
 
 def filled(page: Path, parts: Mapping[str, str]) -> str:
-    """The page with new text between each `<!-- generated: NAME -->` and `<!-- end -->`, on one line or over several."""
+    """The page with new text between each `<!-- generated: NAME -->` and `<!-- end -->`, on one
+    line or over several.
+    """
     found = []
 
     def made(match: re.Match[str]) -> str:
@@ -46,7 +50,10 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
 
 
 def paragraph(words: str, first: str = "", rest: str = "") -> str:
-    """Text in lines of at most 100 columns. A number is not broken, and its per cent sign stays beside it."""
+    """Text in lines of at most 100 columns.
+
+    A number is not broken, and its per cent sign stays beside it.
+    """
     kept = re.sub(r"(?<=\d) (?=%|\d{3}\b)", "\N{NO-BREAK SPACE}", words)
     lines = textwrap.fill(
         kept, 100, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
@@ -55,7 +62,10 @@ def paragraph(words: str, first: str = "", rest: str = "") -> str:
 
 
 def main(about: str | None, expected: Callable[[], dict[Path, str]]) -> int:
-    """Check or write the expected files, and return the exit code. A file with empty text must be absent."""
+    """Check or write the expected files, and return the exit code.
+
+    A file with empty text must be absent.
+    """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )

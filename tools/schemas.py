@@ -1,6 +1,8 @@
-"""The JSON Schemas of federation.toml, study.toml, agent.toml and policy.toml, for editors: docs/reference/schemas.
+"""The JSON Schemas of federation.toml, study.toml, agent.toml and policy.toml, for editors:
+docs/reference/schemas.
 
-Made from the pydantic models, with the explanations of tools/keys.toml as descriptions. They are draft 7, which taplo reads.
+Made from the pydantic models, with the explanations of tools/keys.toml as descriptions. They are
+draft 7, which taplo reads.
 """
 
 import json
@@ -23,7 +25,8 @@ EXPLAINED: dict[str, dict[str, str]] = tomllib.loads(
     (ROOT / "tools" / "keys.toml").read_text(encoding="utf-8")
 )
 HIDDEN = frozenset({"trained"})  # terms of a plan that no file has
-# The table of keys.toml for each section's class; other sections have their class's name in lower case.
+# The table of keys.toml for each section's class; other sections have their class's name in lower
+# case.
 SECTIONS = {
     "AgreementSection": "model",
     "IterationSection": "schedule",
@@ -75,7 +78,9 @@ def described(section: dict[str, Any], table: str) -> dict[str, Any]:
 
 
 def of_sections(model: Any) -> dict[str, Any]:
-    """federation.toml and study.toml: a table for each section; what [model] holds depends on its objective."""
+    """federation.toml and study.toml: a table for each section; what [model] holds depends on its
+    objective.
+    """
     plain = model.model_json_schema()
     definitions = {}
     for name, section in plain["$defs"].items():
@@ -98,7 +103,10 @@ def of_sections(model: Any) -> dict[str, Any]:
 
 
 def by_objective(definitions: dict[str, Any]) -> dict[str, Any]:
-    """[model]: the keys of its objective. An editor completes from all of them, and a fault is that of the one that counts."""
+    """[model]: the keys of its objective.
+
+    An editor completes from all of them, and a fault is that of the one that counts.
+    """
     chosen: dict[str, Any] = {"$ref": "#/definitions/AgreementSection"}
     every = dict(definitions["AgreementSection"]["properties"])
     for objective in [name for name in MODELS if name != "agreement"]:

@@ -1,7 +1,8 @@
-"""mkdocs hooks for `make site`: add pages from outside docs/ to the site, and adapt the links to them.
+"""mkdocs hooks for `make site`: add pages from outside docs/ to the site, and adapt the links to
+them.
 
-CHANGELOG.md becomes the last page, and examples/ a gallery. Files of the repository that a page links to are copied
-into the site. The site loads nothing from other hosts.
+CHANGELOG.md becomes the last page, and examples/ a gallery. Files of the repository that a page
+links to are copied into the site. The site loads nothing from other hosts.
 """
 
 import posixpath
@@ -65,8 +66,11 @@ def attacks() -> str:
     lines = [
         "# Attacks",
         "",
-        "Each script attacks a federation of this release. [Privacy](../../concepts/privacy.md) cites the results. "
-        "To run one, type `python docs/research/attacks/NAME.py` in a checkout.",
+        (
+            "Each script attacks a federation of this release. [Privacy](../../concepts/privacy.md)"
+            " cites the results. To run one, type `python docs/research/attacks/NAME.py` in a"
+            " checkout."
+        ),
         "",
     ]
     for path in sorted((ROOT / "docs" / "research" / "attacks").glob("*.py")):
@@ -80,7 +84,10 @@ def examples() -> dict[str, str]:
     gallery = [
         "# Examples",
         "",
-        "Each script has one idea and runs in seconds with `--quick`. `make examples` runs all scripts in full.",
+        (
+            "Each script has one idea and runs in seconds with `--quick`. `make examples` runs all"
+            " scripts in full."
+        ),
         "",
     ]
     pages = {}
@@ -97,8 +104,8 @@ def examples() -> dict[str, str]:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Draw formulas of docstrings as MathML, which browsers show without a script; the keyboard reaches tables, to scroll.
-    A picture that has a narrow form shows it on a phone.
+    """Draw formulas of docstrings as MathML, which browsers show without a script; the keyboard
+    reaches tables, to scroll. A picture that has a narrow form shows it on a phone.
     """
 
     def drawn(found: re.Match[str]) -> str:
@@ -116,7 +123,9 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
-    """Convert links of the repository to links of the site; the search shows pages on concepts first."""
+    """Convert links of the repository to links of the site; the search shows pages on concepts
+    first.
+    """
     if page.file.src_uri.startswith("concepts/"):
         page.meta.setdefault("search", {})["boost"] = 2
     made = {there: here for here, there in PAGES.items()}

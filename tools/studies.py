@@ -1,4 +1,6 @@
-"""Tables of docs/research/benefit.md and README, from the benefit study's JSON files in benchmarks/results/benefit."""
+"""Tables of docs/research/benefit.md and README, from the benefit study's JSON files in
+benchmarks/results/benefit.
+"""
 
 import json
 
@@ -6,19 +8,25 @@ from render import ROOT, row, table
 
 RESULTS = ROOT / "benchmarks" / "results" / "benefit"
 SITES = {
-    "n10": "3 sites of 10 labels", "n20": "3 of 20", "n50": "3 of 50", "n100": "3 of 100", "n200": "3 of 200",
+    "n10": "3 sites of 10 labels", "n20": "3 of 20", "n50": "3 of 50", "n100": "3 of 100",
+    "n200": "3 of 200",
     "n1000": "3 of 1,000", "M2": "2 of 50", "M5": "5 of 50", "M8": "8 of 50",
     "rich": "200 labels beside two of 10", "one": "100 labels beside two of none",
-    "core20": "3 of 20, a third of the columns everywhere", "core50": "3 of 50, a third of the columns everywhere",
+    "core20": "3 of 20, a third of the columns everywhere",
+    "core50": "3 of 50, a third of the columns everywhere",
     "same50": "3 of 50, the same labelled rows",
 }  # fmt: skip
 CHANGES = {
-    "score": "score", "joined": "joined", "default score": "score, default rules", "default joined": "joined, default rules",
-    "score, one missing": "score, one site missing", "private score": "score, private rows", "pooled": "pooled",
+    "score": "score", "joined": "joined", "default score": "score, default rules",
+    "default joined": "joined, default rules",
+    "score, one missing": "score, one site missing", "private score": "score, private rows",
+    "pooled": "pooled",
 }  # fmt: skip
 RIVALS = {
-    "six": "six learners alone", "joined": "joined", "score": "score", "cooperative": "cooperative", "assisted": "assisted",
-    "one holder": "one holder", "pooled": "pooled", "pooled trees": "pooled, trees", "pooled boosting": "pooled, boosting",
+    "six": "six learners alone", "joined": "joined", "score": "score", "cooperative": "cooperative",
+    "assisted": "assisted",
+    "one holder": "one holder", "pooled": "pooled", "pooled trees": "pooled, trees",
+    "pooled boosting": "pooled, boosting",
 }  # fmt: skip
 AGAINST = ("n10", "n20", "n50", "n100", "n200", "n1000", "M2", "M8", "core50")
 PARTS = {"parts50": "columns that belong together", "mixed50": "random columns of the same tables"}

@@ -1,1 +1,3 @@
-"""The benefit study on real tables: every method beside each site alone (docs/research/benefit.md)."""
+"""The benefit study on real tables: every method beside each site alone
+(docs/research/benefit.md).
+"""

@@ -1,7 +1,7 @@
 """Run the benefit study on real tables: python -m benchmarks.benefit --data DIR --jobs 2.
 
-DIR has CSV files and manifest.json (docs/research/papers.md). The tables go to benefit.md in the results folder, and
-to benefit.json. An interrupted study resumes from benefit.jsonl.
+DIR has CSV files and manifest.json (docs/research/papers.md). The tables go to benefit.md in the
+results folder, and to benefit.json. An interrupted study resumes from benefit.jsonl.
 """
 
 import argparse

@@ -1,19 +1,23 @@
-r"""Partition a real table over the sites of a federation: columns by site, labelled rows, shared rows and test rows.
+r"""Partition a real table over the sites of a federation: columns by site, labelled rows, shared
+rows and test rows.
 
 | kind of regime | partition |
 |---|---|
 | columns | "dealt" at random, "core" (a third at every site, the rest at random), "parts" |
 | | (three groups that belong together, such as history, signs and laboratory of a medical table) |
 | rows | own labelled rows for each site, or the same ones everywhere |
-| labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last site's sign flipped, or |
+| labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last
+site's sign flipped, or |
 | | its labels in random order (``shuffled``) |
 | ids | with ``mislinked``, this share of a site's shared rows are in random order |
 | columns added | ``noise``: so many columns of noise at each site |
-| target | a number; with ``yes_no`` whether it is above the median. A target of two values becomes 0 and 1 in each regime |
+| target | a number; with ``yes_no`` whether it is above the median. A target of two values becomes
+0 and 1 in each regime |
 
-The columns of an attribute stay together; a nominal attribute has a column for each level. The target is centred and scaled over
-the table, and clipped at its quantiles 0.002 and 0.998, so that no single row dominates a mean of squares. Each draw has its own
-shared and test rows. A table with too few rows for a regime is left out.
+The columns of an attribute stay together; a nominal attribute has a column for each level. The
+target is centred and scaled over the table, and clipped at its quantiles 0.002 and 0.998, so that
+no single row dominates a mean of squares. Each draw has its own shared and test rows. A table with
+too few rows for a regime is left out.
 """
 
 import itertools
@@ -32,7 +36,8 @@ from coreg_sim.benefit.partition import table_of as table_of_blocks
 
 Columns: TypeAlias = Literal["dealt", "core", "parts"]
 
-# A nominal attribute with more levels is an identifier. Its levels would be most of the table's columns.
+# A nominal attribute with more levels is an identifier. Its levels would be most of the table's
+# columns.
 MOST_LEVELS = 12
 
 
@@ -40,8 +45,8 @@ MOST_LEVELS = 12
 class Regime:
     """A way to partition a table; see the module's docstring.
 
-    ``name`` is a value of --regimes. ``labels`` has n_v of each site, and ``shared`` is m. ``positive`` is the share of 1 in a
-    yes/no target.
+    ``name`` is a value of --regimes. ``labels`` has n_v of each site, and ``shared`` is m.
+    ``positive`` is the share of 1 in a yes/no target.
     """
 
     name: str
@@ -62,7 +67,9 @@ class Regime:
 
     @property
     def sizes(self) -> bool:
-        """Whether it is about the number of shared rows: a table that has fewer is left out of it."""
+        """Whether it is about the number of shared rows: a table that has fewer is left out
+        of it.
+        """
         return re.fullmatch(r"m\d+", self.name) is not None
 
 
@@ -111,8 +118,11 @@ REGIMES: dict[str, Regime] = {
 
 @dataclass(frozen=True, eq=False)
 class Partition(OwnPartition):
-    """One federation. Test rows have each site's own labels. A site with shuffled labels is not ``honest``: its errors are not
-    counted."""
+    """One federation.
+
+    Test rows have each site's own labels. A site with shuffled labels is not ``honest``: its errors
+    are not counted.
+    """
 
     honest: tuple[bool, ...] = ()
 
@@ -120,9 +130,11 @@ class Partition(OwnPartition):
 def table_of(
     data: NumericDataSet, drop: tuple[str, ...] = (), parts: tuple[tuple[str, ...], ...] = ()
 ) -> AttributeTable:
-    """The target, and the attributes that are not constant, not in ``drop`` and have at most `MOST_LEVELS` columns.
+    """The target, and the attributes that are not constant, not in ``drop`` and have at most
+    `MOST_LEVELS` columns.
 
-    ``parts`` names the attributes that belong together. UsageError if ``drop`` or ``parts`` has an unknown name.
+    ``parts`` names the attributes that belong together. UsageError if ``drop`` or ``parts`` has an
+    unknown name.
     """
     named = [
         (data.columns[of[0]].partition("=")[0] if len(of) > 1 else data.columns[of[0]], of)
@@ -139,7 +151,9 @@ def table_of(
 def partition(
     table: AttributeTable, regime: Regime, seed: tuple[int, ...], most_rows: int | None = None
 ) -> Partition | None:
-    """One draw from ``most_rows`` rows (None: all). The result is None if the table has too few rows or columns.
+    """One draw from ``most_rows`` rows (None: all).
+
+    The result is None if the table has too few rows or columns.
 
     Rows and columns depend only on the table and the seed.
     """

@@ -1,4 +1,6 @@
-"""The tables of the study: means over sets of the mean over sites and draws, and the share of sites more than 2 % worse."""
+"""The tables of the study: means over sets of the mean over sites and draws, and the share of sites
+more than 2 % worse.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,7 +11,8 @@ from benchmarks.benefit.partition import REGIMES
 
 HARM = 0.02
 COLUMNS = (
-    "score", "joined", "default score", "default joined", "score, one missing", "default score, one missing",
+    "score", "joined", "default score", "default joined", "score, one missing",
+    "default score, one missing",
     "private score", "private joined", "pooled",
 )  # fmt: skip
 RIVALS = (
@@ -65,7 +68,9 @@ def by_set(of: Records, value: Any) -> list[float]:
 
 
 def errors_over_sets(results: Mapping[str, Records], columns: Sequence[str]) -> list[list[str]]:
-    """The standard error of each mean over sets, in points: how much other tables would change it."""
+    """The standard error of each mean over sets, in points: how much other tables would
+    change it.
+    """
     rows = []
     for name, of in results.items():
         means = [by_set(of, lambda site, c=column: site["change"].get(c)) for column in columns]
@@ -76,7 +81,9 @@ def errors_over_sets(results: Mapping[str, Records], columns: Sequence[str]) -> 
 
 
 def verdicts(results: Mapping[str, Records]) -> list[list[str]]:
-    """Forecast and true change of score and joined model, their correlations over sites, intervals, recommendations."""
+    """Forecast and true change of score and joined model, their correlations over sites, intervals,
+    recommendations.
+    """
     rows = []
     for name, of in results.items():
         sites = [
@@ -123,7 +130,10 @@ def yes_no(results: Mapping[str, Records]) -> list[list[str]]:
 def tables(
     results: Mapping[str, Records], chosen_on: Sequence[str]
 ) -> dict[str, tuple[Sequence[str], list[list[str]]]]:
-    """Each table's heading and rows. The sets that defaults were chosen on have their own; "regime" names the table."""
+    """Each table's heading and rows.
+
+    The sets that defaults were chosen on have their own; "regime" names the table.
+    """
     chosen = {
         name: {key: each for key, each in of.items() if key in chosen_on}
         for name, of in results.items()

@@ -1,14 +1,21 @@
-"""Strong baselines on the partitions of the study: what a site can do alone, and what others propose for divided columns.
+"""Strong baselines on the partitions of the study: what a site can do alone, and what others
+propose for divided columns.
 
 | name | predictor |
 |---|---|
-| six | the plain average of six learners on the site's own rows and columns, each as scikit-learn's users fit it |
-| cooperative | cooperative learning with the lasso (Ding, Li, Narasimhan, Tibshirani, PNAS 2022), all pairs of views |
-| assisted | gradient-assisted learning (Diao, Ding, Tarokh, NeurIPS 2022); its learner is the best of five on nine sets |
-| one holder | gradient boosting on all columns of the rows that one site labels, as in vertical boosting (SecureBoost) |
-| pooled trees, pooled boosting | extremely randomised trees, gradient boosting on all columns and labelled rows |
+| six | the plain average of six learners on the site's own rows and columns, each as scikit-learn's
+users fit it |
+| cooperative | cooperative learning with the lasso (Ding, Li, Narasimhan, Tibshirani, PNAS 2022),
+all pairs of views |
+| assisted | gradient-assisted learning (Diao, Ding, Tarokh, NeurIPS 2022); its learner is the best
+of five on nine sets |
+| one holder | gradient boosting on all columns of the rows that one site labels, as in vertical
+boosting (SecureBoost) |
+| pooled trees, pooled boosting | extremely randomised trees, gradient boosting on all columns and
+labelled rows |
 
-Cooperative and assisted learning see the columns of all labelled rows, and all labels: both are more than a federation opens.
+Cooperative and assisted learning see the columns of all labelled rows, and all labels: both are
+more than a federation opens.
 """
 
 import itertools
@@ -41,7 +48,10 @@ ROUNDS = 10  # of assistance, as in the paper
 
 
 def rivals(partition: Partition, seed: int) -> dict[str, Arr]:
-    """Predictions of each method for the test rows of each site, of shape (M, t). Without labels: the federation's mean."""
+    """Predictions of each method for the test rows of each site, of shape (M, t).
+
+    Without labels: the federation's mean.
+    """
     at, M = partition.test, len(partition.columns)
     mean = float(np.concatenate(partition.labels).mean())
     X, rows, y = pooled_rows(partition)
@@ -76,7 +86,9 @@ def rivals(partition: Partition, seed: int) -> dict[str, Arr]:
 
 
 def average_of_six(X: Arr, y: Arr, X_test: Arr, seed: int) -> Arr:
-    """The mean prediction of ridge, kernel ridge, random forest, extremely randomised trees, boosting and neighbours."""
+    """The mean prediction of ridge, kernel ridge, random forest, extremely randomised trees,
+    boosting and neighbours.
+    """
     grid = {
         "kernelridge__alpha": [1e-2, 1e-1, 1.0, 10.0],
         "kernelridge__gamma": [g / X.shape[1] for g in (0.05, 0.2, 0.5, 2.0)],
@@ -105,7 +117,8 @@ def _boosting(rows: Arr | Ints, seed: int) -> HistGradientBoostingRegressor:
 
 
 def cooperative(views: list[Arr], y: Arr, tests: list[Arr]) -> Arr:
-    r"""$\min \tfrac12\|y - \sum_v f_v\|^2 + \tfrac\rho2 \sum_{u<v} \|f_u - f_v\|^2 + \lambda\|\theta\|_1$, $f_v = X_v\theta_v$.
+    r"""$\min \tfrac12\|y - \sum_v f_v\|^2 + \tfrac\rho2 \sum_{u<v} \|f_u - f_v\|^2 +
+    \lambda\|\theta\|_1$, $f_v = X_v\theta_v$.
 
     Cross-validation chooses ρ and λ.
     """
@@ -126,7 +139,9 @@ def cooperative(views: list[Arr], y: Arr, tests: list[Arr]) -> Arr:
 def _lasso(
     views: list[Arr], y: Arr, rho: float, alphas: Arr | None
 ) -> tuple[Callable[[list[Arr]], Arr], Arr, Arr]:
-    """(predictions for each penalty, the penalties, coefficients) of the lasso on the augmented rows of the paper's eq. 7."""
+    """(predictions for each penalty, the penalties, coefficients) of the lasso on the augmented
+    rows of the paper's eq. 7.
+    """
     scalers = [StandardScaler().fit(X) for X in views]
     Z = [scaler.transform(X) for scaler, X in zip(scalers, views, strict=True)]
     blocks = [np.concatenate(Z, axis=1)]
@@ -160,7 +175,9 @@ def _lasso(
 
 
 def assisted(views: list[Arr], y: Arr, tests: list[Arr], seed: int) -> Arr:
-    """Every round all sites fit the residual; their weights are on the simplex, and the rate is by line search."""
+    """Every round all sites fit the residual; their weights are on the simplex, and the rate is by
+    line search.
+    """
     fitted, predicted = np.full(len(y), y.mean()), np.full(len(tests[0]), y.mean())
     stacked = [np.concatenate(rows) for rows in zip(views, tests, strict=True)]
     for _ in range(ROUNDS):

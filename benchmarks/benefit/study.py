@@ -1,7 +1,7 @@
 """The data sets, regimes and draws of the study. A job is one federation.
 
-No site gets a column that is another target of the set. A manifest's entry names these columns as ``drop``. `OTHER_TARGETS`
-has those that only a note mentions.
+No site gets a column that is another target of the set. A manifest's entry names these columns as
+``drop``. `OTHER_TARGETS` has those that only a note mentions.
 """
 
 import itertools
@@ -29,7 +29,8 @@ CHOSEN_ON = (
     "diabetes",
 )
 JUDGED_ON = (
-    "ailerons", "elevators", "bank8FM", "cal_housing", "pol", "puma32H", "sarcos_test", "autoMpg", "bodyfat", "mg",
+    "ailerons", "elevators", "bank8FM", "cal_housing", "pol", "puma32H", "sarcos_test", "autoMpg",
+    "bodyfat", "mg",
 )  # fmt: skip
 BUNDLED = "diabetes"  # from scikit-learn, if the folder has no set of this name
 OTHER_TARGETS = {"sarcos_test": ("torque5", "torque7"), "pbc": ("D",)}
@@ -65,13 +66,17 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 GROUPED_ONLY = ("pbc", "cleveland")  # medical tables, for the regimes of such groups
-# Increment it when a change of code changes the result of a job. Earlier records are then computed again.
+# Increment it when a change of code changes the result of a job. Earlier records are then computed
+# again.
 METHODS = 8
 
 
 @dataclass(frozen=True)
 class BenefitStudy:
-    """The study as a value: the folder of sets, their names, regimes, and draws. UsageError for an unknown name."""
+    """The study as a value: the folder of sets, their names, regimes, and draws.
+
+    UsageError for an unknown name.
+    """
 
     folder: Path
     sets: tuple[str, ...] = (*JUDGED_ON, *GROUPED_ONLY, *CHOSEN_ON)
@@ -89,7 +94,10 @@ class BenefitStudy:
             raise UsageError(f"{self.folder}: no data sets {', '.join(absent)}.")
 
     def jobs(self) -> list[Job]:
-        """One job for each federation. Draws come one after another, so a partial study is balanced."""
+        """One job for each federation.
+
+        Draws come one after another, so a partial study is balanced.
+        """
         pool = _pool(self.folder)
         of = {
             name: {"table": pool.digest(name) if pool.has(name) else "", "methods": METHODS}
@@ -106,7 +114,10 @@ class BenefitStudy:
         ]
 
     def do(self, job: Job) -> dict[str, JSON]:
-        """Compute one federation: a record for each site. The result is empty if the table is too small for the regime."""
+        """Compute one federation: a record for each site.
+
+        The result is empty if the table is too small for the regime.
+        """
         name, regime, draw = (job.arguments[key] for key in ("set", "regime", "draw"))
         found = drawn(self.folder, name, regime, draw)
         return {} if found is None else {"sites": trial(found, draw)}
@@ -117,7 +128,10 @@ def _belongs(name: str, regime: str) -> bool:
 
 
 def drawn(folder: Path, name: str, regime: str, draw: int) -> Partition | None:
-    """One federation of a set, None if it is too small. With one seed for all regimes, a draw would have the same columns."""
+    """One federation of a set, None if it is too small.
+
+    With one seed for all regimes, a draw would have the same columns.
+    """
     seed = (draw, zlib.crc32(name.encode()), zlib.crc32(regime.encode()))
     return partition(table_named(folder, name), REGIMES[regime], seed)
 

@@ -1,4 +1,5 @@
-"""One federation of the study: what each site gains, in memory and with the noise of a federation's default rules.
+"""One federation of the study: what each site gains, in memory and with the noise of a federation's
+default rules.
 
 Changes are of the root mean squared error against the site's local model in memory.
 """
@@ -73,7 +74,9 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
 
 
 def _yes_no(federation: Federation, v: int) -> dict[str, list[float]]:
-    """AUC, log loss and calibration error of each model; probabilities from own left-out predictions."""
+    """AUC, log loss and calibration error of each model; probabilities from own left-out
+    predictions.
+    """
     at, y, truth = (
         federation.trained.sites[v],
         federation.partition.labels[v],

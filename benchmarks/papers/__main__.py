@@ -1,7 +1,8 @@
 """Run papers' experiments on real data: python -m benchmarks.papers all --data DIR --jobs 2.
 
-DIR has CSV files and manifest.json; --fetch fills it from OpenML. Each report is written to NAME.txt in the results folder,
-and shows the paper's table beside ours. An interrupted run resumes from NAME.jsonl.
+DIR has CSV files and manifest.json; --fetch fills it from OpenML. Each report is written to
+NAME.txt in the results folder, and shows the paper's table beside ours. An interrupted run resumes
+from NAME.jsonl.
 """
 
 import argparse
@@ -38,7 +39,8 @@ def main() -> int:
             )
             for lacking in fetch(wanted, asked.data):
                 print(
-                    f"{lacking}: not on OpenML in a readable form. The tables will not have its rows.",
+                    f"{lacking}: not on OpenML in a readable form. The tables will not have its"
+                    " rows.",
                     file=sys.stderr,
                 )
         for experiment in experiments:

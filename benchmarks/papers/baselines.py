@@ -1,4 +1,6 @@
-"""What a practitioner would use on the labelled rows alone: four regressors of scikit-learn, beside every method."""
+"""What a practitioner would use on the labelled rows alone: four regressors of scikit-learn, beside
+every method.
+"""
 
 import warnings
 from collections.abc import Callable
@@ -20,7 +22,9 @@ from sklearn.preprocessing import StandardScaler
 from coreg_core.arrays import Arr
 
 WIDTHS = (0.1, 0.3, 1.0, 3.0)
-"""Of γ in exp(−γ‖x−x'‖²), times the inverse median squared distance of the standardised labelled rows."""
+"""Of γ in exp(−γ‖x−x'‖²), times the inverse median squared distance of the standardised labelled
+rows.
+"""
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
 LINEAR_RIDGES = tuple(10.0**power for power in range(-3, 4))
 
@@ -40,10 +44,12 @@ class Fitted:
 
 
 def kernel_ridge(X: Arr, y: Arr, *, seed: int = 0, folds: int = 5) -> Fitted:
-    """Standardised inputs, centred target, and the best of 16 pairs of width and ridge on the labelled rows.
+    """Standardised inputs, centred target, and the best of 16 pairs of width and ridge on the
+    labelled rows.
 
-    The choice is that of GridSearchCV: the least squared error over the folds. KernelRidge fits the ridges of one width
-    together, one for each copy of the target, which is many times faster on small tables.
+    The choice is that of GridSearchCV: the least squared error over the folds. KernelRidge fits the
+    ridges of one width together, one for each copy of the target, which is many times faster on
+    small tables.
     """
     scaler = StandardScaler().fit(X)
     scaled, centre = scaler.transform(X), float(y.mean())
@@ -92,4 +98,6 @@ PEERS: dict[str, Callable[[Arr, Arr], Any]] = {
     "kernel ridge": kernel_ridge, "RidgeCV": _linear_ridge, "Gaussian process": _gaussian_process,
     "ExtraTrees": _extra_trees,
 }  # fmt: skip
-"""Functions of X (n, d) and y (n,), for at least two labelled rows; each returns a model with `predict`."""
+"""Functions of X (n, d) and y (n,), for at least two labelled rows; each returns a model with
+`predict`.
+"""

@@ -1,15 +1,18 @@
-r"""`corlsr-uci`: exact and semi-parametric coRLSR against RLSR on 32 sets (Brefeld et al., 2006, section 5.1, figure 1).
+r"""`corlsr-uci`: exact and semi-parametric coRLSR against RLSR on 32 sets (Brefeld et al., 2006,
+section 5.1, figure 1).
 
-The protocol: tenfold *inverse* cross-validation, one fold labelled and the other nine unlabelled and held out; 20 runs,
-each with its own folds and its own random split of the attributes into two views; λ = 1/10, Gaussian kernel, the paper's
-rules for σ and ν in each view; RLSR on all attributes is the baseline, the views' mean the prediction; rmse / max y.
+The protocol: tenfold *inverse* cross-validation, one fold labelled and the other nine unlabelled
+and held out; 20 runs, each with its own folds and its own random split of the attributes into two
+views; λ = 1/10, Gaussian kernel, the paper's rules for σ and ν in each view; RLSR on all attributes
+is the baseline, the views' mean the prediction; rmse / max y.
 
-Our readings of details that the paper omits. *Literal*: attributes unchanged (nominal ones as 0/1 columns, as in the paper's
-other experiment; missing values as means), targets unchanged. *Level numbers*: the same, with a nominal attribute as the number
-of its level in alphabetical order, as many file readers return it. *Standardised*: attributes scaled to variance 1 and targets
-centred, both by the labelled fold alone. An attribute's columns stay in one view, and the views' numbers of attributes differ by
-at most one. max y is taken over the whole set. If a view's labelled rows are all equal, the rules have no value, and σ and ν are
-computed over all rows of the view.
+Our readings of details that the paper omits. *Literal*: attributes unchanged (nominal ones as 0/1
+columns, as in the paper's other experiment; missing values as means), targets unchanged. *Level
+numbers*: the same, with a nominal attribute as the number of its level in alphabetical order, as
+many file readers return it. *Standardised*: attributes scaled to variance 1 and targets centred,
+both by the labelled fold alone. An attribute's columns stay in one view, and the views' numbers of
+attributes differ by at most one. max y is taken over the whole set. If a view's labelled rows are
+all equal, the rules have no value, and σ and ν are computed over all rows of the view.
 """
 
 from collections.abc import Mapping
@@ -31,13 +34,19 @@ from coreg_core.arrays import Arr
 from coreg_core.estimators import CoRLSR
 
 SETS = (
-    "auto93", "autoHorse", "autoMpg", "autoPrice", "baskball", "bodyfat", "breastTumor", "cholesterol", "cleveland",
-    "cloud", "cpu", "echoMonths", "fishcatch", "fruitfly", "housing", "hungarian", "lowbwt", "machine_cpu", "meta",
-    "pbc", "pharynx", "pollution", "pwLinear", "pyrim", "sensory", "servo", "sleep", "stock", "strike", "triazines",
+    "auto93", "autoHorse", "autoMpg", "autoPrice", "baskball", "bodyfat", "breastTumor",
+    "cholesterol", "cleveland",
+    "cloud", "cpu", "echoMonths", "fishcatch", "fruitfly", "housing", "hungarian", "lowbwt",
+    "machine_cpu", "meta",
+    "pbc", "pharynx", "pollution", "pwLinear", "pyrim", "sensory", "servo", "sleep", "stock",
+    "strike", "triazines",
     "veteran", "wisconsin",
 )  # fmt: skip
-"""The 32 of Brefeld et al. (2006), section 5.1; inferred: of the WEKA pool those of at least 50 rows and 4 attributes and
-at most 4176 rows, which are 32."""
+"""The 32 of Brefeld et al.
+
+(2006), section 5.1; inferred: of the WEKA pool those of at least 50 rows and 4 attributes and at
+most 4176 rows, which are 32.
+"""
 COUPLING, FOLDS, RUNS = 0.1, 10, 20
 READINGS = ("literal", "level numbers", "standardised")
 METHODS = ("rlsr", "exact", "semi-parametric", "average")
@@ -156,21 +165,24 @@ def _predictions(
     views, table = one_table(X_views, y, Z_views)
     for form in ("exact", "semi-parametric"):
         model = CoRLSR(
-            preset="paper", views=views, form=form, bandwidth=bandwidth, ridge=ridge, coupling=COUPLING,
+            preset="paper", views=views, form=form, bandwidth=bandwidth, ridge=ridge,
+            coupling=COUPLING,
             prediction_tol=rough(y),
         ).fit(**table)  # fmt: skip
         out[form] = model.predictions_unlabelled_.mean(axis=0)
     return {method: predicted + offset for method, predicted in out.items()}
 
 
-# --- the report ---------------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 
 Errors = Mapping[str, Mapping[str, list[float]]]
 Statistics = dict[tuple[str, str], tuple[float, float, int]]
 
 
 def _wilcoxon(errors: Errors) -> Statistics:
-    """For each pair (a, b): W, the ranks' sum of the sets where a is worse; p of "a is better"; sets where it is better."""
+    """For each pair (a, b): W, the ranks' sum of the sets where a is worse; p of "a is better";
+    sets where it is better.
+    """
     out: Statistics = {}
     for a, b, _ in PAIRS:
         difference = np.array(
@@ -193,7 +205,8 @@ def _findings(reading: str, statistics: Statistics, n_sets: int) -> list[str]:
             else "neither better nor worse (at 0.5 %)"
         )
         out.append(
-            f"{reading}: {a} against {b}: W = {W:g} (paper {paper}), better on {better} of {n_sets} sets, p = {p:.2g}: {verdict}."
+            f"{reading}: {a} against {b}: W = {W:g} (paper {paper}), better on {better} of {n_sets}"
+            f" sets, p = {p:.2g}: {verdict}."
         )
     return out
 
@@ -208,8 +221,8 @@ def _against_practitioner(reading: str, errors: Errors, practitioner: Errors) ->
     }
     each = ", ".join(f"{count} ({peer})" for peer, count in better.items())
     return (
-        f"{reading}: exact coRLSR with the paper's rules is better than scikit-learn's regressors on one table without "
-        f"unlabelled rows on this many of {len(errors)} sets: {each}."
+        f"{reading}: exact coRLSR with the paper's rules is better than scikit-learn's regressors"
+        f" on one table without unlabelled rows on this many of {len(errors)} sets: {each}."
     )
 
 
@@ -232,8 +245,9 @@ def _statistics_table(statistics: Mapping[str, Statistics], n_sets: int) -> Repo
             *(f"better on, {r}" for r in READINGS),
         ),
         rows,
-        f"The critical value for 32 sets at 0.5 %, one-sided, is {CRITICAL}. W sums the ranks of the sets on which the first "
-        f"method is worse; all of them together are {n_sets * (n_sets + 1) // 2}.",
+        f"The critical value for 32 sets at 0.5 %, one-sided, is {CRITICAL}. W sums the ranks of"
+        " the sets on which the first method is worse; all of them together are"
+        f" {n_sets * (n_sets + 1) // 2}.",
     )
 
 
@@ -250,8 +264,9 @@ def _sets_table(reading: str, errors: Errors, practitioner: Errors, n_runs: int)
         f"rmse / max y, {reading}",
         ("set", "RLSR", "exact", "semi-parametric", "mean of two views' RLSR, λ = 0", *PEERS),
         rows,
-        f"Means ± standard errors of {n_runs} runs of tenfold inverse cross-validation. The last {len(PEERS)}: means of "
-        f"{len(next(iter(practitioner.values()))['kernel ridge'])} runs; all but ExtraTrees standardise their inputs.",
+        f"Means ± standard errors of {n_runs} runs of tenfold inverse cross-validation. The last"
+        f" {len(PEERS)}: means of {len(next(iter(practitioner.values()))['kernel ridge'])} runs;"
+        " all but ExtraTrees standardise their inputs.",
     )
 
 

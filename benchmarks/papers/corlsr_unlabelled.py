@@ -1,13 +1,16 @@
-r"""`corlsr-unlabelled`: error and time against the number of unlabelled instances (Brefeld et al., 2006, section 5.2, figure 2).
+r"""`corlsr-unlabelled`: error and time against the number of unlabelled instances (Brefeld et al.,
+2006, section 5.2, figure 2).
 
-The paper's set, KDD Cup 98, is not available; these are the largest regression sets of the pool. The protocol is the paper's:
-100 labelled, 200 held out, m unlabelled; 25 runs, each with another draw and a random split of the attributes into two views.
-Every method has the same number of parameter values: λ for the two forms of coRLSR, a factor of the rule's ν for RLSR. The best
-value is chosen on separate tuning draws.
+The paper's set, KDD Cup 98, is not available; these are the largest regression sets of the pool.
+The protocol is the paper's: 100 labelled, 200 held out, m unlabelled; 25 runs, each with another
+draw and a random split of the attributes into two views. Every method has the same number of
+parameter values: λ for the two forms of coRLSR, a factor of the rule's ν for RLSR. The best value
+is chosen on separate tuning draws.
 
-Two readings, as in `corlsr-uci`: *literal*, attributes and targets unchanged; *standardised*, attributes scaled to variance 1
-and targets centred, both by the labelled rows (KDD Cup's attributes were mostly 0 or 1 already). Predictions are inductive: the
-held-out rows are not among the unlabelled. rmse is divided by the standard deviation of the set's target, so that sets can be
+Two readings, as in `corlsr-uci`: *literal*, attributes and targets unchanged; *standardised*,
+attributes scaled to variance 1 and targets centred, both by the labelled rows (KDD Cup's attributes
+were mostly 0 or 1 already). Predictions are inductive: the held-out rows are not among the
+unlabelled. rmse is divided by the standard deviation of the set's target, so that sets can be
 averaged. Seconds are the thread's own, of a fit at λ = 0.1.
 """
 
@@ -38,7 +41,8 @@ SIZES = {
     "semi-parametric": (0, 50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800),
 }
 PRINTED = {10_000: 0.1312, 50_000: 0.1078, 90_000: 0.1253}
-"""The paper's semi-parametric rmse on KDD Cup 98, from its text; figure 2 has no readable numbers."""
+"""The paper's semi-parametric rmse on KDD Cup 98, from its text; figure 2 has no readable numbers.
+"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,9 @@ class CorlsrUnlabelled:
         ]
 
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
-        """The held-out error of every method at every m and parameter value, and the seconds of a fit."""
+        """The held-out error of every method at every m and parameter value, and the seconds of a
+        fit.
+        """
         largest = job.arguments["largest"]
         sample = _Sample.of(
             pool.load(job.arguments["set"]), job.arguments["draw"], job.arguments["reading"]
@@ -86,7 +92,8 @@ class CorlsrUnlabelled:
             for m in sizes:
                 if m > min(largest, len(sample.Z)):
                     continue
-                # Without a shared row no coupling has an effect, and CoRLSR refuses the table: one row and λ = 0 are the same.
+                # Without a shared row no coupling has an effect, and CoRLSR refuses the table: one
+                # row and λ = 0 are the same.
                 errors, (views, table) = (
                     [],
                     one_table(X_views, sample.y, sample.views(sample.Z[: max(m, 1)])),
@@ -94,7 +101,8 @@ class CorlsrUnlabelled:
                 for coupling in COUPLINGS:
                     since = time.thread_time()
                     model = CoRLSR(
-                        preset="paper", views=views, form=form, bandwidth=[b for b, _ in rules], ridge=[r for _, r in rules],
+                        preset="paper", views=views, form=form, bandwidth=[b for b, _ in rules],
+                        ridge=[r for _, r in rules],
                         coupling=coupling if m else 0.0, solver="closed-form",
                     ).fit(**table)  # fmt: skip
                     if coupling == 0.1:
@@ -104,7 +112,9 @@ class CorlsrUnlabelled:
         return out
 
     def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:
-        """Means over the sets at the chosen parameters, seconds, and the exponents that fit them."""
+        """Means over the sets at the chosen parameters, seconds, and the exponents that fit
+        them.
+        """
         tuning = 1 if quick else TUNING_DRAWS
         findings: list[str] = []
         tables: list[ReportTable] = []
@@ -128,7 +138,9 @@ class CorlsrUnlabelled:
 def _summary(
     results: Mapping[str, dict[str, JSON]], tuning: int
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """For each set the error of "method/m" over the draws that count; and the median seconds of "method/m"."""
+    """For each set the error of "method/m" over the draws that count; and the median seconds of
+    "method/m".
+    """
     errors: dict[str, dict[str, float]] = {}
     seconds: dict[str, list[float]] = {}
     for name in dict.fromkeys(key.split("/")[0] for key in results):
@@ -185,7 +197,7 @@ class _Sample:
         return float(np.sqrt(np.mean((predicted - self.y_test) ** 2))) / self.scale
 
 
-# --- the report ---------------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 
 
 def _curves(run: Mapping[str, JSON]) -> Iterator[tuple[str, str]]:
@@ -206,7 +218,9 @@ def _chosen(errors: list[list[float]], tuning: int) -> float:
 
 
 def _slope(median: Mapping[str, float], form: str) -> float | None:
-    """The exponent of m over the last three doublings of the measured sizes, of the seconds beyond those without Z."""
+    """The exponent of m over the last three doublings of the measured sizes, of the seconds beyond
+    those without Z.
+    """
     sizes = [m for m in SIZES[form] if f"{form}/{m}" in median and m > 0][-4:]
     if len(sizes) < 2:
         return None
@@ -226,16 +240,17 @@ def _findings(
         last = there[-1]
         fell = sum(of_set[f"{form}/{last}"] < of_set[f"{form}/0"] for of_set in errors.values())
         yield (
-            f"{form}: mean error {mean[f'{form}/0']:.3f} without unlabelled instances (the views' mean alone), "
-            f"{mean[f'{form}/{last}']:.3f} with {last}; it fell on {fell} of {len(errors)} sets (paper: it falls with m)."
+            f"{form}: mean error {mean[f'{form}/0']:.3f} without unlabelled instances (the views'"
+            f" mean alone), {mean[f'{form}/{last}']:.3f} with {last}; it fell on {fell} of"
+            f" {len(errors)} sets (paper: it falls with m)."
         )
         if (slope := slopes[form]) is not None:
             expected = "3" if form == "exact" else "1"
             grows = f"grow as m to the power {slope:.2f} over the largest sizes (paper: {expected})"
             yield f"{form}: the seconds beyond those at m = 0 {grows}."
     yield (
-        f"RLSR on all attributes: {mean['rlsr/0']:.3f}; cross-validated kernel ridge on the same 100 labels: "
-        f"{mean['kernel ridge/0']:.3f}."
+        f"RLSR on all attributes: {mean['rlsr/0']:.3f}; cross-validated kernel ridge on the same"
+        f" 100 labels: {mean['kernel ridge/0']:.3f}."
     )
 
 
@@ -250,11 +265,13 @@ def _mean_table(
     rows.append(("RLSR, all attributes", mean["rlsr/0"], None, median["rlsr"], None))
     rows.append(("kernel ridge, cross-validated", mean["kernel ridge/0"], None, None, None))
     return ReportTable(
-        f"rmse over the target's deviation, means of {n_sets} sets, and seconds of a fit, {reading}",
+        f"rmse over the target's deviation, means of {n_sets} sets, and seconds of a fit,"
+        f" {reading}",
         ("m", "exact", "semi-parametric", "seconds, exact", "seconds, semi-parametric"),
         tuple(rows),
-        f"{LABELLED} labelled, {HELD_OUT} held out, {draws} draws a set. The last two rows use no unlabelled instance. The "
-        f"paper's semi-parametric form on KDD Cup 98: {', '.join(f'{e} with m = {m:,}' for m, e in PRINTED.items())}.",
+        f"{LABELLED} labelled, {HELD_OUT} held out, {draws} draws a set. The last two rows use no"
+        " unlabelled instance. The paper's semi-parametric form on KDD Cup 98:"
+        f" {', '.join(f'{e} with m = {m:,}' for m, e in PRINTED.items())}.",
     )
 
 

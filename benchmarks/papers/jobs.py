@@ -1,4 +1,7 @@
-"""Independent jobs in joblib's processes. A killed study resumes from its record: each finished job is a line of a file."""
+"""Independent jobs in joblib's processes.
+
+A killed study resumes from its record: each finished job is a line of a file.
+"""
 
 import json
 import platform
@@ -19,7 +22,10 @@ JSON: TypeAlias = Any  # for json.dumps: numbers, texts, lists, dictionaries wit
 
 @dataclass(frozen=True)
 class Job:
-    """One unit of work, of a second to a minute. The key is unique in its study; the arguments determine the result."""
+    """One unit of work, of a second to a minute.
+
+    The key is unique in its study; the arguments determine the result.
+    """
 
     key: str
     arguments: dict[str, JSON]
@@ -35,13 +41,13 @@ def run_jobs(
     do
         the function that does a job; it is pickled.
     record
-        the file of finished jobs. A torn last line is removed; a job with other arguments is another job.
+        the file of finished jobs. A torn last line is removed; a job with other arguments is
+        another job.
     jobs
         the number of processes.
 
-    Returns
-    -------
-    Each job's result by key, in the order of the jobs, and the seconds of all jobs, each on one core.
+    Returns ------- Each job's result by key, in the order of the jobs, and the seconds of all jobs,
+    each on one core.
     """
     record.parent.mkdir(parents=True, exist_ok=True)
     done = _read(record)
@@ -90,4 +96,7 @@ def _as_json(value: JSON) -> JSON:
 def software() -> str:
     """The versions, for a report."""
     names = ("coreg-federation", "numpy", "scipy", "scikit-learn")
-    return f"Python {platform.python_version()}, {', '.join(f'{name} {version(name)}' for name in names)}"
+    return (
+        f"Python {platform.python_version()},"
+        f" {', '.join(f'{name} {version(name)}' for name in names)}"
+    )

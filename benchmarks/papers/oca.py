@@ -1,17 +1,20 @@
-r"""`oca`: online co-regularisation against Pegasos on eight sets (de Ruijter, Tsivtsivadze, 2012, section 4, tables 1 to 8).
+r"""`oca`: online co-regularisation against Pegasos on eight sets (de Ruijter, Tsivtsivadze, 2012,
+section 4, tables 1 to 8).
 
-The protocol: 70 % of a set trains, 30 % tests; 20 % of the training rows keep their label; features are scaled to [−1, 1] and
-regression targets to [0, 100]; two views are a random split of the attributes; the views' mean
-predicts; the error is the RMSE, or for two classes the area under the ROC curve. Pegasos, Pegasos on both views, OCA-1-1
-and OCA-1-5 choose their parameters by 10-fold cross-validation over the labelled training rows, on one grid.
+The protocol: 70 % of a set trains, 30 % tests; 20 % of the training rows keep their label; features
+are scaled to [−1, 1] and regression targets to [0, 100]; two views are a random split of the
+attributes; the views' mean predicts; the error is the RMSE, or for two classes the area under the
+ROC curve. Pegasos, Pegasos on both views, OCA-1-1 and OCA-1-5 choose their parameters by 10-fold
+cross-validation over the labelled training rows, on one grid.
 
-Our readings of details that the paper omits. Every method makes the same number of steps (2000), in cross-validation too: an
-OCA step uses one labelled row, as a step of Pegasos does. Step sizes are η₀/(1 + η₀λ(t−1)): the paper's tables print an η₀, its
-Algorithm 1 has 1/(λt). The cross-validation uses the unlabelled rows without labels. "Literal" has no bias, as in the paper's
-model, which can hardly reach targets in [0, 100]; targets are scaled by all training rows, and λ is at least 2⁻⁵, the smallest in
-the paper's tables. "Labelled rows" scales the targets by the labelled rows, which are all that a learner knows, and lets λ be as
-small as 0.001. "Constant" is the same with a column of ones in every view. The paper has one run; we have ten, each with its own
-split, views and draws.
+Our readings of details that the paper omits. Every method makes the same number of steps (2000), in
+cross-validation too: an OCA step uses one labelled row, as a step of Pegasos does. Step sizes are
+η₀/(1 + η₀λ(t−1)): the paper's tables print an η₀, its Algorithm 1 has 1/(λt). The cross-validation
+uses the unlabelled rows without labels. "Literal" has no bias, as in the paper's model, which can
+hardly reach targets in [0, 100]; targets are scaled by all training rows, and λ is at least 2⁻⁵,
+the smallest in the paper's tables. "Labelled rows" scales the targets by the labelled rows, which
+are all that a learner knows, and lets λ be as small as 0.001. "Constant" is the same with a column
+of ones in every view. The paper has one run; we have ten, each with its own split, views and draws.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,13 +36,17 @@ from coreg_core.arrays import Arr
 
 PRINTED = {  # test performance: Pegasos, Pegasos MV, OCA-1-1, OCA-1-5
     "abalone": (19.46, 15.52, 14.23, 13.50), "cal_housing": (26.00, 27.26, 25.76, 25.80),
-    "housing": (16.34, 17.59, 18.54, 18.69), "mg": (46.71, 45.73, 45.57, 45.91), "space_ga": (58.17, 51.90, 36.60, 36.84),
-    "german_numer": (0.74, 0.71, 0.75, 0.74), "svmguide3": (0.74, 0.75, 0.73, 0.76), "australian": (0.92, 0.92, 0.93, 0.93),
+    "housing": (16.34, 17.59, 18.54, 18.69), "mg": (46.71, 45.73, 45.57, 45.91),
+    "space_ga": (58.17, 51.90, 36.60, 36.84),
+    "german_numer": (0.74, 0.71, 0.75, 0.74), "svmguide3": (0.74, 0.75, 0.73, 0.76),
+    "australian": (0.92, 0.92, 0.93, 0.93),
 }  # fmt: skip
 CROSS_VALIDATED = {  # the column "CV PERF" of the same tables
     "abalone": (14.40, 11.70, 11.63, 11.73), "cal_housing": (24.45, 24.29, 23.97, 23.30),
-    "housing": (19.34, 17.07, 17.75, 16.13), "mg": (45.53, 45.88, 44.51, 44.93), "space_ga": (58.32, 50.42, 41.95, 42.80),
-    "german_numer": (0.72, 0.76, 0.75, 0.75), "svmguide3": (0.85, 0.83, 0.77, 0.82), "australian": (0.95, 0.95, 0.93, 0.94),
+    "housing": (19.34, 17.07, 17.75, 16.13), "mg": (45.53, 45.88, 44.51, 44.93),
+    "space_ga": (58.32, 50.42, 41.95, 42.80),
+    "german_numer": (0.72, 0.76, 0.75, 0.75), "svmguide3": (0.85, 0.83, 0.77, 0.82),
+    "australian": (0.95, 0.95, 0.93, 0.94),
 }  # fmt: skip
 METHODS = ("Pegasos", "Pegasos MV", "OCA-1-1", "OCA-1-5")
 READINGS = ("literal", "labelled rows", "constant")
@@ -77,7 +84,9 @@ class Oca:
         ]
 
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
-        """Test performance of each method and of kernel ridge, the cross-validated one, and the chosen parameters."""
+        """Test performance of each method and of kernel ridge, the cross-validated one, and the
+        chosen parameters.
+        """
         a = job.arguments
         data = pool.load(a["set"])
         split = _OcaSplit.of(data, a["run"], a["reading"])
@@ -108,7 +117,7 @@ class Oca:
         )
 
 
-# --- one split ----------------------------------------------------------------------------------------------------
+# --- one split ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +188,9 @@ def _grid(method: str, ridges: tuple[float, ...]) -> tuple[Arr, Arr, Arr]:
 def _tuned(
     split: _OcaSplit, method: str, ridges: tuple[float, ...], steps: int, seed: int
 ) -> tuple[float, float, list[float]]:
-    """Test performance of the candidate that cross-validation chose, the mean one over the folds, and η₀, μ and each λ."""
+    """Test performance of the candidate that cross-validation chose, the mean one over the folds,
+    and η₀, μ and each λ.
+    """
     X, Z, test = split.tables(method)
     ridge, eta0, coupling = _grid(method, ridges)
     size = SPACES[method][1]
@@ -216,7 +227,8 @@ def _tuned(
 
 
 def descend(
-    X: list[Arr], y: Arr, Z: list[Arr], loss: Loss, ridge: Arr, eta0: Arr, coupling: Arr, size: int, steps: int,
+    X: list[Arr], y: Arr, Z: list[Arr], loss: Loss, ridge: Arr, eta0: Arr, coupling: Arr, size: int,
+    steps: int,
     rng: np.random.Generator,
 ) -> list[Arr]:  # fmt: skip
     """`OCA` with k = 1 and l = ``size`` for many parameters at once, on the same draws.
@@ -246,7 +258,7 @@ def descend(
     return w
 
 
-# --- the report ---------------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 
 Tests = Mapping[str, list[dict[str, float]]]
 
@@ -268,9 +280,10 @@ def _findings(reading: str, tests: Tests) -> Iterator[str]:
             if _better(name, *(PRINTED[name][METHODS.index(m)] for m in (method, other))):
                 printed.append(name)
         yield (
-            f"{reading}: {method} is better than {other} on {len(won)} of {len(tests)} sets "
-            f"({', '.join(won) or 'none'}; at 5 % by signed ranks over the runs: {', '.join(significant) or 'none'}); paper: "
-            f"{len(printed)} ({', '.join(printed) or 'none'})."
+            f"{reading}: {method} is better than {other} on {len(won)} of {len(tests)} sets"
+            f" ({', '.join(won) or 'none'}; at 5 % by signed ranks over the runs:"
+            f" {', '.join(significant) or 'none'}); paper: {len(printed)}"
+            f" ({', '.join(printed) or 'none'})."
         )
     worse = [
         name
@@ -280,7 +293,10 @@ def _findings(reading: str, tests: Tests) -> Iterator[str]:
             for method in METHODS
         )
     ]
-    yield f"{reading}: cross-validated kernel ridge on the same labels beats all four on {len(worse)} of {len(tests)} sets."
+    yield (
+        f"{reading}: cross-validated kernel ridge on the same labels beats all four on {len(worse)}"
+        f" of {len(tests)} sets."
+    )
 
 
 def _bias(tests: Mapping[str, Tests]) -> Iterator[str]:
@@ -291,8 +307,9 @@ def _bias(tests: Mapping[str, Tests]) -> Iterator[str]:
         )
         if PRINTED[name][0] > 1 and with_it < 0.5 * min(without, *PRINTED[name]):
             yield (
-                f"{name}: Pegasos MV has an RMSE of {without:.1f} without a bias and {with_it:.1f} with one; the paper's "
-                f"{min(PRINTED[name])} to {max(PRINTED[name])} are only possible without."
+                f"{name}: Pegasos MV has an RMSE of {without:.1f} without a bias and {with_it:.1f}"
+                f" with one; the paper's {min(PRINTED[name])} to {max(PRINTED[name])} are only"
+                " possible without."
             )
 
 
@@ -349,8 +366,9 @@ def _table(reading: str, runs: Mapping[str, list[dict[str, JSON]]]) -> ReportTab
             "μ",
         ),
         tuple(rows),
-        f"Mean ± standard deviation of {n_runs} runs, and medians of the chosen parameters; the paper has one run. RMSE of "
-        f"targets in [0, 100]: small is good; AUC: large. {about[reading]}",
+        f"Mean ± standard deviation of {n_runs} runs, and medians of the chosen parameters; the"
+        " paper has one run. RMSE of targets in [0, 100]: small is good; AUC: large."
+        f" {about[reading]}",
     )
 
 

@@ -1,7 +1,9 @@
-"""The data sets of the papers' experiments: a folder of CSV files with manifest.json, which `fetch` can fill from OpenML.
+"""The data sets of the papers' experiments: a folder of CSV files with manifest.json, which `fetch`
+can fill from OpenML.
 
-Every experiment gets the same numbers: numeric columns unchanged, with the column's mean for a missing value; nominal
-columns as one 0/1 column for each level, with a level for missing values. Rows without a target are dropped.
+Every experiment gets the same numbers: numeric columns unchanged, with the column's mean for a
+missing value; nominal columns as one 0/1 column for each level, with a level for missing values.
+Rows without a target are dropped.
 """
 
 import hashlib
@@ -23,7 +25,8 @@ MISSING = ("", "?", "NA", "nan", "NaN")
 class NumericDataSet:
     """One table as numbers: X (n, d) and y (n,), with 0 and 1 for a binary target of words.
 
-    ``attributes`` has, for each attribute of the original table, its columns of X. The task is "regression" or "binary".
+    ``attributes`` has, for each attribute of the original table, its columns of X. The task is
+    "regression" or "binary".
     """
 
     name: str
@@ -37,8 +40,8 @@ class NumericDataSet:
 class Pool:
     """A folder with manifest.json and one CSV file for each set; UsageError without a manifest.
 
-    A set of the manifest has a name, file, target and task ("regression" or "binary"), and lists of nominal columns
-    (``categorical``) and of columns to leave out (``drop``), if there are any.
+    A set of the manifest has a name, file, target and task ("regression" or "binary"), and lists of
+    nominal columns (``categorical``) and of columns to leave out (``drop``), if there are any.
     """
 
     def __init__(self, folder: Path):
@@ -65,7 +68,9 @@ class Pool:
         return hashlib.sha256(content + json.dumps(entry, sort_keys=True).encode()).hexdigest()[:16]
 
     def load(self, name: str) -> NumericDataSet:
-        """The set as numbers, read once; UsageError for an unknown set, BadData if the file does not match the manifest."""
+        """The set as numbers, read once; UsageError for an unknown set, BadData if the file does
+        not match the manifest.
+        """
         if name not in self._loaded:
             if not self.has(name):
                 raise UsageError(
@@ -144,7 +149,8 @@ def _target(path: Path, name: str, values: Any, task: str) -> Arr:
 def fetch(names: tuple[str, ...], folder: Path) -> list[str]:
     """Fetch the missing sets from OpenML into ``folder``, by name, and add them to its manifest.
 
-    Returns the names that OpenML does not have, or not in a readable form. Raises Unreachable if OpenML does not answer.
+    Returns the names that OpenML does not have, or not in a readable form. Raises Unreachable if
+    OpenML does not answer.
     """
     from sklearn.datasets import fetch_openml
 
@@ -159,7 +165,8 @@ def fetch(names: tuple[str, ...], folder: Path) -> list[str]:
             bunch = fetch_openml(name=name, version=1, as_frame=False, parser="liac-arff")
         except OSError as error:
             raise Unreachable(
-                f"OpenML does not answer ({error}). Is this machine online? --data DIR reads a folder."
+                f"OpenML does not answer ({error}). Is this machine online? --data DIR reads a"
+                " folder."
             ) from None
         except ValueError:
             lacking.append(name)

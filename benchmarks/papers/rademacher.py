@@ -1,16 +1,20 @@
-r"""`rademacher`: does co-regularisation help where it shrinks the class? (Rosenberg and Bartlett, 2007, section 6, figure 1).
+r"""`rademacher`: does co-regularisation help where it shrinks the class? (Rosenberg and Bartlett,
+2007, section 6, figure 1).
 
-The protocol is that of `corlsr-uci`: tenfold inverse cross-validation, 10 random splits of the attributes into two views,
-Gaussian kernels with the 2006 paper's rules; CoRLS with the separate loss at λ = 1/10 against λ = 0. For each set the per cent
-by which the RMS error falls is compared with the decrease of the Rademacher complexity's upper bound, U/ℓ.
+The protocol is that of `corlsr-uci`: tenfold inverse cross-validation, 10 random splits of the
+attributes into two views, Gaussian kernels with the 2006 paper's rules; CoRLS with the separate
+loss at λ = 1/10 against λ = 0. For each set the per cent by which the RMS error falls is compared
+with the decrease of the Rademacher complexity's upper bound, U/ℓ.
 
-Our readings of details that the paper omits. Its objective has a factor 1/(2ℓ) that the 2006 paper's does not have, and γ is not
-given. *Literal*: γ = ν of the rule and λ = 1/10, in its own objective. *Consistent*: its objective is the 2006 paper's divided
-by 2ℓ, so that γ = ν/(2ℓ) and λ = 1/(10ℓ): the same predictors as in `corlsr-uci`, whose λ counts both orders of a pair of views.
-*Pairs once*: the same with λ = 1/(20ℓ), where it counts each pair once. "Size of the decrease" can be the difference or the
-share: the report has both. The share does not depend on the target or on a common scale of γ and λ. The paper has 29 sets; 28
-sets of the pool match its description. Two of them (detroit, longley) have folds of one labelled row, where the rules for σ and ν
-have no value and all rows give it: the correlations are shown with and without them.
+Our readings of details that the paper omits. Its objective has a factor 1/(2ℓ) that the 2006
+paper's does not have, and γ is not given. *Literal*: γ = ν of the rule and λ = 1/10, in its own
+objective. *Consistent*: its objective is the 2006 paper's divided by 2ℓ, so that γ = ν/(2ℓ) and λ =
+1/(10ℓ): the same predictors as in `corlsr-uci`, whose λ counts both orders of a pair of views.
+*Pairs once*: the same with λ = 1/(20ℓ), where it counts each pair once. "Size of the decrease" can
+be the difference or the share: the report has both. The share does not depend on the target or on a
+common scale of γ and λ. The paper has 29 sets; 28 sets of the pool match its description. Two of
+them (detroit, longley) have folds of one labelled row, where the rules for σ and ν have no value
+and all rows give it: the correlations are shown with and without them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,8 +36,10 @@ from coreg_core.estimators import CoRLSR
 from coreg_core.kernels import Gaussian
 
 SETS = (
-    "auto93", "autoHorse", "autoMpg", "autoPrice", "bodyfat", "bolts", "breastTumor", "cholesterol", "cleveland", "cloud",
-    "cpu", "detroit", "echoMonths", "fishcatch", "hungarian", "longley", "lowbwt", "machine_cpu", "pbc", "pharynx",
+    "auto93", "autoHorse", "autoMpg", "autoPrice", "bodyfat", "bolts", "breastTumor", "cholesterol",
+    "cleveland", "cloud",
+    "cpu", "detroit", "echoMonths", "fishcatch", "hungarian", "longley", "lowbwt", "machine_cpu",
+    "pbc", "pharynx",
     "pollution", "pwLinear", "pyrim", "schlvote", "sleep", "triazines", "veteran", "wisconsin",
 )  # fmt: skip
 COUPLING, FOLDS, SPLITS, PRACTITIONER_SPLITS = 0.1, 10, 10, 2
@@ -59,7 +65,9 @@ class Rademacher:
         return [Job(name, {"set": name, "splits": 1 if quick else SPLITS}) for name in there]
 
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
-        """For each reading and split: the RMS errors at λ = 0 and 1/10, and U/ℓ at both (means over the folds)."""
+        """For each reading and split: the RMS errors at λ = 0 and 1/10, and U/ℓ at both (means over
+        the folds).
+        """
         data = pool.load(job.arguments["set"])
         out: dict[str, JSON] = {reading: [] for reading in READINGS}
         out["kernel ridge"] = []
@@ -130,9 +138,11 @@ def _fold(
     ]
     errors, bounds, (views, table) = [], [], one_table(X_views, y, Z_views)
     for coupling in (0.0, lam):
-        # CoRLS with the separate loss, in CoRLSR's units: ν = 2ℓγ, and λ there counts both orders of a pair.
+        # CoRLS with the separate loss, in CoRLSR's units: ν = 2ℓγ, and λ there counts both orders
+        # of a pair.
         model = CoRLSR(
-            preset="paper", views=views, bandwidth=bandwidth, ridge=[2 * n * g for g in gamma], coupling=n * coupling,
+            preset="paper", views=views, bandwidth=bandwidth, ridge=[2 * n * g for g in gamma],
+            coupling=n * coupling,
             prediction_tol=rough(y),
         )  # fmt: skip
         predicted = model.fit(**table).predictions_unlabelled_.mean(axis=0)
@@ -149,12 +159,14 @@ def _practitioner(data: NumericDataSet, labelled: object, rest: object) -> float
     return float(np.sqrt(np.mean((predicted - hidden) ** 2)))
 
 
-# --- the report ---------------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One set: errors at λ = 0 and 1/10, U/ℓ at both, the improvement in per cent and two standard errors of it."""
+    """One set: errors at λ = 0 and 1/10, U/ℓ at both, the improvement in per cent and two standard
+    errors of it.
+    """
 
     errors: tuple[float, float]
     bounds: tuple[float, float]
@@ -208,15 +220,17 @@ Correlations = Mapping[tuple[str, str], tuple[float, float, float, float]]
 def _findings(rows: Mapping[str, Mapping[str, _Row]], correlations: Correlations) -> Iterator[str]:
     for (reading, measure), (r, low, high, rank) in correlations.items():
         yield (
-            f"{reading}, decrease as a {measure}: r = {r:.2f} (95 %: {low:.2f} to {high:.2f}; of ranks {rank:.2f}) between the "
-            f"decrease of the complexity and of the error, over {len(rows[reading])} sets (paper: {PRINTED_CORRELATION} over 29)."
+            f"{reading}, decrease as a {measure}: r = {r:.2f} (95 %: {low:.2f} to {high:.2f}; of"
+            f" ranks {rank:.2f}) between the decrease of the complexity and of the error, over"
+            f" {len(rows[reading])} sets (paper: {PRINTED_CORRELATION} over 29)."
         )
     for reading, of_reading in rows.items():
         better = sum(row.improvement > 0 for row in of_reading.values())
         shares = [row.decrease("share") for row in of_reading.values()]
         yield (
-            f"{reading}: λ = 1/10 lowers the error on {better} of {len(of_reading)} sets; U falls by {min(shares):.1f} to "
-            f"{max(shares):.1f} %, {np.median(shares):.1f} % in the median."
+            f"{reading}: λ = 1/10 lowers the error on {better} of {len(of_reading)} sets; U falls"
+            f" by {min(shares):.1f} to {max(shares):.1f} %, {np.median(shares):.1f} % in the"
+            " median."
         )
 
 
@@ -229,7 +243,8 @@ def _correlation_table(correlations: Correlations, n_sets: int, which: str) -> R
         f"Correlation over {n_sets} sets{which}",
         ("reading", "decrease as a", "r, paper", "r", "95 %, from", "to", "of ranks"),
         rows,
-        "Between the per cent by which the RMS error falls from λ = 0 to λ = 1/10 and the decrease of U/ℓ (Theorem 3).",
+        "Between the per cent by which the RMS error falls from λ = 0 to λ = 1/10 and the decrease"
+        " of U/ℓ (Theorem 3).",
     )
 
 

@@ -52,7 +52,9 @@ def _aligned(rows: Sequence[Sequence[Cell]]) -> list[str]:
 
 
 def text(cell: Cell) -> str:
-    """A number with three significant digits, or three decimals between 0.01 and 1000; an absent value is empty."""
+    """A number with three significant digits, or three decimals between 0.01 and 1000; an absent
+    value is empty.
+    """
     match cell:
         case None:
             return ""

@@ -1,7 +1,8 @@
 """Run an experiment's jobs, and write its report as NAME.txt.
 
-An experiment is a frozen value, `EXPERIMENT` of its module: ``name``, ``title``, ``source`` (paper and table), the data ``sets``
-(absent ones are left out), ``jobs`` in their best order, ``run`` for one job, and ``report`` from every job's result by key.
+An experiment is a frozen value, `EXPERIMENT` of its module: ``name``, ``title``, ``source`` (paper
+and table), the data ``sets`` (absent ones are left out), ``jobs`` in their best order, ``run`` for
+one job, and ``report`` from every job's result by key.
 """
 
 from functools import lru_cache, partial
@@ -46,15 +47,18 @@ def _do(experiment: Any, folder: Path, job: Job) -> dict[str, JSON]:
 def run_experiment(
     experiment: Any, folder: Path, out: Path, *, quick: bool = False, jobs: int = 1
 ) -> Report:
-    """Do the missing jobs, and write the report: NAME.jsonl and NAME.txt, for a quick run NAME-quick.
+    """Do the missing jobs, and write the report: NAME.jsonl and NAME.txt, for a quick run
+    NAME-quick.
 
-    The quick form only checks that the experiment runs. Raises UsageError if the folder has none of its data sets.
+    The quick form only checks that the experiment runs. Raises UsageError if the folder has none of
+    its data sets.
     """
     pool, name = _pool(folder.resolve()), experiment.name + ("-quick" if quick else "")
     todo = experiment.jobs(pool, quick=quick)
     if not todo:
         raise UsageError(
-            f"{folder}: it has no data set of {experiment.name} ({', '.join(experiment.sets)}). Fetch them with --fetch."
+            f"{folder}: it has no data set of {experiment.name} ({', '.join(experiment.sets)})."
+            " Fetch them with --fetch."
         )
     results, seconds = run_jobs(
         todo, partial(_do, experiment, pool.folder), out / f"{name}.jsonl", jobs

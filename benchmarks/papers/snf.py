@@ -1,22 +1,26 @@
-r"""`snf`: supervised nonlinear factorisation against five methods (Grabocka, Bedalli, Schmidt-Thieme, 2014, section 5).
+r"""`snf`: supervised nonlinear factorisation against five methods (Grabocka, Bedalli,
+Schmidt-Thieme, 2014, section 5).
 
-The protocol: attributes and target scaled to [−1, 1]; 5 % or 10 % of the rows labelled (at least three), all others unlabelled
-and used for the evaluation, by mean squared error. Every method chooses its parameters by 3-fold cross-validation over the
-labelled rows, from 12 to 24 candidates (SNF 36). The rows of a held-out fold are unlabelled, so cross-validation is transductive
-too.
+The protocol: attributes and target scaled to [−1, 1]; 5 % or 10 % of the rows labelled (at least
+three), all others unlabelled and used for the evaluation, by mean squared error. Every method
+chooses its parameters by 3-fold cross-validation over the labelled rows, from 12 to 24 candidates
+(SNF 36). The rows of a held-out fold are unlabelled, so cross-validation is transductive too.
 
-Our readings of details that the paper omits. Twelve draws of the labelled rows: the errors of single draws differ by a factor.
-Nominal attributes have one 0/1 column for each level ("level columns"), or are the number of the level ("level numbers", for the
-sets with an attribute of more than two levels). Names and keys, which have another level on each row, are dropped. Its grid for
-SNF has seven parameters of up to eight values, 10⁵ and more candidates for as few as three labelled rows. Ours is a small part
-of it (D, degree, λ_W, η_Y; λ_V = 0.1 and η_X = 0.01 fixed). It uses the step sizes of `SNF` (a step is halved until the objective
-falls), starts from the principal components, and makes at most 25 steps; the paper has up to 1000. The results hold for this
-reading. In our text of the paper, most rows of its two tables have lost the order of their columns. Readable are the best value
-of each row, and at 5 % SNF's six wins and its value for ForestFires. bears has 48 of its 54 rows and no age; "Baseball" is
-inferred.
+Our readings of details that the paper omits. Twelve draws of the labelled rows: the errors of
+single draws differ by a factor. Nominal attributes have one 0/1 column for each level ("level
+columns"), or are the number of the level ("level numbers", for the sets with an attribute of more
+than two levels). Names and keys, which have another level on each row, are dropped. Its grid for
+SNF has seven parameters of up to eight values, 10⁵ and more candidates for as few as three labelled
+rows. Ours is a small part of it (D, degree, λ_W, η_Y; λ_V = 0.1 and η_X = 0.01 fixed). It uses the
+step sizes of `SNF` (a step is halved until the objective falls), starts from the principal
+components, and makes at most 25 steps; the paper has up to 1000. The results hold for this reading.
+In our text of the paper, most rows of its two tables have lost the order of their columns. Readable
+are the best value of each row, and at 5 % SNF's six wins and its value for ForestFires. bears has
+48 of its 54 rows and no age; "Baseball" is inferred.
 
-Two ablations: "SNF, η_Y = 0" does not use targets for the latent rows; "PCA" is the start of SNF, the principal components'
-scores. Both regress the target on the latent rows as SNF does: kernel ridge with a bias and the polynomial kernel.
+Two ablations: "SNF, η_Y = 0" does not use targets for the latent rows; "PCA" is the start of SNF,
+the principal components' scores. Both regress the target on the latent rows as SNF does: kernel
+ridge with a bias and the polynomial kernel.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -50,10 +54,14 @@ from benchmarks.papers.views import (
 from coreg_core.arrays import Arr
 from coreg_core.kernels import paper_bandwidth
 
-BEST = {  # of the six methods in the paper's row, at 5 % and 10 %; SNF's own value if it is readable
-    "autoPrice": (0.049, 0.049, 0.037), "baseball_hitter": (0.072, None, 0.068), "bears_48": (0.130, 0.130, 0.067),
-    "bodyfat": (0.008, 0.008, 0.003), "forestfires": (0.0137, 0.0139, 0.0139), "housing": (0.069, 0.069, 0.061),
-    "machine_cpu": (0.015, 0.015, 0.012), "autoMpg": (0.041, 0.041, 0.038), "pyrim": (0.097, None, 0.069),
+# of the six methods in the paper's row, at 5 % and 10 %; SNF's own value if it is readable
+BEST = {
+    "autoPrice": (0.049, 0.049, 0.037), "baseball_hitter": (0.072, None, 0.068),
+    "bears_48": (0.130, 0.130, 0.067),
+    "bodyfat": (0.008, 0.008, 0.003), "forestfires": (0.0137, 0.0139, 0.0139),
+    "housing": (0.069, 0.069, 0.061),
+    "machine_cpu": (0.015, 0.015, 0.012), "autoMpg": (0.041, 0.041, 0.038),
+    "pyrim": (0.097, None, 0.069),
     "triazines": (0.160, None, 0.162), "wisconsin": (0.3499, None, 0.283),
 }  # fmt: skip
 PRINTED_WINS = {0.05: 6, 0.1: 5}
@@ -78,7 +86,9 @@ class Snf:
     sets: tuple[str, ...] = tuple(BEST)
 
     def jobs(self, pool: Pool, *, quick: bool) -> list[Job]:
-        """One for each set, reading, share and draw; quick: two small sets, one draw, three steps."""
+        """One for each set, reading, share and draw; quick: two small sets, one draw, three
+        steps.
+        """
         there = [name for name in self.sets if pool.has(name)]
         if quick:
             there = [name for name in ("bears_48", "pyrim") if name in there] or there[:1]
@@ -102,7 +112,9 @@ class Snf:
         return {"errors": errors_of(methods, y, n, order), "labelled": n}
 
     def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:
-        """The readable parts of the paper's two tables beside ours, under both readings of nominal attributes."""
+        """The readable parts of the paper's two tables beside ours, under both readings of nominal
+        attributes.
+        """
         first: dict[float, dict[str, list[dict[str, float]]]] = {}
         second: dict[float, dict[str, list[dict[str, float]]]] = {}
         for key, result in results.items():
@@ -135,11 +147,13 @@ def _is_nominal(data: NumericDataSet) -> bool:
     return any(len(attribute) > 2 for attribute in without_identifiers(data).attributes)
 
 
-# --- one draw -----------------------------------------------------------------------------------------------------
+# --- one draw -------------------------------------------------------------------------------------
 
 
 def drawn(pool: Pool, a: Mapping[str, JSON]) -> tuple[Arr, Arr, int, Any]:
-    """Scaled attributes and target, the number of labelled rows, and the order whose first rows they are."""
+    """Scaled attributes and target, the number of labelled rows, and the order whose first rows
+    they are.
+    """
     data = without_identifiers(pool.load(a["set"]))
     if a["reading"] == "level numbers":
         data = level_numbers(data)
@@ -218,7 +232,8 @@ def _methods(X: Arr, y: Arr, epochs: int, *, variants: bool = False) -> dict[str
         out[name] = []
         for D, p in product(dimensions, DEGREES):
             model = SNF(
-                n_latent=D, degree=p, ridge_predictors=0.1, eta_predictors=1e-2, eta_target=0.0, n_epochs=steps,
+                n_latent=D, degree=p, ridge_predictors=0.1, eta_predictors=1e-2, eta_target=0.0,
+                n_epochs=steps,
                 tolerance=1e-4, start="pca",
             )  # fmt: skip
             Z = model.fit(X, np.zeros(len(X))).latent_  # no target moves it
@@ -236,7 +251,8 @@ def searched(
     return [
         _transductive(
             SNF(
-                n_latent=D, degree=p, ridge_predictors=0.1, ridge_target=r, eta_predictors=1e-2, eta_target=e, n_epochs=epochs,
+                n_latent=D, degree=p, ridge_predictors=0.1, ridge_target=r, eta_predictors=1e-2,
+                eta_target=e, n_epochs=epochs,
                 tolerance=1e-4, start=start, random_state=0,
             ), X, y,
         )
@@ -273,11 +289,13 @@ def _on_graph(model: ManifoldRLS, penalty: Arr, X: Arr, y: Arr) -> FitPredict:
 
 
 def peer(fit: Callable[[Arr, Arr], Any], X: Arr, y: Arr) -> FitPredict:
-    """A peer chooses its parameters itself, so it is its only candidate, and is not fitted on the folds."""
+    """A peer chooses its parameters itself, so it is its only candidate, and is not fitted on the
+    folds.
+    """
     return lambda inside, rest: np.asarray(fit(X[inside], y[inside]).predict(X[rest]))
 
 
-# --- the report ---------------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 
 Errors = Mapping[str, list[dict[str, float]]]
 
@@ -286,13 +304,19 @@ def _findings(share: float, reading: str, errors: Errors) -> Iterator[str]:
     at = f"{100 * share:.0f} % labelled, {reading}"
     winners = [min(SIX, key=lambda method: mean_of(runs, method)) for runs in errors.values()]
     wins = ", ".join(f"{method} {winners.count(method)}" for method in SIX)
-    yield f"{at}: wins among the paper's six over {len(errors)} sets: {wins} (paper: SNF {PRINTED_WINS[share]} of 11)."
+    yield (
+        f"{at}: wins among the paper's six over {len(errors)} sets: {wins} (paper: SNF"
+        f" {PRINTED_WINS[share]} of 11)."
+    )
     draws = len(next(iter(errors.values())))
     each = [
         sum(min(SIX, key=runs[draw].__getitem__) == "SNF" for runs in errors.values())
         for draw in range(draws)
     ]
-    yield f"{at}: SNF wins {min(each)} to {max(each)} sets in single draws, {np.mean(each):.1f} on average."
+    yield (
+        f"{at}: SNF wins {min(each)} to {max(each)} sets in single draws, {np.mean(each):.1f} on"
+        " average."
+    )
 
 
 def _against_table(cases: Mapping[tuple[float, str], Errors]) -> ReportTable:
@@ -312,12 +336,15 @@ def _against_table(cases: Mapping[tuple[float, str], Errors]) -> ReportTable:
         f"SNF's error against the others', of {n_sets} sets",
         ("", *(f"{100 * share:.0f} %, {reading}" for share, reading in cases)),
         tuple(rows),
-        "The sets on which SNF's error is below and above the other's by more than two standard errors of the paired difference.",
+        "The sets on which SNF's error is below and above the other's by more than two standard"
+        " errors of the paired difference.",
     )
 
 
 def _differences(errors: Errors, other: str) -> tuple[int, int]:
-    """The sets on which SNF's error is below and above the other's by two standard errors of the paired difference."""
+    """The sets on which SNF's error is below and above the other's by two standard errors of the
+    paired difference.
+    """
     below = above = 0
     for runs in errors.values():
         difference = np.array([run["SNF"] - run[other] for run in runs])
@@ -339,7 +366,8 @@ def _table(share: float, errors: Errors, reading: str) -> ReportTable:
         f"Mean squared error, {100 * share:.0f} % labelled, {reading}",
         ("set", "best of six, paper", "SNF, paper", *SIX, *OTHERS),
         tuple(rows),
-        f"Targets in [−1, 1]; mean ± standard deviation of {draws} draws. The last {len(OTHERS)} are not in the paper.",
+        f"Targets in [−1, 1]; mean ± standard deviation of {draws} draws. The last {len(OTHERS)}"
+        " are not in the paper.",
     )
 
 

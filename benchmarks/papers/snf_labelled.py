@@ -1,8 +1,10 @@
-r"""`snf-labelled`: the six methods of `snf` with 5 to 20 % of the rows labelled (Grabocka et al., 2014, section 5.4, figure 1).
+r"""`snf-labelled`: the six methods of `snf` with 5 to 20 % of the rows labelled (Grabocka et al.,
+2014, section 5.4, figure 1).
 
-Protocol and readings are those of `benchmarks.papers.snf`, with level columns. The figure's numbers cannot be read; its text says
-that SNF wins at all shares on bodyfat and autoPrice, and up to 10 % on housing. Two more columns show SNF's sensitivity:
-polynomials up to degree 4 instead of 3, and a random start instead of the principal components.
+Protocol and readings are those of `benchmarks.papers.snf`, with level columns. The figure's numbers
+cannot be read; its text says that SNF wins at all shares on bodyfat and autoPrice, and up to 10 %
+on housing. Two more columns show SNF's sensitivity: polynomials up to degree 4 instead of 3, and a
+random start instead of the principal components.
 """
 
 from collections.abc import Mapping
@@ -59,7 +61,9 @@ class SnfLabelled:
         return Snf().run(job, pool)
 
     def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:
-        """For each set a table of the errors, and the shares at which SNF has the least mean error."""
+        """For each set a table of the errors, and the shares at which SNF has the least mean
+        error.
+        """
         errors: dict[str, dict[float, list[dict[str, float]]]] = {}
         for key, result in results.items():
             name, share, _ = key.split("/")
@@ -75,7 +79,8 @@ class SnfLabelled:
                 if SIX[winner] == "SNF"
             ]
             findings.append(
-                f"{name}: SNF has the least error at {_percent(won)} (paper: {_percent(PRINTED_WINS[name])})."
+                f"{name}: SNF has the least error at {_percent(won)} (paper:"
+                f" {_percent(PRINTED_WINS[name])})."
             )
             rows: list[tuple[Cell, ...]] = [
                 (_percent([s]), *(with_deviation([run[m] for run in of_set[s]]) for m in columns))

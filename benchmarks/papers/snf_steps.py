@@ -1,7 +1,8 @@
-r"""`snf-steps`: SNF with up to 1,000 steps, the paper's limit, instead of 25 (Grabocka et al., 2014, section 5.2).
+r"""`snf-steps`: SNF with up to 1,000 steps, the paper's limit, instead of 25 (Grabocka et al.,
+2014, section 5.2).
 
-Protocol, search and draws are those of `benchmarks.papers.snf`, with level columns, on its four sets of the fewest rows. Two
-draws, because 1,000 steps take about 30 times as long.
+Protocol, search and draws are those of `benchmarks.papers.snf`, with level columns, on its four
+sets of the fewest rows. Two draws, because 1,000 steps take about 30 times as long.
 """
 
 from collections.abc import Mapping
@@ -75,9 +76,11 @@ class SnfSteps:
         draws = len(next(iter(of_sets.values())))
         return Report(
             (
-                f"{STEPS:,} steps instead of {EPOCHS} change SNF's error by a factor of {min(ratios.values()):.2f} to "
-                f"{max(ratios.values()):.2f}; it falls on {sum(r < 1 for r in ratios.values())} of {len(ratios)} sets "
-                f"({draws} draws).",
+                (
+                    f"{STEPS:,} steps instead of {EPOCHS} change SNF's error by a factor of"
+                    f" {min(ratios.values()):.2f} to {max(ratios.values()):.2f}; it falls on"
+                    f" {sum(r < 1 for r in ratios.values())} of {len(ratios)} sets ({draws} draws)."
+                ),
             ),
             (
                 ReportTable(

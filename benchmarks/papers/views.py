@@ -1,4 +1,6 @@
-"""Shared by experiments: scaling, the split of the attributes into two views, and the rules for σ and ν on small folds."""
+"""Shared by experiments: scaling, the split of the attributes into two views, and the rules for σ
+and ν on small folds.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +24,9 @@ def scaled(values: Arr, by: Arr, low: float = -1.0, high: float = 1.0) -> Arr:
 
 
 def standardised(X: Arr, rows: Any) -> Arr:
-    """Every column minus its mean over the rows, divided by its deviation there; a constant is only centred."""
+    """Every column minus its mean over the rows, divided by its deviation there; a constant is only
+    centred.
+    """
     mean, deviation = X[rows].mean(axis=0), X[rows].std(axis=0)
     deviation[deviation <= 1e-12 * (1.0 + np.abs(mean))] = 1.0
     out: Arr = (X - mean) / deviation
@@ -45,14 +49,18 @@ def with_deviation(values: Sequence[float] | Arr) -> str:
 
 
 def random_views(data: NumericDataSet, rng: np.random.Generator) -> list[Any]:
-    """The columns of two views: a random half of the attributes each (to one), an attribute's columns together."""
+    """The columns of two views: a random half of the attributes each (to one), an attribute's
+    columns together.
+    """
     order = rng.permutation(len(data.attributes))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
     return [np.array([c for a in sorted(half) for c in data.attributes[a]]) for half in halves]
 
 
 def without_identifiers(data: NumericDataSet) -> NumericDataSet:
-    """The same set without nominal attributes that have another level on each row: a name, a key."""
+    """The same set without nominal attributes that have another level on each row: a name, a
+    key.
+    """
     kept = [attribute for attribute in data.attributes if len(attribute) < len(data.y)]
     columns = [j for attribute in kept for j in attribute]
     starts = np.cumsum([0, *map(len, kept)])
@@ -64,7 +72,9 @@ def without_identifiers(data: NumericDataSet) -> NumericDataSet:
 
 
 def level_numbers(data: NumericDataSet) -> NumericDataSet:
-    """The same set with every nominal attribute as one column: the number of its level, in alphabetical order."""
+    """The same set with every nominal attribute as one column: the number of its level, in
+    alphabetical order.
+    """
     columns, names = [], []
     for attribute in data.attributes:
         block, first = data.X[:, list(attribute)], data.columns[attribute[0]]
@@ -81,9 +91,11 @@ def level_numbers(data: NumericDataSet) -> NumericDataSet:
 
 
 def paper_rules(X: Arr, Z: Arr) -> tuple[float, float]:
-    """σ and ν by the paper's rules on the labelled rows X, or on all rows if they have no value (one row, identical rows).
+    """σ and ν by the paper's rules on the labelled rows X, or on all rows if they have no value
+    (one row, identical rows).
 
-    The fallback is ours: inputs of unlabelled rows are known, and a view that is constant on all rows gets 1.
+    The fallback is ours: inputs of unlabelled rows are known, and a view that is constant on all
+    rows gets 1.
     """
 
     def value(rule: Any, *more: str) -> float:

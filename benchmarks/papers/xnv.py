@@ -1,16 +1,20 @@
-r"""`xnv`: correlated Nyström views against SSSL, Fourier features and kernel ridge (McWilliams et al., 2013, section 3).
+r"""`xnv`: correlated Nyström views against SSSL, Fourier features and kernel ridge (McWilliams et
+al., 2013, section 3).
 
-The protocol: half of a set's rows train, the other half tests; n of the training rows are labelled, the others unlabelled;
-gaussian kernel, M = 200 features per view, squared loss; the error is the mean squared error over the variance of the test
-targets, or the share of wrong classes. SSSL_M and SSSL_2M are ridge regression on the Nyström features of one view and of both,
-RFF_M and RFF_2M on the random Fourier features from which XKS makes its views. The width, the ridge and (ours) the ridge of the
-correlation analysis are chosen by 5-fold cross-validation over labelled rows. "Tuned on 1000" uses 1000 of them, as in the paper,
-so the choice depends on more than n labels. "Tuned on n" uses the n labelled rows. Test rows are not used for tuning.
+The protocol: half of a set's rows train, the other half tests; n of the training rows are labelled,
+the others unlabelled; gaussian kernel, M = 200 features per view, squared loss; the error is the
+mean squared error over the variance of the test targets, or the share of wrong classes. SSSL_M and
+SSSL_2M are ridge regression on the Nyström features of one view and of both, RFF_M and RFF_2M on
+the random Fourier features from which XKS makes its views. The width, the ridge and (ours) the
+ridge of the correlation analysis are chosen by 5-fold cross-validation over labelled rows. "Tuned
+on 1000" uses 1000 of them, as in the paper, so the choice depends on more than n labels. "Tuned on
+n" uses the n labelled rows. Test rows are not used for tuning.
 
-Our readings of details that the paper omits: attributes are scaled to variance 1 over the training rows; targets are centred and
-scaled by the labelled rows. Sets of its table 1 that are not available (census, CT, HIVa, ibn Sina, orange, sylva) are absent.
-sarcos has 4449 rows instead of 44 484. abalone is a two-class problem in the paper, with classes that it does not name; here it
-is regression.
+Our readings of details that the paper omits: attributes are scaled to variance 1 over the training
+rows; targets are centred and scaled by the labelled rows. Sets of its table 1 that are not
+available (census, CT, HIVa, ibn Sina, orange, sylva) are absent. sarcos has 4449 rows instead of 44
+484. abalone is a two-class problem in the paper, with classes that it does not name; here it is
+regression.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +41,8 @@ from coreg_core.arrays import Arr, block_rows
 from coreg_core.kernels import Basis, Gaussian, orthonormal_basis, paper_bandwidth
 
 TASKS = {
-    "abalone": "abalone", "adult": "adult", "ailerons": "ailerons", "bank8": "bank8FM", "bank32": "bank32nh",
+    "abalone": "abalone", "adult": "adult", "ailerons": "ailerons", "bank8": "bank8FM",
+    "bank32": "bank32nh",
     "cal housing": "cal_housing", "CPU": "cpu_act", "elevators": "elevators", "house": "house_16H",
     "sarcos 1": "sarcos_test", "sarcos 5": "sarcos_test", "sarcos 7": "sarcos_test",
 }  # fmt: skip
@@ -52,7 +57,9 @@ CANONICAL_RIDGES = (1e-5, 1e-3, 1e-2, 1e-1)
 CCA_RIDGES = (1e-3, 1e-2, 1e-1)
 METHODS = ("SSSL_M", "SSSL_2M", "XNV", "RFF_M", "RFF_2M", "XKS", "kernel ridge")
 READINGS = {"1000": "tuned on 1000", "n": "tuned on n"}
-COMPARISONS = {  # the reduction of the error by the first against the best of the others, in the paper's texts and tables 4, 5
+# the reduction of the error by the first against the best of the others, in the paper's texts and
+# tables 4, 5
+COMPARISONS = {
     "XNV against SSSL": ("XNV", ("SSSL_M", "SSSL_2M"), (0.11, 0.16, 0.15, 0.12, 0.09)),
     "XNV against XKS": ("XNV", ("XKS",), (0.30, 0.28, 0.26, 0.25, 0.24)),
     "XKS against RFF": ("XKS", ("RFF_M", "RFF_2M"), (0.15, 0.30, 0.34, 0.31, 0.28)),
@@ -60,40 +67,61 @@ COMPARISONS = {  # the reduction of the error by the first against the best of t
     "SSSL_M against kernel ridge": ("SSSL_M", ("kernel ridge",), (0.48, 0.52, 0.56, 0.58, 0.60)),
 }
 SPREADS = {
-    "XNV against SSSL": (0.15, 0.30, 0.31, 0.33, 0.30), "XNV against XKS": (0.36, 0.44, 0.34, 0.37, 0.36),
+    "XNV against SSSL": (0.15, 0.30, 0.31, 0.33, 0.30),
+    "XNV against XKS": (0.36, 0.44, 0.34, 0.37, 0.36),
     "XKS against RFF": (-0.01, 0.35, 0.47, 0.43, 0.44),
 }  # fmt: skip
 WON_AGAINST_XKS = (16, 16, 15, 16, 16)  # of 18 sets
 PRINTED = {  # tables 2 and 3: SSSL_M, SSSL_2M, XNV
     100: {
-        "abalone": (0.058, 0.060, 0.059), "adult": (0.220, 0.200, 0.184), "ailerons": (0.249, 0.263, 0.255),
-        "bank8": (0.651, 0.666, 0.691), "bank32": (0.068, 0.076, 0.061), "cal housing": (0.628, 0.718, 0.504),
-        "CPU": (0.691, 0.751, 0.568), "elevators": (0.439, 0.545, 0.286), "house": (0.825, 0.864, 0.895),
-        "sarcos 1": (0.104, 0.104, 0.095), "sarcos 5": (0.231, 0.261, 0.163), "sarcos 7": (0.058, 0.061, 0.056),
+        "abalone": (0.058, 0.060, 0.059), "adult": (0.220, 0.200, 0.184),
+        "ailerons": (0.249, 0.263, 0.255),
+        "bank8": (0.651, 0.666, 0.691), "bank32": (0.068, 0.076, 0.061),
+        "cal housing": (0.628, 0.718, 0.504),
+        "CPU": (0.691, 0.751, 0.568), "elevators": (0.439, 0.545, 0.286),
+        "house": (0.825, 0.864, 0.895),
+        "sarcos 1": (0.104, 0.104, 0.095), "sarcos 5": (0.231, 0.261, 0.163),
+        "sarcos 7": (0.058, 0.061, 0.056),
     },
     200: {
-        "abalone": (0.054, 0.055, 0.053), "adult": (0.198, 0.184, 0.175), "ailerons": (0.218, 0.231, 0.213),
-        "bank8": (0.558, 0.567, 0.561), "bank32": (0.058, 0.060, 0.055), "cal housing": (0.567, 0.634, 0.459),
-        "CPU": (0.395, 0.463, 0.263), "elevators": (0.309, 0.358, 0.226), "house": (0.761, 0.787, 0.792),
-        "sarcos 1": (0.076, 0.078, 0.071), "sarcos 5": (0.172, 0.192, 0.119), "sarcos 7": (0.041, 0.043, 0.040),
+        "abalone": (0.054, 0.055, 0.053), "adult": (0.198, 0.184, 0.175),
+        "ailerons": (0.218, 0.231, 0.213),
+        "bank8": (0.558, 0.567, 0.561), "bank32": (0.058, 0.060, 0.055),
+        "cal housing": (0.567, 0.634, 0.459),
+        "CPU": (0.395, 0.463, 0.263), "elevators": (0.309, 0.358, 0.226),
+        "house": (0.761, 0.787, 0.792),
+        "sarcos 1": (0.076, 0.078, 0.071), "sarcos 5": (0.172, 0.192, 0.119),
+        "sarcos 7": (0.041, 0.043, 0.040),
     },
     300: {
-        "abalone": (0.052, 0.053, 0.051), "adult": (0.185, 0.177, 0.171), "ailerons": (0.206, 0.217, 0.200),
-        "bank8": (0.531, 0.540, 0.526), "bank32": (0.053, 0.055, 0.052), "cal housing": (0.535, 0.585, 0.444),
-        "CPU": (0.270, 0.370, 0.152), "elevators": (0.250, 0.275, 0.205), "house": (0.719, 0.736, 0.744),
-        "sarcos 1": (0.066, 0.067, 0.062), "sarcos 5": (0.126, 0.133, 0.100), "sarcos 7": (0.035, 0.037, 0.035),
+        "abalone": (0.052, 0.053, 0.051), "adult": (0.185, 0.177, 0.171),
+        "ailerons": (0.206, 0.217, 0.200),
+        "bank8": (0.531, 0.540, 0.526), "bank32": (0.053, 0.055, 0.052),
+        "cal housing": (0.535, 0.585, 0.444),
+        "CPU": (0.270, 0.370, 0.152), "elevators": (0.250, 0.275, 0.205),
+        "house": (0.719, 0.736, 0.744),
+        "sarcos 1": (0.066, 0.067, 0.062), "sarcos 5": (0.126, 0.133, 0.100),
+        "sarcos 7": (0.035, 0.037, 0.035),
     },
     400: {
-        "abalone": (0.051, 0.052, 0.050), "adult": (0.177, 0.172, 0.167), "ailerons": (0.199, 0.209, 0.193),
-        "bank8": (0.517, 0.527, 0.510), "bank32": (0.050, 0.051, 0.050), "cal housing": (0.513, 0.555, 0.432),
-        "CPU": (0.209, 0.286, 0.110), "elevators": (0.218, 0.233, 0.192), "house": (0.691, 0.701, 0.709),
-        "sarcos 1": (0.059, 0.060, 0.057), "sarcos 5": (0.105, 0.106, 0.090), "sarcos 7": (0.032, 0.033, 0.032),
+        "abalone": (0.051, 0.052, 0.050), "adult": (0.177, 0.172, 0.167),
+        "ailerons": (0.199, 0.209, 0.193),
+        "bank8": (0.517, 0.527, 0.510), "bank32": (0.050, 0.051, 0.050),
+        "cal housing": (0.513, 0.555, 0.432),
+        "CPU": (0.209, 0.286, 0.110), "elevators": (0.218, 0.233, 0.192),
+        "house": (0.691, 0.701, 0.709),
+        "sarcos 1": (0.059, 0.060, 0.057), "sarcos 5": (0.105, 0.106, 0.090),
+        "sarcos 7": (0.032, 0.033, 0.032),
     },
     500: {
-        "abalone": (0.051, 0.051, 0.050), "adult": (0.172, 0.169, 0.165), "ailerons": (0.194, 0.202, 0.188),
-        "bank8": (0.508, 0.517, 0.499), "bank32": (0.048, 0.049, 0.048), "cal housing": (0.503, 0.541, 0.427),
-        "CPU": (0.167, 0.241, 0.098), "elevators": (0.202, 0.214, 0.185), "house": (0.675, 0.680, 0.686),
-        "sarcos 1": (0.055, 0.055, 0.054), "sarcos 5": (0.089, 0.088, 0.083), "sarcos 7": (0.030, 0.030, 0.031),
+        "abalone": (0.051, 0.051, 0.050), "adult": (0.172, 0.169, 0.165),
+        "ailerons": (0.194, 0.202, 0.188),
+        "bank8": (0.508, 0.517, 0.499), "bank32": (0.048, 0.049, 0.048),
+        "cal housing": (0.503, 0.541, 0.427),
+        "CPU": (0.167, 0.241, 0.098), "elevators": (0.202, 0.214, 0.185),
+        "house": (0.675, 0.680, 0.686),
+        "sarcos 1": (0.055, 0.055, 0.054), "sarcos 5": (0.089, 0.088, 0.083),
+        "sarcos 7": (0.030, 0.030, 0.031),
     },
 }  # fmt: skip
 
@@ -108,7 +136,9 @@ class Xnv:
     sets: tuple[str, ...] = tuple(dict.fromkeys(TASKS.values()))
 
     def jobs(self, pool: Pool, *, quick: bool) -> list[Job]:
-        """One for each task and seed; quick: two tasks, one seed, two sizes, 60 features, 1500 rows."""
+        """One for each task and seed; quick: two tasks, one seed, two sizes, 60 features, 1500
+        rows.
+        """
         there = [task for task, name in TASKS.items() if pool.has(name)]
         if quick:
             return [
@@ -171,7 +201,7 @@ class Xnv:
         )
 
 
-# --- one draw -----------------------------------------------------------------------------------------------------
+# --- one draw -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +220,9 @@ class _XnvSplit:
         return cls(scaled[train], y[train], scaled[test], y[test], binary)
 
     def error(self, predicted: Arr) -> float:
-        """The error on the test rows: mean squared error over variance, or the share of wrong classes."""
+        """The error on the test rows: mean squared error over variance, or the share of wrong
+        classes.
+        """
         return _error(predicted, self.y_test, binary=self.binary)
 
 
@@ -207,7 +239,9 @@ Candidate: TypeAlias = tuple[Arr, Arr, Fit]
 
 @dataclass(frozen=True, eq=False)
 class _Family:
-    """One method: for each choice of its parameters the features of labelled and of test rows, and the functions that fit."""
+    """One method: for each choice of its parameters the features of labelled and of test rows, and
+    the functions that fit.
+    """
 
     method: str
     candidates: list[tuple[Arr, Arr, list[Fit]]]
@@ -291,7 +325,10 @@ def _canonical_ridge(correlations: Arr, gamma: float) -> Fit:
 
 
 def inputs(data: NumericDataSet, task: str) -> tuple[Arr, Arr, bool]:
-    """Inputs and target. Sarcos has three torques as targets: none is an input, and the task's name has its number."""
+    """Inputs and target.
+
+    Sarcos has three torques as targets: none is an input, and the task's name has its number.
+    """
     binary = data.task == "binary"
     y = np.where(data.y > data.y.min(), 1.0, -1.0) if binary else data.y
     if not task.startswith("sarcos"):
@@ -305,14 +342,15 @@ def inputs(data: NumericDataSet, task: str) -> tuple[Arr, Arr, bool]:
     )
 
 
-# --- the report ---------------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 
 Errors = Mapping[str, Mapping[str, Arr]]  # task -> method -> (seeds, sizes)
 Averages = dict[tuple[str, int], float]
 
 
 def _averages(errors: Errors, sizes: tuple[int, ...]) -> Averages:
-    """For each comparison the mean over the sets of 1 − first / other, of the errors and of their deviations, and the sets won.
+    """For each comparison the mean over the sets of 1 − first / other, of the errors and of their
+    deviations, and the sets won.
 
     The other is the one with the smaller mean error on that set.
     """
@@ -343,13 +381,16 @@ def _findings(averages: Mapping[str, Averages], sizes: tuple[int, ...]) -> Itera
             )
             at = ", ".join(map(str, printed))
             yield (
-                f"{name}: reduction of the error by {comparison.replace(' against ', ', against ')}, below 0 if the error is "
-                f"larger: {ours} at n = {at} (paper: {paper})."
+                f"{name}: reduction of the error by"
+                f" {comparison.replace(' against ', ', against ')}, below 0 if the error is larger:"
+                f" {ours} at n = {at} (paper: {paper})."
             )
 
 
 def _swapped(errors: Errors, sizes: tuple[int, ...]) -> Iterator[str]:
-    """A note if our errors of bank8 and bank32 are closer to the other set's row in the paper's table 2."""
+    """A note if our errors of bank8 and bank32 are closer to the other set's row in the paper's
+    table 2.
+    """
     if 200 in sizes and {"bank8", "bank32"} <= set(errors):
         i = sizes.index(200)
         ours = {task: float(errors[task]["SSSL_M"][:, i].mean()) for task in ("bank8", "bank32")}
@@ -358,9 +399,10 @@ def _swapped(errors: Errors, sizes: tuple[int, ...]) -> Iterator[str]:
         crossed = abs(ours["bank8"] - printed["bank32"]) + abs(ours["bank32"] - printed["bank8"])
         if crossed < straight:
             yield (
-                f"The paper's rows of bank8 and bank32 are probably exchanged: SSSL_M at n = 200 has {ours['bank8']:.3f} on "
-                f"bank8 and {ours['bank32']:.3f} on bank32 here, but {printed['bank8']:.3f} and {printed['bank32']:.3f} in the "
-                "paper. The paper calls both classification, where such an error would be worse than chance."
+                "The paper's rows of bank8 and bank32 are probably exchanged: SSSL_M at n = 200"
+                f" has {ours['bank8']:.3f} on bank8 and {ours['bank32']:.3f} on bank32 here, but"
+                f" {printed['bank8']:.3f} and {printed['bank32']:.3f} in the paper. The paper calls"
+                " both classification, where such an error would be worse than chance."
             )
 
 
@@ -402,8 +444,9 @@ def _averages_table(
         "Average reduction of the error",
         ("", "", *(f"n = {n}" for n in sizes)),
         tuple(rows),
-        f"Over {n_sets} sets (the paper: 18) and {seeds} draws (the paper: 100) of training rows, labels and features. "
-        "SSSL and RFF: the better of M and 2M features on each set; spread: of the standard deviation over the draws.",
+        f"Over {n_sets} sets (the paper: 18) and {seeds} draws (the paper: 100) of training rows,"
+        " labels and features. SSSL and RFF: the better of M and 2M features on each set; spread:"
+        " of the standard deviation over the draws.",
     )
 
 
@@ -425,9 +468,9 @@ def _set_table(errors: Errors, reading: str, n: int, sizes: tuple[int, ...]) -> 
         f"n = {n}, {READINGS[reading]}",
         ("set", *paper, *METHODS),
         tuple(rows),
-        "Mean squared error over the targets' variance, and for adult the share of wrong classes. A cell has the mean ± the "
-        "standard deviation over the draws, and the median. The paper's abalone has two classes. Of sarcos a tenth of the rows "
-        "is used.",
+        "Mean squared error over the targets' variance, and for adult the share of wrong classes. A"
+        " cell has the mean ± the standard deviation over the draws, and the median. The paper's"
+        " abalone has two classes. Of sarcos a tenth of the rows is used.",
     )
 
 

@@ -1,16 +1,20 @@
-r"""`xnv-bounds`: the bounds of theorems 1 and 3 beside the measured errors (McWilliams et al., 2013, sections 2.1 and 2.3).
+r"""`xnv-bounds`: the bounds of theorems 1 and 3 beside the measured errors (McWilliams et al.,
+2013, sections 2.1 and 2.3).
 
-The population is 2,000 rows of a set: attributes of variance 1, targets centred and scaled to [−1, 1], as theorem 1 asks
-(E[y² | x] ≤ 1). So every expectation over rows is a mean over these rows. Gaussian kernel with the paper's rule for the width.
+The population is 2,000 rows of a set: attributes of variance 1, targets centred and scaled to [−1,
+1], as theorem 1 asks (E[y² | x] ≤ 1). So every expectation over rows is a mean over these rows.
+Gaussian kernel with the paper's rule for the width.
 
-Theorem 1: E_T loss(f_v) − loss(f) ≤ 5ε + Σ λ_j² / n for the shrinkage estimator (equation 4) on n rows drawn from the population.
-Two Nyström views of 200 features; f is the best linear predictor of both views, ε the larger excess of the best ones of each.
-The canonical basis has no ridge, as the theorem has none; features beyond float64's rank are dropped. The last column is XNV
-itself (equation 9 with γ = 0.01).
+Theorem 1: E_T loss(f_v) − loss(f) ≤ 5ε + Σ λ_j² / n for the shrinkage estimator (equation 4) on n
+rows drawn from the population. Two Nyström views of 200 features; f is the best linear predictor of
+both views, ε the larger excess of the best ones of each. The canonical basis has no ridge, as the
+theorem has none; features beyond float64's rank are dropped. The last column is XNV itself
+(equation 9 with γ = 0.01).
 
-Theorem 3: E ‖y − ŷ_Nyström‖² ≤ (1 + 4η) E ‖y − ŷ_kernel‖² "for sufficiently large M, see [5]". There (Bach, COLT 2013, theorem 1)
-that is M ≥ (32 d/η + 2) log(N R² / (ηγ)), d = N max_i [K (K + NγI)⁻¹]_ii, R² = max_i K_ii. γ has the least leave-one-out error
-of kernel ridge, and that error is the variance of the noise ξ.
+Theorem 3: E ‖y − ŷ_Nyström‖² ≤ (1 + 4η) E ‖y − ŷ_kernel‖² "for sufficiently large M, see [5]".
+There (Bach, COLT 2013, theorem 1) that is M ≥ (32 d/η + 2) log(N R² / (ηγ)), d = N max_i [K (K +
+NγI)⁻¹]_ii, R² = max_i K_ii. γ has the least leave-one-out error of kernel ridge, and that error is
+the variance of the noise ξ.
 """
 
 from collections.abc import Mapping
@@ -118,7 +122,9 @@ class XnvBounds:
 def theorem_1(
     first: Arr, second: Arr, y: Arr, draws: int, rng: np.random.Generator
 ) -> dict[str, JSON]:
-    """ε, Σ λ², and by n the bound and the mean excess losses of the shrinkage estimator and of XNV."""
+    """ε, Σ λ², and by n the bound and the mean excess losses of the shrinkage estimator and
+    of XNV.
+    """
     first, second = _independent(first), _independent(second)
     basis = canonical_basis(first, second, len(y), 0.0)
     Z, lam = first @ basis.first, basis.correlations
@@ -143,7 +149,9 @@ def theorem_1(
 
 
 def theorem_3(K: Arr, y: Arr, nystrom: list[Arr]) -> dict[str, JSON]:
-    """γ, d, the features that the theorem asks for at η = 1, and the measured growth of the error."""
+    """γ, d, the features that the theorem asks for at η = 1, and the measured growth of the
+    error.
+    """
     N = len(y)
     s, V = eigh(K)
     s, rotated = np.maximum(s, 0.0), V.T @ y

@@ -1,8 +1,8 @@
 """The allow-list: the sites that may join, each with its key.
 
-`authorised-sites` in the authority's folder has one `NAME FINGERPRINT` per line (SHA-256 of the site's public key in hexadecimal,
-with or without colons); `#` begins a comment. It is read at every join, and replaced atomically. If it cannot be read, no site
-can join.
+`authorised-sites` in the authority's folder has one `NAME FINGERPRINT` per line (SHA-256 of the
+site's public key in hexadecimal, with or without colons); `#` begins a comment. It is read at every
+join, and replaced atomically. If it cannot be read, no site can join.
 """
 
 import re
@@ -30,13 +30,18 @@ class Authorised:
         self._path = directory / ALLOW_LIST
 
     def sites(self) -> dict[str, str]:
-        """Fingerprint of each listed site, by name, in the file's order; unreadable lines are left out."""
+        """Fingerprint of each listed site, by name, in the file's order; unreadable lines are left
+        out.
+        """
         return {
             entry[0]: entry[1] for line in _lines(self._path) if (entry := _parse(line)) is not None
         }
 
     def damage(self) -> str:
-        """A sentence about lines that cannot be read; "" if there are none. StorageError as `check`."""
+        """A sentence about lines that cannot be read; "" if there are none.
+
+        StorageError as `check`.
+        """
         bad = [
             str(i)
             for i, line in enumerate(_lines(self._path), 1)
@@ -45,7 +50,10 @@ class Authorised:
         if not bad:
             return ""
         what = f"line{'s' * (len(bad) > 1)} {', '.join(bad)}"
-        return f"{self._path}, {what}: not NAME FINGERPRINT. The coordinator's operator has to restore the file from a backup."
+        return (
+            f"{self._path}, {what}: not NAME FINGERPRINT. The coordinator's operator has to restore"
+            " the file from a backup."
+        )
 
     def check(self, name: str, certificate_pem: bytes) -> None:
         """Return if the certificate belongs to `name` and its key is listed."""
@@ -53,7 +61,8 @@ class Authorised:
         owner = certificate_name(certificate, "The peer's certificate")
         if owner != name:
             raise Refused(
-                f"A peer with the name {name!r} has the certificate of {owner!r}. Correct its identity directory."
+                f"A peer with the name {name!r} has the certificate of {owner!r}. Correct its"
+                " identity directory."
             )
         lines = _lines(self._path)
         listed = [
@@ -63,30 +72,38 @@ class Authorised:
             raise Refused(f"{name} is not admitted: {damage}")
         if not listed:
             raise Refused(
-                f"{name} is not admitted: its certificate was never signed here, or was revoked. The coordinator's operator can "
-                f"invite it again (`coreg-coordinator invite FOLDER {name}`)."
+                f"{name} is not admitted: its certificate was never signed here, or was revoked."
+                " The coordinator's operator can invite it again (`coreg-coordinator invite FOLDER"
+                f" {name}`)."
             )
         if len(listed) > 1:
             raise Refused(
-                f"{name} is listed {len(listed)} times in {self._path}. The operator must keep one line."
+                f"{name} is listed {len(listed)} times in {self._path}. The operator must keep one"
+                " line."
             )
         mark = key_fingerprint(certificate.public_key())
         if mark != listed[0]:
             raise Refused(
-                f"{name} has the key {mark[:16]}…, but {self._path} lists {listed[0][:16]}…: the key was replaced. Use the "
-                "folder with the newest key, or ask for a new invitation."
+                f"{name} has the key {mark[:16]}…, but {self._path} lists {listed[0][:16]}…: the"
+                " key was replaced. Use the folder with the newest key, or ask for a new"
+                " invitation."
             )
 
 
 def authorise(
     directory: Path, name: str, mark: str, first: Callable[[], None] = lambda: None
 ) -> None:
-    """List `name` with the key of fingerprint `mark`. ``first`` is called while the list is locked, before it changes."""
+    """List `name` with the key of fingerprint `mark`.
+
+    ``first`` is called while the list is locked, before it changes.
+    """
     _edit(directory / ALLOW_LIST, check_site_name(name), mark, first)
 
 
 def unsigned(directory: Path, sites: Sequence[str]) -> str:
-    """A sentence on sites without a certificate in the list, which therefore cannot connect; "" without one."""
+    """A sentence on sites without a certificate in the list, which therefore cannot connect; ""
+    without one.
+    """
     path = directory / ALLOW_LIST
     listed, damage = (
         (Authorised(directory).sites(), Authorised(directory).damage())
@@ -98,8 +115,9 @@ def unsigned(directory: Path, sites: Sequence[str]) -> str:
     if damage:
         return f"{', '.join(missing)} cannot connect: {damage} Runs wait for [timeouts] join."
     return (
-        f"waiting for `coreg-agent join` of {', '.join(missing)}, not enrolled in {path}. Each needs its invitation "
-        f"(`coreg-coordinator invite {directory} SITE` makes one); or remove it from [federation] sites. Runs wait for it."
+        f"waiting for `coreg-agent join` of {', '.join(missing)}, not enrolled in {path}. Each"
+        f" needs its invitation (`coreg-coordinator invite {directory} SITE` makes one); or remove"
+        " it from [federation] sites. Runs wait for it."
     )
 
 
@@ -108,7 +126,8 @@ def revoke(directory: Path, name: str) -> bool:
     path = directory / ALLOW_LIST
     if not path.exists():
         raise UsageError(
-            f"{path} does not exist: no site is listed there. Name the folder that `coreg-coordinator init` made."
+            f"{path} does not exist: no site is listed there. Name the folder that"
+            " `coreg-coordinator init` made."
         )
     return _edit(path, check_site_name(name), None)
 
@@ -116,7 +135,10 @@ def revoke(directory: Path, name: str) -> bool:
 def _edit(
     path: Path, name: str, mark: str | None, first: Callable[[], None] = lambda: None
 ) -> bool:
-    """Replace or remove the line of `name`; True if that changed one. All other lines, including comments, stay."""
+    """Replace or remove the line of `name`; True if that changed one.
+
+    All other lines, including comments, stay.
+    """
     with exclusive(path, "another command changes it. Try again.", 10.0):
         lines = _lines(path) if path.exists() else HEADER.splitlines()
         first()
@@ -138,7 +160,8 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
         raise StorageError(
-            f"{path} does not exist, so no site can join. Restore it from your backup, or invite each site again."
+            f"{path} does not exist, so no site can join. Restore it from your backup, or invite"
+            " each site again."
         ) from error
     except UnicodeDecodeError as error:
         raise StorageError(

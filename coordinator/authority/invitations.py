@@ -1,7 +1,9 @@
-"""Invitations of sites: made by the operator, kept in a file each, and redeemed once, for a certificate.
+"""Invitations of sites: made by the operator, kept in a file each, and redeemed once, for a
+certificate.
 
-FOLDER/invitations/SITE (mode 0600) has the line, then `valid until TIME`, and after its use `used TIME by KEY-FINGERPRINT`. The
-key that used it can ask again, since an answer can get lost; it gets the same certificate, unless the site was revoked.
+FOLDER/invitations/SITE (mode 0600) has the line, then `valid until TIME`, and after its use `used
+TIME by KEY-FINGERPRINT`. The key that used it can ask again, since an answer can get lost; it gets
+the same certificate, unless the site was revoked.
 """
 
 import hmac
@@ -39,7 +41,10 @@ _NEW = "Ask the coordinator's operator for a new invitation."
 
 @dataclass(frozen=True)
 class Issued:
-    """The certificates for a site: its own and the authority's (PEM). ``first``: it was not listed with this key before."""
+    """The certificates for a site: its own and the authority's (PEM).
+
+    ``first``: it was not listed with this key before.
+    """
 
     answer: bytes
     first: bool
@@ -47,18 +52,25 @@ class Issued:
 
 @dataclass(frozen=True)
 class Denied:
-    """A holder of the secret cannot have a certificate. ``reason`` is for the site, ``log`` for the coordinator's operator."""
+    """A holder of the secret cannot have a certificate.
+
+    ``reason`` is for the site, ``log`` for the coordinator's operator.
+    """
 
     reason: str
     log: str
 
 
 def invite(folder: Path, site: str, listen: str) -> Invitation:
-    """A new invitation, which replaces the site's open one. ``listen``: HOST:PORT of the coordinator; only PORT is used."""
+    """A new invitation, which replaces the site's open one.
+
+    ``listen``: HOST:PORT of the coordinator; only PORT is used.
+    """
     port = int(listen.rpartition(":")[2])
     if not 0 < port < 65535:
         raise UsageError(
-            f"[service] listen = {listen!r}: invitations need a port of 1 to 65534. Sites enrol at the next port."
+            f"[service] listen = {listen!r}: invitations need a port of 1 to 65534. Sites enrol at"
+            " the next port."
         )
     authority = fingerprint(authority_pair(folder)[0])
     host = next((name for name in server_names(folder) if name not in _LOCAL), "127.0.0.1")
@@ -82,7 +94,8 @@ def withdraw(folder: Path, site: str) -> bool:
 def redeem(
     folder: Path, site: str, request_pem: bytes, given: str, *, listed: bool = True
 ) -> Issued | Denied:
-    """A site's certificate for ``given``, the proof of its invitation, if the federation lists it now.
+    """A site's certificate for ``given``, the proof of its invitation, if the federation lists it
+    now.
 
     `Refused` is for the site to read.
     """
@@ -94,7 +107,8 @@ def redeem(
             or invitation is None
         ):
             raise Refused(
-                f"This invitation for {site} is not valid: it was replaced or revoked, or is incomplete. {_NEW}"
+                f"This invitation for {site} is not valid: it was replaced or revoked, or is"
+                f" incomplete. {_NEW}"
             )
         if not listed:
             return Denied(
@@ -112,11 +126,12 @@ def redeem(
         mark = key_fingerprint(key)
         if used not in ("", mark):
             return Denied(
-                f"This invitation for {site} was used by another key. If that was not your organisation, tell the "
-                f"coordinator's operator at once. {_NEW}",
-                f"two keys have used the invitation of {site}: {used[:16]}… has the certificate, and {mark[:16]}… asks for "
-                f"one. Ask {site}. If the first key is not its own: `coreg-coordinator revoke {folder} {site}`, then "
-                f"`coreg-coordinator invite {folder} {site}`",
+                f"This invitation for {site} was used by another key. If that was not your"
+                f" organisation, tell the coordinator's operator at once. {_NEW}",
+                f"two keys have used the invitation of {site}: {used[:16]}… has the certificate,"
+                f" and {mark[:16]}… asks for one. Ask {site}. If the first key is not its own:"
+                f" `coreg-coordinator revoke {folder} {site}`, then `coreg-coordinator invite"
+                f" {folder} {site}`",
             )
         try:
             return _given(folder, site, key, until=until, used=bool(used))
@@ -138,7 +153,8 @@ def _given(
         raise Refused(f"The certificate of {site} was revoked or has expired. {_NEW}")
     if until < utc_now():
         raise Refused(f"This invitation for {site} expired on {until:%Y-%m-%d %H:%M} UTC. {_NEW}")
-    # Bound before the site is listed: after a crash in between, no other key can use the invitation.
+    # Bound before the site is listed: after a crash in between, no other key can use the
+    # invitation.
     try:
         return Issued(issue(folder, site, key, first=lambda: _bind(folder, site, mark)), first=True)
     except Refused as error:  # of the authority's own files
@@ -162,7 +178,9 @@ def _bind(folder: Path, site: str, mark: str) -> None:
 
 
 def _read(path: Path) -> tuple[Invitation | None, datetime, str]:
-    """The invitation, its end, and the fingerprint of the key that used it; None and "" if there is none."""
+    """The invitation, its end, and the fingerprint of the key that used it; None and "" if there is
+    none.
+    """
     if not path.exists():
         return None, utc_now(), ""
     try:

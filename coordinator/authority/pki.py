@@ -1,11 +1,14 @@
-"""The coordinator's certificate authority: create it, sign sites' requests, renew certificates, load the server's files.
+"""The coordinator's certificate authority: create it, sign sites' requests, renew certificates,
+load the server's files.
 
-All files are in one directory: ca.key and coordinator.key (mode 0600, never copied to other machines), ca.pem,
-coordinator.pem, NAME.pem for each enrolled site (its certificate, then ca.pem: the answer to the site), the allow-list
-(coordinator.authority.authorised) and the invitations (coordinator.authority.invitations).
+All files are in one directory: ca.key and coordinator.key (mode 0600, never copied to other
+machines), ca.pem, coordinator.pem, NAME.pem for each enrolled site (its certificate, then ca.pem:
+the answer to the site), the allow-list (coordinator.authority.authorised) and the invitations
+(coordinator.authority.invitations).
 
-All keys are EC P-256, all signatures ECDSA with SHA-256. The authority lives 20 years. Certificates of sites and of the server
-live a year, and are renewed a month before their end with the same key, if ca.key is on the machine that serves.
+All keys are EC P-256, all signatures ECDSA with SHA-256. The authority lives 20 years. Certificates
+of sites and of the server live a year, and are renewed a month before their end with the same key,
+if ca.key is on the machine that serves.
 """
 
 import os
@@ -67,7 +70,10 @@ def signed_by(path: Path, ca: x509.Certificate) -> bool:
 
 
 def read(path: Path, next_step: str = "") -> bytes:
-    """A file's bytes; ``next_step`` is the advice if the file is missing. See `coreg_wire.files.disk.read`."""
+    """A file's bytes; ``next_step`` is the advice if the file is missing.
+
+    See `coreg_wire.files.disk.read`.
+    """
     return read_file(path, next_step or _advice(path))
 
 
@@ -76,10 +82,16 @@ def _advice(path: Path) -> str:
     folder = path.parent
     if path.name in ("coordinator.key", "coordinator.pem") and (folder / "ca.key").exists():
         names = "" if (folder / "coordinator.pem").exists() else " --host NAME"
-        return f"Make it again: `coreg-coordinator init {shlex.quote(str(folder))} --renew-server{names}`."
+        return (
+            f"Make it again: `coreg-coordinator init {shlex.quote(str(folder))}"
+            f" --renew-server{names}`."
+        )
     if any((folder / name).exists() for name in FILES):
         return "Restore it from your backup (docs/how-to/operate-a-coordinator.md)."
-    return "Name the federation's folder. If there is none yet, make it: `coreg-coordinator init FOLDER`."
+    return (
+        "Name the federation's folder. If there is none yet, make it: `coreg-coordinator init"
+        " FOLDER`."
+    )
 
 
 def _load_private(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -126,8 +138,9 @@ def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
     with exclusive(directory / "ca.key", "another command makes this authority."):
         if present := [name for name in FILES if os.path.lexists(directory / name)]:
             raise UsageError(
-                f"{directory} already holds {', '.join(present)}, and sites may trust it: nothing was changed. "
-                "Choose another directory, or move these files away to begin a new federation."
+                f"{directory} already holds {', '.join(present)}, and sites may trust it: nothing"
+                " was changed. Choose another directory, or move these files away to begin a new"
+                " federation."
             )
         try:
             for name, data in files.items():
@@ -139,7 +152,10 @@ def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
 
 
 def reissue_server(directory: Path, hostnames: Sequence[str] | None = None) -> datetime:
-    """Renew coordinator.pem, for ``hostnames`` if given; its new expiry. The key stays, or is made again if lost."""
+    """Renew coordinator.pem, for ``hostnames`` if given; its new expiry.
+
+    The key stays, or is made again if lost.
+    """
     pair = authority_pair(directory)
     served = _served_names(server_names(directory) if hostnames is None else hostnames)
     if os.path.lexists(path := directory / "coordinator.key"):
@@ -153,7 +169,9 @@ def reissue_server(directory: Path, hostnames: Sequence[str] | None = None) -> d
 
 
 def renew_server(directory: Path) -> bool:
-    """Renew coordinator.pem if it ends within a month and ca.key is here. True if it was renewed."""
+    """Renew coordinator.pem if it ends within a month and ca.key is here. True if it was
+    renewed.
+    """
     path = directory / "coordinator.pem"
     if not (directory / "ca.key").exists() or days_left(read(path)) >= RENEWED_DAYS:
         return False
@@ -174,7 +192,9 @@ def server_names(directory: Path) -> list[str]:
 
 
 def _served_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
-    """The names and addresses of a server's certificate, each once; localhost, 127.0.0.1 and ::1 always."""
+    """The names and addresses of a server's certificate, each once; localhost, 127.0.0.1 and ::1
+    always.
+    """
     names: dict[x509.GeneralName, None] = {}
     for text in (*hostnames, *_ALWAYS_SERVED):
         host = text.strip().lower().removeprefix("[").removesuffix("]").removesuffix(".")
@@ -183,8 +203,8 @@ def _served_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
         except ValueError:
             if _HOSTNAME.fullmatch(host) is None:
                 raise UsageError(
-                    f"{text!r} is not a host name or an address: give the name that sites dial, without port or scheme "
-                    "(a name with other letters in its xn-- form)."
+                    f"{text!r} is not a host name or an address: give the name that sites dial,"
+                    " without port or scheme (a name with other letters in its xn-- form)."
                 ) from None
             names[x509.DNSName(host)] = None
     return list(names)
@@ -200,11 +220,13 @@ def load_server(directory: Path) -> ServerFiles:
         server = load_certificate(directory / "coordinator.pem")
     except BadData as error:
         raise BadData(
-            f"{error} Or make it again: `coreg-coordinator init {directory} --renew-server --host NAME`."
+            f"{error} Or make it again: `coreg-coordinator init {directory} --renew-server --host"
+            " NAME`."
         ) from None
     if server.public_key() != key.public_key():
         raise Refused(
-            f"{directory}: coordinator.pem was issued for another key than coordinator.key: {_renew(directory)}."
+            f"{directory}: coordinator.pem was issued for another key than coordinator.key:"
+            f" {_renew(directory)}."
         )
     if not signed_by(directory / "coordinator.pem", ca):
         raise Refused(
@@ -223,8 +245,9 @@ def check_request(data: bytes) -> tuple[str, ec.EllipticCurvePublicKey]:
     where = "the request"
     if b"PRIVATE KEY" in data:
         raise Refused(
-            f"{where} holds a private key, which must never leave its site and can no longer be trusted. Delete this copy. "
-            "The site deletes its site.key and joins with a new invitation."
+            f"{where} holds a private key, which must never leave its site and can no longer be"
+            " trusted. Delete this copy. The site deletes its site.key and joins with a new"
+            " invitation."
         )
     try:
         request = x509.load_pem_x509_csr(data)
@@ -248,7 +271,9 @@ def issue(
     key: ec.EllipticCurvePublicKey,
     first: Callable[[], None] = lambda: None,
 ) -> bytes:
-    """Issue a client certificate (also kept as NAME.pem), call ``first``, and list the site with this key."""
+    """Issue a client certificate (also kept as NAME.pem), call ``first``, and list the site with
+    this key.
+    """
     pair = authority_pair(directory)
     answer = _pem(_site_certificate(pair, site, key)) + _pem(pair[0])
 
@@ -256,13 +281,16 @@ def issue(
         write_whole(directory / f"{site}.pem", answer, mode=0o644)
         first()
 
-    # The answer before the list, and under its lock: an answer that is not listed must not replace the listed one.
+    # The answer before the list, and under its lock: an answer that is not listed must not replace
+    # the listed one.
     authorise(directory, site, key_fingerprint(key), first=before_listing)
     return answer
 
 
 def renewed_site(directory: Path, certificate_pem: bytes) -> bytes | None:
-    """The next certificate (PEM) of a listed site, for the same key, if this one ends soon and ca.key is here."""
+    """The next certificate (PEM) of a listed site, for the same key, if this one ends soon and
+    ca.key is here.
+    """
     if not (directory / "ca.key").exists() or days_left(certificate_pem) >= RENEWED_DAYS:
         return None
     pair = authority_pair(directory)
@@ -284,19 +312,25 @@ def days_left(certificate_pem: bytes) -> float:
 
 
 def expiry_warnings(directory: Path) -> list[str]:
-    """A sentence for a missing ca.key, and for each certificate that expires soon: the authority's, the server's, the sites'."""
+    """A sentence for a missing ca.key, and for each certificate that expires soon: the authority's,
+    the server's, the sites'.
+    """
     advice = {
         "ca.pem": "begin a new federation: every site joins again",
         "coordinator.pem": _renew(directory),
     }
     advice |= {
-        f"{site}.pem": f"if {site} does not connect before, invite it again (`coreg-coordinator invite FOLDER {site}`)"
+        f"{site}.pem": (
+            f"if {site} does not connect before, invite it again (`coreg-coordinator invite FOLDER"
+            f" {site}`)"
+        )
         for site in Authorised(directory).sites()
     }
     warnings = []
     if not (key := directory / "ca.key").exists():
         warnings.append(
-            f"{key} is missing: no site can enrol, and no certificate is renewed. Restore it, unless you keep it elsewhere."
+            f"{key} is missing: no site can enrol, and no certificate is renewed. Restore it,"
+            " unless you keep it elsewhere."
         )
     for file, what_to_do in advice.items():
         path = directory / file
@@ -315,8 +349,8 @@ def _check_period(certificate: x509.Certificate, path: Path) -> None:
     now = utc_now()
     if now < certificate.not_valid_before_utc:
         raise Refused(
-            f"{path} is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, and this machine's "
-            f"clock says {now:%Y-%m-%d %H:%M}: check the clock."
+            f"{path} is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, and this"
+            f" machine's clock says {now:%Y-%m-%d %H:%M}: check the clock."
         )
     if now > certificate.not_valid_after_utc:
         next_step = "begin a new federation" if path.name == "ca.pem" else _renew(path.parent)
@@ -375,7 +409,9 @@ def _leaf(
     identities: Sequence[x509.GeneralName],
     purpose: x509.ObjectIdentifier,
 ) -> x509.Certificate:
-    """A certificate for one purpose, which cannot sign others and does not outlive the authority."""
+    """A certificate for one purpose, which cannot sign others and does not outlive the
+    authority.
+    """
     ca, ca_key = pair
     end = min(utc_now() + timedelta(days=DAYS), ca.not_valid_after_utc)
     return (

@@ -5,7 +5,8 @@ import typer
 from coordinator.cli import authority, service, studies
 from coreg_wire.terminal import command_line
 
-# The mathematics and gRPC take a second to import: each command imports what it needs, when it runs.
+# The mathematics and gRPC take a second to import: each command imports what it needs, when it
+# runs.
 
 app = typer.Typer(
     no_args_is_help=True,

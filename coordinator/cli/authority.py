@@ -23,8 +23,12 @@ def init(
         list[str] | None,
         typer.Option(
             "--host",
-            help="A name or address that sites dial; repeatable, and the first is in the invitations. federation.toml then "
-            "listens on all addresses of the machine, unless each of these is a loopback address.",
+            help=(
+                "A name or address that sites dial; repeatable, and the first is in the"
+                " invitations. federation.toml then "
+                "listens on all addresses of the machine, unless each of these is a loopback"
+                " address."
+            ),
         ),
     ] = None,
     site: Annotated[
@@ -41,11 +45,17 @@ def init(
         bool,
         typer.Option(
             "--renew-server",
-            help="Only sign the server's certificate again. Keys stay, and so do its names unless --host is given.",
+            help=(
+                "Only sign the server's certificate again. Keys stay, and so do its names unless"
+                " --host is given."
+            ),
         ),
     ] = False,
 ) -> None:
-    """Create a federation: its authority, federation.toml, and an invitation for each site. An existing federation.toml stays."""
+    """Create a federation: its authority, federation.toml, and an invitation for each site.
+
+    An existing federation.toml stays.
+    """
     from coordinator.authority.pki import reissue_server, server_names
     from coordinator.service.create import create
 
@@ -53,7 +63,8 @@ def init(
     if renew_server:
         until = reissue_server(folder, host or None)
         typer.echo(
-            f"{folder / 'coordinator.pem'} is valid until {until:%Y-%m-%d}, for {', '.join(server_names(folder))}"
+            f"{folder / 'coordinator.pem'} is valid until {until:%Y-%m-%d}, for"
+            f" {', '.join(server_names(folder))}"
         )
         return
     file = folder / "federation.toml"
@@ -76,8 +87,8 @@ def invite(
     configuration = read_configuration(file)
     if site not in configuration.federation.sites:
         raise UsageError(
-            f"{file} does not list {site!r}. Add it to [federation] sites first. A coordinator that serves reads the file again "
-            "at SIGHUP."
+            f"{file} does not list {site!r}. Add it to [federation] sites first. A coordinator that"
+            " serves reads the file again at SIGHUP."
         )
     as_owner(configuration.service.identity)
     _show(make(configuration.service.identity, site, configuration.service.listen))
@@ -88,12 +99,16 @@ def _show(invitation: "Invitation") -> None:
     from coordinator.authority.invitations import VALID
 
     typer.echo(
-        f"{invitation.site} (valid {VALID.days} days, once): type `coreg-agent join`, and paste below it\n  {invitation}"
+        f"{invitation.site} (valid {VALID.days} days, once): type `coreg-agent join`, and paste"
+        f" below it\n  {invitation}"
     )
 
 
 def revoke(folder: FolderArgument, site: Annotated[str, typer.Argument(help="The site.")]) -> None:
-    """Revoke a site's certificate and invitation. `serve` ends its session within a second; `run` at its next connection."""
+    """Revoke a site's certificate and invitation.
+
+    `serve` ends its session within a second; `run` at its next connection.
+    """
     from coordinator.authority.authorised import ALLOW_LIST
     from coordinator.authority.invitations import withdraw
     from coordinator.config.federation_toml import read_configuration
@@ -112,12 +127,14 @@ def revoke(folder: FolderArgument, site: Annotated[str, typer.Argument(help="The
             f"{site} has no certificate and no invitation in {identity}; nothing was changed."
         )
     typer.echo(
-        f"{site}: revoked, it cannot connect. `coreg-coordinator invite {folder} {site}` lets it join again."
+        f"{site}: revoked, it cannot connect. `coreg-coordinator invite {folder} {site}` lets it"
+        " join again."
     )
     typer.echo(
-        f"next: remove {site} from [federation] sites and from studies, then send SIGHUP. Runs wait for it otherwise. On the "
-        "shared individuals of earlier runs the other sites refuse to go on without it, unless membership changes were allowed "
-        "(docs/how-to/operate-a-coordinator.md)."
+        f"next: remove {site} from [federation] sites and from studies, then send SIGHUP. Runs wait"
+        " for it otherwise. On the shared individuals of earlier runs the other sites refuse to go"
+        " on without it, unless membership changes were allowed"
+        " (docs/how-to/operate-a-coordinator.md)."
     )
 
 

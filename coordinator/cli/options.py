@@ -22,7 +22,10 @@ def federation_file(path: Path) -> Path:
 
 
 def run_store(path: Path) -> Path:
-    """The run store of a federation, which is there; a store as it is. Other faults of federation.toml do not matter."""
+    """The run store of a federation, which is there; a store as it is.
+
+    Other faults of federation.toml do not matter.
+    """
     from coreg_wire.files.toml_file import read_toml
 
     store = path

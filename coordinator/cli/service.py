@@ -46,10 +46,13 @@ def serve(
     web_token_file: TokenOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log lines as JSON.")] = False,
 ) -> None:
-    """Run the federation as a service. Sites stay connected, and runs come from the queue (`submit`). Logs go to stderr.
+    """Run the federation as a service.
 
-    Unfinished runs begin again with the same sites. SIGTERM drains: no run starts, and unfinished runs begin again at the next
-    start. SIGHUP reads the list of sites and the certificates again; sessions stay open.
+    Sites stay connected, and runs come from the queue (`submit`). Logs go to stderr.
+
+    Unfinished runs begin again with the same sites. SIGTERM drains: no run starts, and unfinished
+    runs begin again at the next start. SIGHUP reads the list of sites and the certificates again;
+    sessions stay open.
     """
     from coordinator.config.federation_toml import read_configuration
     from coordinator.service.daemon import ServiceOptions
@@ -88,7 +91,8 @@ def run(
 ) -> None:
     """Carry out one run and report its convergence. Exit when it is over.
 
-    The plan is that of federation.toml, or of --study. An unfinished run of the same plan begins again with the same sites.
+    The plan is that of federation.toml, or of --study. An unfinished run of the same plan begins
+    again with the same sites.
     """
     from coordinator.config.federation_toml import read_configuration
     from coordinator.observers.terminal import JsonLines, Plain
@@ -129,7 +133,9 @@ def _token(path: Path) -> str:
 
 
 def status(federation: StoreArgument = Path(), as_json: JsonOption = False) -> None:
-    """Show the coordinator of a federation, its sites and its runs. Exit code 7 if none is ready: for health checks.
+    """Show the coordinator of a federation, its sites and its runs.
+
+    Exit code 7 if none is ready: for health checks.
 
     A missing site or a stalled run does not change the exit code.
     """
@@ -163,8 +169,9 @@ def _lines(found: dict[str, Any], store: Path, away: list[str]) -> Iterator[str]
             yield f"  {what}: {', '.join(found[what])}"
     for run in found["stalled"]:
         yield (
-            f"  stalled: {run}, not connected: {', '.join(away) or 'no site now'}. It goes on when its sites are back, and "
-            f"ends after [timeouts] stall; or: coreg-coordinator cancel {run}"
+            f"  stalled: {run}, not connected: {', '.join(away) or 'no site now'}. It goes on when"
+            " its sites are back, and ends after [timeouts] stall; or: coreg-coordinator cancel"
+            f" {run}"
         )
     for run, waiting_for in found["waiting"].items():
         yield f"  run {run}: {waiting_for}"
@@ -175,7 +182,9 @@ def _lines(found: dict[str, Any], store: Path, away: list[str]) -> Iterator[str]
 
 
 def _site_lines(site: dict[str, Any]) -> Iterator[str]:
-    """The site's session, release and certificate; and why it was rejected, if that is newer than its session."""
+    """The site's session, release and certificate; and why it was rejected, if that is newer than
+    its session.
+    """
     if site["connected"]:
         state = f"connected since {site['since']}"
     elif site["since"] is not None and site["ended"] is None:

@@ -51,7 +51,9 @@ def submit(
     ] = Path(),
     as_json: JsonOption = False,
 ) -> None:
-    """Queue a run of a study. A coordinator that serves the store starts it; it need not run yet."""
+    """Queue a run of a study. A coordinator that serves the store starts it; it need not run
+    yet.
+    """
     from coordinator.authority.authorised import unsigned
     from coordinator.config.federation_toml import read_configuration
     from coordinator.store.runs import RunStore
@@ -78,7 +80,8 @@ def submit(
         typer.echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
         if not up:
             typer.echo(
-                f"no coordinator serves {path}: start one with `coreg-coordinator serve {federation}`",
+                f"no coordinator serves {path}: start one with `coreg-coordinator serve"
+                f" {federation}`",
                 err=True,
             )
 
@@ -104,7 +107,9 @@ def cancel(
 
 
 def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> None:
-    """List the queue and every run, the latest first. --json also has the alignments of ids (RUN-ids-N)."""
+    """List the queue and every run, the latest first. --json also has the alignments of ids
+    (RUN-ids-N).
+    """
     from coordinator.store.runs import RunStore
 
     store = run_store(federation)
@@ -138,10 +143,11 @@ def show(
     federation: StoreOption = Path(),
     as_json: JsonOption = False,
 ) -> None:
-    """Show a run: plan, steps with figures (--json: all), phases, outcome, and where each site's ledger stood at the end.
+    """Show a run: plan, steps with figures (--json: all), phases, outcome, and where each site's
+    ledger stood at the end.
 
-    A site finds lines that were removed from its ledger with the output of `coreg-coordinator show RUN --json`:
-    `coreg-agent ledger --verify --checkpoints FILE`.
+    A site finds lines that were removed from its ledger with the output of `coreg-coordinator show
+    RUN --json`: `coreg-agent ledger --verify --checkpoints FILE`.
     """
     from coordinator.observers.terminal import HEADINGS, PLAIN, cells
     from coordinator.store.runs import RunStore
@@ -170,7 +176,8 @@ def show(
         print_json({**dataclasses.asdict(summary), **told})
         return
     typer.echo(
-        f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}"
+        f"run {summary.run} of {summary.federation}: {summary.started} to"
+        f" {summary.ended or '(unfinished)'}"
     )
     sections = {
         "membership": "federation",
@@ -221,10 +228,15 @@ def _worst(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_line(summary: "RunSummary", waiting: str = "") -> str:
-    """A line for a run that began, and one for the reason of its end; ``waiting`` is what it waits for."""
+    """A line for a run that began, and one for the reason of its end; ``waiting`` is what it waits
+    for.
+    """
     stop = (summary.stop or "unfinished").lower()
     gap = "" if summary.gap is None else f"gap {summary.gap:.0e}"
-    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  {gap:<9}  {_of(summary.plan)}"
+    line = (
+        f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  {gap:<9} "
+        f" {_of(summary.plan)}"
+    )
     reason = f"\n    {summary.reason}" if summary.reason and stop != "converged" else ""
     return line + f"  {waiting}" * bool(waiting) + reason
 
@@ -245,8 +257,8 @@ def checkpoint_line(signed: "HeadSigned") -> str:
     receipt, site = signed.receipt, signed.site
     head = receipt.head
     return (
-        f"ledger of {site}: {head.lines} lines up to {head.last[:16]}…, signed by {site} {head.at}, "
-        f"countersigned {receipt.at}, run {receipt.run}"
+        f"ledger of {site}: {head.lines} lines up to {head.last[:16]}…, signed by {site} {head.at},"
+        f" countersigned {receipt.at}, run {receipt.run}"
     )
 
 

@@ -1,7 +1,7 @@
 """federation.toml: its sections, its checks, and the plan that it describes.
 
-Sections that are terms of the plan are made from the plan's classes, which have the defaults and limits. Unknown keys are
-errors, so that a misspelt key never means a default.
+Sections that are terms of the plan are made from the plan's classes, which have the defaults and
+limits. Unknown keys are errors, so that a misspelt key never means a default.
 """
 
 import math
@@ -77,7 +77,10 @@ def _with_zero(section: Any) -> Any:
 
 
 def _objective_said(section: dict[str, Any]) -> str | None:
-    """The section's objective. A section without one is of the agreement, unless it has keys of another objective."""
+    """The section's objective.
+
+    A section without one is of the agreement, unless it has keys of another objective.
+    """
     every = {key for each in MODELS.values() for key in each.model_fields}
     strange = section.keys() & (every - MODELS["agreement"].model_fields.keys())
     return section.get("objective", None if strange else "agreement")
@@ -109,14 +112,16 @@ else:
     }
     # `align`: false where the sites' ids are equal by agreement.
     AlignmentSection = _section(Alignment, align=(StrictBool, True))
-    # The objective determines the keys of the section. Without one they are those of the agreement; see `check_model`.
+    # The objective determines the keys of the section. Without one they are those of the agreement;
+    # see `check_model`.
     ModelSection = Annotated[
         reduce(or_, [Annotated[section, Tag(name)] for name, section in MODELS.items()]),
         Discriminator(
             lambda said: _objective_said(said) if isinstance(said, dict) else said.objective,
             custom_error_type="objective",
             custom_error_message=(
-                "its key objective is missing, misspelt or has another value. It should be 'additive' (recommended) or "
+                "its key objective is missing, misspelt or has another value. It should be"
+                " 'additive' (recommended) or "
                 + " or ".join(f"'{name}'" for name in MODELS if name != "additive")
             ),
         ),
@@ -126,7 +131,8 @@ else:
 
 
 def _readable(text: str) -> str:
-    # The codec replaces unprintable characters by spaces, so each site would compute another digest of the plan.
+    # The codec replaces unprintable characters by spaces, so each site would compute another digest
+    # of the plan.
     if not (text.strip() and text.isprintable() and len(text) <= 200):
         raise ValueError("1 to 200 printable characters, without tabs and line breaks")
     return text
@@ -137,7 +143,9 @@ SiteName = Annotated[str, AfterValidator(check_site_name)]
 
 
 class FederationSection(Section):
-    """The sites by the names in their certificates; ``target`` and ``id`` hold where a site names no others."""
+    """The sites by the names in their certificates; ``target`` and ``id`` hold where a site names
+    no others.
+    """
 
     name: Annotated[str, AfterValidator(_readable)]
     target: ColumnName = ""
@@ -204,16 +212,20 @@ class Computed(Section):
             ]
             if unused:
                 raise ValueError(
-                    f"{', '.join(unused)}: no meaning under the objective of [model]. Remove the keys"
+                    f"{', '.join(unused)}: no meaning under the objective of [model]. Remove the"
+                    " keys"
                 )
         return self
 
     def check_model(self) -> None:
-        """Check that a run's objective was chosen: one λ for all sites, the plan's default, can harm a strong site."""
+        """Check that a run's objective was chosen: one λ for all sites, the plan's default, can
+        harm a strong site.
+        """
         if isinstance(self.objective, Agreement) and "coupling" not in self.model.model_fields_set:
             raise ValueError(
-                '[model] names no objective. Write objective = "additive" (recommended). Or, for the agreement, write '
-                "coupling = [0.001, 0.01, 0.1]: each site keeps the λ that its own labels choose, or 0"
+                '[model] names no objective. Write objective = "additive" (recommended). Or, for'
+                " the agreement, write coupling = [0.001, 0.01, 0.1]: each site keeps the λ that"
+                " its own labels choose, or 0"
             )
 
     @property
@@ -272,10 +284,14 @@ class Configuration(Computed):
 
 
 def read_configuration(path: Path, listen: str | None = None) -> Configuration:
-    """federation.toml, checked. Paths in it are relative to the file. ``listen`` replaces that of the file."""
+    """federation.toml, checked.
+
+    Paths in it are relative to the file. ``listen`` replaces that of the file.
+    """
     if not path.exists():
         raise UsageError(
-            f"{path}: no such file. Name the federation's folder, or make it: `coreg-coordinator init {path.parent}`."
+            f"{path}: no such file. Name the federation's folder, or make it: `coreg-coordinator"
+            f" init {path.parent}`."
         )
     try:
         configuration = Configuration.model_validate(read_toml(path))

@@ -1,4 +1,6 @@
-"""study.toml: the computation, its data set and its sites. federation.toml has sites, addresses and timeouts."""
+"""study.toml: the computation, its data set and its sites. federation.toml has sites, addresses and
+timeouts.
+"""
 
 import uuid
 from collections.abc import Callable
@@ -34,7 +36,10 @@ class Trained:
 
 
 class StudySection(Section):
-    """The study's name, the name of its data set at every site, and its sites. Missing keys come from federation.toml."""
+    """The study's name, the name of its data set at every site, and its sites.
+
+    Missing keys come from federation.toml.
+    """
 
     name: Annotated[str, AfterValidator(lambda name: check_name(name, "study"))]
     data: Annotated[str, AfterValidator(lambda name: name and check_name(name, "data set"))] = ""
@@ -58,7 +63,10 @@ class Study(Computed):
     def plan(
         self, federation: FederationSection, trained: "Callable[[str], Trained] | None" = None
     ) -> Plan:
-        """The plan of a new run of it. ``trained`` is the run whose models score, by its name or a prefix; "" is the latest."""
+        """The plan of a new run of it.
+
+        ``trained`` is the run whose models score, by its name or a prefix; "" is the latest.
+        """
         study, objective = self.study, self.objective
         sites = federation.sites if study.sites is None else tuple(sorted(study.sites))
         if strangers := sorted(set(sites) - set(federation.sites)):
@@ -71,7 +79,8 @@ class Study(Computed):
         if isinstance(objective, Scoring):
             if trained is None:
                 raise UsageError(
-                    f"study {study.name}: scoring needs the run store, for the models of an earlier run."
+                    f"study {study.name}: scoring needs the run store, for the models of an earlier"
+                    " run."
                 )
             found = trained(objective.of_run)
             objective = replace(objective, of_run=found.run, trained=found.objective)
@@ -98,7 +107,10 @@ class Study(Computed):
 
 
 def read_study(path: Path, above: Configuration | None = None) -> Study:
-    """study.toml, checked. Without [model] it takes [model], and no other section, of federation.toml."""
+    """study.toml, checked.
+
+    Without [model] it takes [model], and no other section, of federation.toml.
+    """
     values = read_toml(path)
     if above is not None and "model" not in values:
         values = above.model_dump(include={"model"}, exclude_unset=True) | values
@@ -111,7 +123,9 @@ def read_study(path: Path, above: Configuration | None = None) -> Study:
 def study_plan(
     path: Path, configuration: Configuration, trained: "Callable[[str], Trained] | None" = None
 ) -> Plan:
-    """The plan of a new run of the study in that file, under that federation; ``trained`` as in `Study.plan`."""
+    """The plan of a new run of the study in that file, under that federation; ``trained`` as in
+    `Study.plan`.
+    """
     try:
         plan = read_study(path, configuration).plan(configuration.federation, trained)
     except ValidationError as error:  # both files together determine the membership

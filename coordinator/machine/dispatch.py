@@ -58,7 +58,7 @@ def nothing(_update: RunUpdate, _event: object) -> None:
     """The event has no effect in this phase."""
 
 
-# --- time and the operator ----------------------------------------------------------------------------------------
+# --- time and the operator ------------------------------------------------------------------------
 
 
 def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
@@ -106,7 +106,7 @@ def _cancelled(update: RunUpdate, event: Cancelled) -> None:
     end(update, Outcome.CANCELLED, event.reason)
 
 
-# --- the table ----------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 _PHASES = (Phase.ENROLLING, Phase.PLANNING, Phase.ASKING, Phase.STALLED, Phase.ENDING, Phase.DONE)
 

@@ -1,7 +1,7 @@
 """Events that a coordinator handles, and actions that its driver carries out: plain frozen values.
 
-Time is an event (`DeadlinePassed`), writing is an action (`Persist`). Events of a session name the site; timers,
-records and ends name the run.
+Time is an event (`DeadlinePassed`), writing is an action (`Persist`). Events of a session name the
+site; timers, records and ends name the run.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,14 @@ from coreg_core.plan import Plan
 
 M = TypeVar("M", bound=FromSite, covariant=True)
 
-# --- events -------------------------------------------------------------------------------------------------------
+# --- events ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SiteJoined:
-    """An authenticated session, in place of an earlier one; ``until``: its certificate's expiry, ISO 8601."""
+    """An authenticated session, in place of an earlier one; ``until``: its certificate's expiry,
+    ISO 8601.
+    """
 
     hello: Hello
     until: str = field(default="", compare=False)
@@ -52,7 +54,9 @@ class Breached:
 
 @dataclass(frozen=True)
 class AccessRefused:
-    """A peer was rejected: its certificate is not listed, was revoked, or does not match its name."""
+    """A peer was rejected: its certificate is not listed, was revoked, or does not match its
+    name.
+    """
 
     name: str
     reason: str
@@ -90,7 +94,9 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Draining:
-    """The operator stops the service: no run starts, runs that have ended send their end, the others stay unfinished."""
+    """The operator stops the service: no run starts, runs that have ended send their end, the
+    others stay unfinished.
+    """
 
 
 @dataclass(frozen=True)
@@ -132,13 +138,16 @@ class Revoked:
 
 @dataclass(frozen=True)
 class Reconfigured:
-    """The operator changed federation.toml: the sites that can join, and the number of concurrent runs."""
+    """The operator changed federation.toml: the sites that can join, and the number of concurrent
+    runs.
+    """
 
     sites: tuple[str, ...]
     max_concurrent_runs: int
 
 
-# Events of one run. The rows of its dispatch table are these classes and the classes of the messages in `Received`.
+# Events of one run. The rows of its dispatch table are these classes and the classes of the
+# messages in `Received`.
 RunEvent: TypeAlias = (
     SiteJoined
     | SiteLost
@@ -155,12 +164,14 @@ OfService: TypeAlias = (
 Event: TypeAlias = RunEvent | Received[Any] | OfService
 
 
-# --- actions ------------------------------------------------------------------------------------------------------
+# --- actions --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Send:
-    """Send a message to a site. It has no effect if the session has ended (a `SiteLost` follows)."""
+    """Send a message to a site. It has no effect if the session has ended (a `SiteLost`
+    follows).
+    """
 
     site: str
     message: ToSite
@@ -222,7 +233,9 @@ class ReadQueue:
 
 @dataclass(frozen=True)
 class BeginRun:
-    """Move a run from the queue to the runs, or read what the store has of an unfinished one; `Submitted` follows."""
+    """Move a run from the queue to the runs, or read what the store has of an unfinished one;
+    `Submitted` follows.
+    """
 
     plan: Plan
 

@@ -1,7 +1,8 @@
-"""Sessions, runs and the scheduler of a coordinator as a pure function: an event in, a list of actions out.
+"""Sessions, runs and the scheduler of a coordinator as a pure function: an event in, a list of
+actions out.
 
-A session begins with `Hello`, ends with `Leaving` or with its loss, and carries any number of runs. A run receives the
-session events of its sites and the messages that name it.
+A session begins with `Hello`, ends with `Leaving` or with its loss, and carries any number of runs.
+A run receives the session events of its sites and the messages that name it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -46,7 +47,10 @@ from coreg_core.plan import Plan, aligns_for
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Runs that are not active. Only runs with the same number of threads overlap, since another changes the bits of sums."""
+    """Runs that are not active.
+
+    Only runs with the same number of threads overlap, since another changes the bits of sums.
+    """
 
     max_concurrent_runs: int  # runs that compute at once
     exit_when_idle: bool = False  # the process ends when no run is left to start
@@ -102,7 +106,10 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Federation:
-    """Open sessions by site, and runs by name. A simulation has no scheduler and ends with its first runs."""
+    """Open sessions by site, and runs by name.
+
+    A simulation has no scheduler and ends with its first runs.
+    """
 
     timeouts: Timeouts = field(default_factory=Timeouts)
     sites: tuple[str, ...] = ()
@@ -185,7 +192,7 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
             assert_never(event)
 
 
-# --- runs and the scheduler ---------------------------------------------------------------------------------------
+# --- runs and the scheduler -----------------------------------------------------------------------
 
 
 def _put_in(federation: Federation, plan: Plan, begun: Begun) -> tuple[Federation, list[Action]]:
@@ -236,7 +243,7 @@ def _cancelled(
     return federation, actions
 
 
-# --- sessions -----------------------------------------------------------------------------------------------------
+# --- sessions -------------------------------------------------------------------------------------
 
 
 def _joined(
@@ -273,8 +280,8 @@ def _objection(federation: Federation, hello: Hello) -> str | None:
     )
     if site not in listed:
         return (
-            f"{site}: not in this federation's list of sites ({', '.join(listed)}). The coordinator's operator adds it to "
-            "`sites` of federation.toml, and reloads."
+            f"{site}: not in this federation's list of sites ({', '.join(listed)}). The"
+            " coordinator's operator adds it to `sites` of federation.toml, and reloads."
         )
     return None
 

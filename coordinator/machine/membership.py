@@ -1,7 +1,8 @@
 """Membership of a run: sites join, offer, are dismissed, dropped or excluded.
 
-Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. An attempt is proposed to every connected site and
-begins with the offers of its members, which are compared when all are here. A member that restarts or is dropped ends it.
+Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. An attempt is proposed to
+every connected site and begins with the offers of its members, which are compared when all are
+here. A member that restarts or is dropped ends it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ from coreg_core.plan import QUESTIONS, alignment_of
 _BEGAN_AGAIN = "the coordinator restarted, or sites were missing"
 
 
-# --- sessions -----------------------------------------------------------------------------------------------------
+# --- sessions -------------------------------------------------------------------------------------
 
 
 def enrol(update: RunUpdate, event: SiteJoined) -> None:
@@ -56,11 +57,13 @@ def _began_without(site: str) -> tuple[Outcome, str]:
     return Outcome.STALLED, f"{site}: the run began without this site."
 
 
-# --- attempts -----------------------------------------------------------------------------------------------------
+# --- attempts -------------------------------------------------------------------------------------
 
 
 def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = None) -> None:
-    """Send the plan to all connected sites with a new attempt; ``cause``: what interrupted the last one."""
+    """Send the plan to all connected sites with a new attempt; ``cause``: what interrupted the last
+    one.
+    """
     run, here = update.run, tuple(sorted(update.run.here))
     if attempt is None:
         attempt = run.attempt + (run.phase is not Phase.ENROLLING)
@@ -88,11 +91,15 @@ def send_proposal(update: RunUpdate, site: str) -> None:
 
 
 def approval(update: RunUpdate, event: Received[Approval]) -> None:
-    """A site asks its operator, or its operator approved. After the approval it factors, under a new plan timeout."""
+    """A site asks its operator, or its operator approved.
+
+    After the approval it factors, under a new plan timeout.
+    """
     site, message, run = event.site, event.message, update.run
     known = run.approvals.get(site)
     if (known, message.given) not in ((None, False), (False, True)) or site in run.ready:
-        return  # a site repeats its message in every session; each counts once, so the wait has an end
+        # a site repeats its message in every session; each counts once, so the wait has an end
+        return
     update.change(approvals={**run.approvals, site: message.given})
     if message.given:
         update.notify(notices.approved(run.name, site))
@@ -106,7 +113,8 @@ def wait_for_operators(update: RunUpdate) -> bool:
     """Start the approval timeout if operators alone are awaited. True if it was started."""
     run = update.run
     if run.operators or False not in run.approvals.values():
-        return False  # first, since this runs after every offer and the rest is linear in the number of sites
+        # first, since this runs after every offer and the rest is linear in the number of sites
+        return False
     if not run.unapproved or run.unapproved != run.awaited:
         return False
     _notify_operators(update)
@@ -164,7 +172,10 @@ def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
         )
         return False
     if offer.n_unlabelled < 1:
-        told = f"{site}: shares no unlabelled instance. Give rows with an empty target, or --unlabelled FILE."
+        told = (
+            f"{site}: shares no unlabelled instance. Give rows with an empty target, or"
+            " --unlabelled FILE."
+        )
         dismiss(update, site, Outcome.REFUSED, told)
         return False
     if not run.participants:
@@ -191,16 +202,28 @@ def _difference(kinds: Mapping[_Kind, list[str]]) -> str:
     at = {kind: ", ".join(sites) for kind, sites in kinds.items()}
     if len({number for number, _ in kinds}) > 1:
         what = "; ".join(f"{kind[0]} at {names}" for kind, names in at.items())
-        todo = "Remove align = false from [alignment], so that each run aligns the ids; or compare the id columns."
-        what = f"the sites list different numbers of shared instances: {what}. All sites must list the same. {todo}"
+        todo = (
+            "Remove align = false from [alignment], so that each run aligns the ids; or compare the"
+            " id columns."
+        )
+        what = (
+            f"the sites list different numbers of shared instances: {what}. All sites must list the"
+            f" same. {todo}"
+        )
     else:
         digest = "; ".join(f"{kind[1][:12]} at {names}" for kind, names in at.items())
-        what = f"the ids of the {min(kinds)[0]} shared instances differ (digests: {digest}). Compare the id columns."
+        what = (
+            f"the ids of the {min(kinds)[0]} shared instances differ (digests: {digest}). Compare"
+            " the id columns."
+        )
     return f"{what} Then restart these agents."
 
 
 def agreeing(update: RunUpdate) -> list[str]:
-    """The ready sites, if their offers agree. Otherwise the majority or none; the others are dismissed."""
+    """The ready sites, if their offers agree.
+
+    Otherwise the majority or none; the others are dismissed.
+    """
     run = update.run
     kinds = _kinds({site: run.offers[site] for site in run.ready})
     if len(kinds) < 2:
@@ -223,7 +246,10 @@ def unaligned(update: RunUpdate, event: Received[Unaligned]) -> None:
         )
         return
     if run.participants or run.aligned:
-        told = f"{site}: its ids are not those that were aligned for this run. Restore its table, and restart its agent."
+        told = (
+            f"{site}: its ids are not those that were aligned for this run. Restore its table, and"
+            " restart its agent."
+        )
         dismiss(update, site, Outcome.REFUSED, told)
         return
     update.change(unaligned=run.unaligned | {site})
@@ -231,17 +257,24 @@ def unaligned(update: RunUpdate, event: Received[Unaligned]) -> None:
 
 
 def must_align(run: Run) -> bool:
-    """Whether the ids have to be aligned before the first attempt, by what the sites said so far."""
+    """Whether the ids have to be aligned before the first attempt, by what the sites said so
+    far.
+    """
     if run.plan.align is None or run.participants or run.aligned:
         return False
     return bool(run.unaligned) or len(_kinds({site: run.offers[site] for site in run.ready})) > 1
 
 
 def align(update: RunUpdate) -> None:
-    """Start the run that aligns the ids, of all sites of the plan: counts with and without a site would name it."""
+    """Start the run that aligns the ids, of all sites of the plan: counts with and without a site
+    would name it.
+    """
     run = update.run
     if missing := sorted({*run.plan.sites} - (run.ready | run.unaligned)):
-        reason = f"the ids are not aligned yet, which needs all sites of the plan: {', '.join(missing)} did not come"
+        reason = (
+            f"the ids are not aligned yet, which needs all sites of the plan: {', '.join(missing)}"
+            " did not come"
+        )
         end(update, Outcome.TOO_FEW_SITES, reason)
         return
     update.change(aligning=True)
@@ -291,7 +324,10 @@ def begin_if_complete(update: RunUpdate) -> None:
 
 
 def begin(update: RunUpdate, participants: Iterable[str]) -> None:
-    """Begin an attempt with these sites, which have offered, and send the roster to each. It has no other sites."""
+    """Begin an attempt with these sites, which have offered, and send the roster to each.
+
+    It has no other sites.
+    """
     run, members = update.run, tuple(sorted(participants))
     if len(members) < run.plan.membership.min_sites:
         raise InvalidTransition(f"{members} are fewer than {run.plan.membership.min_sites}.")
@@ -312,13 +348,15 @@ def begin(update: RunUpdate, participants: Iterable[str]) -> None:
     update.ask(dict.fromkeys(members, Step(run.name, run.attempt, 0, roster)))
 
 
-# --- dismissal, exclusion, dropout --------------------------------------------------------------------------------
+# --- dismissal, exclusion, dropout ----------------------------------------------------------------
 
 
 def dismiss(
     update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excluded: bool = False
 ) -> None:
-    """Dismiss the site: permanently (``excluded``), or until it reconnects with the fault corrected."""
+    """Dismiss the site: permanently (``excluded``), or until it reconnects with the fault
+    corrected.
+    """
     run = update.run
     update.gone(site)
     approvals = {name: given for name, given in run.approvals.items() if name != site}
@@ -338,7 +376,10 @@ def breached(update: RunUpdate, event: Breached) -> None:
 
 
 def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None:
-    """Exclude the site from this run permanently. Continue without it if the plan allows, otherwise end the run."""
+    """Exclude the site from this run permanently.
+
+    Continue without it if the plan allows, otherwise end the run.
+    """
     update.change(excluded={**update.run.excluded, site: (outcome, reason)})
     dismiss(update, site, outcome, reason, excluded=True)
     run = update.run
@@ -351,7 +392,9 @@ def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None
 
 
 def go_on_without(update: RunUpdate, missing: Sites, remaining: int, what: str) -> bool:
-    """Continue without the sites that did not do ``what``, if the plan allows it and enough remain; else False."""
+    """Continue without the sites that did not do ``what``, if the plan allows it and enough remain;
+    else False.
+    """
     run = update.run
     if remaining < run.plan.membership.min_sites or (run.participants and not run.may_drop):
         return False

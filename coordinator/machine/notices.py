@@ -7,13 +7,14 @@ from typing import Any
 from coordinator.machine.records import StepDone, Timing
 from coreg_core.outcomes import Level, Notice, Outcome, end_sentence
 
-# --- a run --------------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 
 def answers_in_clear(run: str) -> Notice:
     text = (
-        "answers in the clear: this coordinator receives each site's predictions. Labels follow from them for every row "
-        'with known features. With [privacy] aggregation = "secure" it receives encrypted sums only.'
+        "answers in the clear: this coordinator receives each site's predictions. Labels follow"
+        ' from them for every row with known features. With [privacy] aggregation = "secure" it'
+        " receives encrypted sums only."
     )
     return Notice("answers_in_clear", text, run=run)
 
@@ -23,7 +24,10 @@ def run_began(
 ) -> Notice:
     """``attempts``: those of an unfinished run that begins again."""
     again = f" begins again after {attempts} attempt{'s' * (attempts != 1)}" if attempts else ""
-    text = f"run {run}{' of study ' * bool(study)}{study}{again}: waiting for {', '.join(awaited)} to connect"
+    text = (
+        f"run {run}{' of study ' * bool(study)}{study}{again}: waiting for {', '.join(awaited)} to"
+        " connect"
+    )
     return _limited(
         "run_began", text, run, seconds, study=study, attempts=attempts, awaited=awaited
     )
@@ -70,7 +74,9 @@ def approved(run: str, site: str) -> Notice:
 
 
 def site_dismissed(run: str, site: str, reason: str, *, excluded: bool) -> Notice:
-    """``excluded``: the run continues without the site permanently, and not until it reconnects with the fault corrected."""
+    """``excluded``: the run continues without the site permanently, and not until it reconnects
+    with the fault corrected.
+    """
     return Notice(
         "site_dismissed", reason, "warning", run, site, {"reason": reason, "excluded": excluded}
     )
@@ -124,7 +130,10 @@ def step_answered(run: str, step: StepDone, timing: Timing) -> Notice:
 
 
 def ledger_doubtful(run: str, site: str, reason: str) -> Notice:
-    """The head of a site's ledger was not countersigned, or the ledger is shorter than before. The site has its result."""
+    """The head of a site's ledger was not countersigned, or the ledger is shorter than before.
+
+    The site has its result.
+    """
     return Notice("ledger_doubtful", reason, "warning", run, site, {"reason": reason})
 
 
@@ -137,7 +146,7 @@ def run_ended(run: str, outcome: Outcome, reason: str) -> Notice:
     )
 
 
-# --- the service --------------------------------------------------------------------------------------------------
+# --- the service ----------------------------------------------------------------------------------
 
 
 def listening(host: str, port: int, release: str) -> Notice:
@@ -199,7 +208,10 @@ def enrolment_busy(address: str, of_it: int, of_all: int) -> Notice:
 
 
 def enrolment_closed(address: str, reason: str) -> Notice:
-    text = f"no site can enrol: {address} cannot be listened on ({reason}). Choose another port for [service] listen"
+    text = (
+        f"no site can enrol: {address} cannot be listened on ({reason}). Choose another port for"
+        " [service] listen"
+    )
     return Notice(
         "enrolment_closed", text, "warning", fields={"address": address, "reason": reason}
     )

@@ -63,7 +63,10 @@ def next_phase(phase: Phase, turn: Transition) -> Phase:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """The timeouts of a run, in seconds. `approval` is for a site's operator, the others are for machines."""
+    """The timeouts of a run, in seconds.
+
+    `approval` is for a site's operator, the others are for machines.
+    """
 
     join: float = 600.0
     plan: float = 600.0
@@ -104,7 +107,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class HeadSigned:
-    """The head of a site's ledger at the time of its `Fetched`, with both signatures. It has no effect on the run."""
+    """The head of a site's ledger at the time of its `Fetched`, with both signatures.
+
+    It has no effect on the run.
+    """
 
     site: str
     signature: str
@@ -131,7 +137,9 @@ Record: TypeAlias = AttemptBegan | StepDone | Ended | HeadSigned
 
 @dataclass(frozen=True)
 class Begun:
-    """What the store has of an unfinished run: its last attempt (-1: none yet) and the number of steps of all."""
+    """What the store has of an unfinished run: its last attempt (-1: none yet) and the number of
+    steps of all.
+    """
 
     attempt: int = -1
     participants: Sites = ()

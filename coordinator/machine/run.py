@@ -1,6 +1,8 @@
-"""A run's state as one frozen value, the changes and actions of one event (`RunUpdate`), and the end of the run.
+"""A run's state as one frozen value, the changes and actions of one event (`RunUpdate`), and the
+end of the run.
 
-A kill loses the value. What the store has of the run (`records.Begun`) is enough to begin it again with the same sites.
+A kill loses the value. What the store has of the run (`records.Begun`) is enough to begin it again
+with the same sites.
 """
 
 from collections.abc import Mapping
@@ -83,7 +85,9 @@ class Run:
 
     @property
     def members(self) -> Sites:
-        """Sites that can take part from now on, in site order: all of the plan until the first attempt begins."""
+        """Sites that can take part from now on, in site order: all of the plan until the first
+        attempt begins.
+        """
         return tuple(s for s in self.participants or self.plan.sites if s not in self.excluded)
 
     @property
@@ -139,16 +143,21 @@ class Run:
         if self.aligning:
             return "waiting for the alignment of ids"
         parts = [
-            f"approval by {', '.join(sites)}"
-            if task == _APPROVE
-            else f"{', '.join(sites)} to {task}"
+            (
+                f"approval by {', '.join(sites)}"
+                if task == _APPROVE
+                else f"{', '.join(sites)} to {task}"
+            )
             for task, sites in tasks.items()
         ]
         return f"waiting for {' and for '.join(parts)}" if parts else ""
 
 
 class RunUpdate:
-    """The changes of one event to a run. Handlers call these methods; `run` and `actions` are the result."""
+    """The changes of one event to a run.
+
+    Handlers call these methods; `run` and `actions` are the result.
+    """
 
     def __init__(self, run: Run):
         self.run, self.actions = run, list[Action]()
@@ -170,7 +179,10 @@ class RunUpdate:
         self.actions.append(Notify(notice))
 
     def ask(self, steps: Mapping[str, Step]) -> None:
-        """Send the next step to every connected participant. The others receive it when they reconnect."""
+        """Send the next step to every connected participant.
+
+        The others receive it when they reconnect.
+        """
         if self.run.phase is not Phase.ASKING:
             self.take(Transition.ASKED)
         self.change(steps=steps, answers={}, token=self.run.token + 1, operators=False)
@@ -200,9 +212,9 @@ class RunUpdate:
         self.change(here=run.here - left, ready=run.ready - left, unaligned=run.unaligned - left)
 
 
-# --- the end ------------------------------------------------------------------------------------------------------
-# A site has stored its result before its last answer, so `Finished` only tells the end. A site that is away now receives it in
-# the greeting of its next session.
+# --- the end --------------------------------------------------------------------------------------
+# A site has stored its result before its last answer, so `Finished` only tells the end. A site that
+# is away now receives it in the greeting of its next session.
 
 
 def end(update: RunUpdate, outcome: Outcome, reason: str) -> None:

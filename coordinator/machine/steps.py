@@ -80,7 +80,9 @@ def _step(update: RunUpdate) -> None:
 
 
 def _drop_missing(update: RunUpdate) -> bool:
-    """Begin the next attempt without the sites that have not answered, if the plan allows it and enough remain."""
+    """Begin the next attempt without the sites that have not answered, if the plan allows it and
+    enough remain.
+    """
     missing, members = update.run.awaited, update.run.members
     if not membership.go_on_without(update, missing, len(members) - len(missing), "answer in time"):
         return False

@@ -1,1 +1,4 @@
-"""Observers of a coordinator: terminal, plain lines, JSON lines, log, metrics. Each receives typed notices."""
+"""Observers of a coordinator: terminal, plain lines, JSON lines, log, metrics.
+
+Each receives typed notices.
+"""

@@ -1,6 +1,8 @@
-"""Metrics of a serving coordinator for Prometheus: rounds, seconds, bytes, sessions, refusals, queue, store.
+"""Metrics of a serving coordinator for Prometheus: rounds, seconds, bytes, sessions, refusals,
+queue, store.
 
-Labels are names of studies and sites. A run's name is no label, because runs accumulate over months.
+Labels are names of studies and sites. A run's name is no label, because runs accumulate over
+months.
 """
 
 import datetime as dt
@@ -74,7 +76,8 @@ class Metrics:
         host, port = host_port(address, "--metrics")
         if not is_loopback(address):
             raise UsageError(
-                f"--metrics {address}: on a loopback address only; let a scraper on this machine read it."
+                f"--metrics {address}: on a loopback address only; let a scraper on this machine"
+                " read it."
             )
         try:
             server, thread = start_http_server(port, host, self.registry)
@@ -90,14 +93,16 @@ class Metrics:
 
         return end
 
-    # --- what happens ---------------------------------------------------------------------------------------------
+    # --- what happens -----------------------------------------------------------------------------
 
     def problems(self, count: int) -> None:
         """Set the number of files that are not in force."""
         self._problems.set(count)
 
     def listed(self, sites: tuple[str, ...], until: Mapping[str, str] = {}) -> None:
-        """Set the listed sites and the ends ``until`` of their certificates; an unlisted site has no metric."""
+        """Set the listed sites and the ends ``until`` of their certificates; an unlisted site has
+        no metric.
+        """
         known = {
             sample.labels["site"]
             for family in self._connected.collect()
@@ -158,7 +163,8 @@ class Metrics:
                         dt.datetime.fromisoformat(fields["until"]).timestamp()
                     )
             case "session_ended":
-                # A site that was removed from the list has no metric: an alert on it would never end.
+                # A site that was removed from the list has no metric: an alert on it would never
+                # end.
                 if self._sites is None or site in self._sites:
                     self._connected.labels(site).set(0)
             case "access_denied":

@@ -72,7 +72,10 @@ class Plain:
         self._last: Mapping[str, Any] | None = None
 
     def notice(self, notice: Notice) -> None:
-        """Print a table row for a finished step, and the sentence of any other notice. Of an alignment only its end."""
+        """Print a table row for a finished step, and the sentence of any other notice.
+
+        Of an alignment only its end.
+        """
         if aligns_for(notice.run):
             if notice.name == "run_ended":
                 typer.echo(notice.text)

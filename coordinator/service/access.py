@@ -1,4 +1,6 @@
-"""Access control: the allow-list, the server's certificate, and the key that countersigns the heads of sites' ledgers."""
+"""Access control: the allow-list, the server's certificate, and the key that countersigns the heads
+of sites' ledgers.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,7 +48,9 @@ class AccessControl:
         )
 
     def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
-        """Countersign a site's head, or give the reason: its signature is not by the key of its session's certificate."""
+        """Countersign a site's head, or give the reason: its signature is not by the key of its
+        session's certificate.
+        """
         server = to_hex(load_certificates(self._files.certificate_pem, "coordinator.pem")[0])
         shown = load_certificates(certificate_pem, f"The certificate of {site!r}")[0]
         receipt = Countersigned(fetched.run, fetched.head, timestamp(), "", server)
@@ -56,12 +60,18 @@ class AccessControl:
             said = said_by_coordinator(site, fetched.signature, receipt)
             receipt = replace(receipt, signature=sign(private_key(self._files.key_pem), said))
         else:
-            reason = f"not countersigned: the head of the ledger of {site} is not signed by the key of its session"
+            reason = (
+                f"not countersigned: the head of the ledger of {site} is not signed by the key of"
+                " its session"
+            )
             receipt = replace(receipt, reason=reason)
         return HeadSigned(site, fetched.signature, to_hex(shown), receipt)
 
     def keys(self, plan: Plan) -> tuple[str, ...]:
-        """The fingerprint of each site's key, in site order; "" of a site that has not enrolled. Plaintext needs none."""
+        """The fingerprint of each site's key, in site order; "" of a site that has not enrolled.
+
+        Plaintext needs none.
+        """
         if not plan.masked:
             return ()
         try:
@@ -87,7 +97,9 @@ class AccessControl:
             return None
 
     def ends(self) -> dict[str, float]:
-        """When the server's and the authority's certificates in use expire, in seconds since 1970."""
+        """When the server's and the authority's certificates in use expire, in seconds since
+        1970.
+        """
         pems = {"server": self._files.certificate_pem, "authority": self._files.ca_pem}
         return {
             what: load_certificates(pem, what)[0].not_valid_after_utc.timestamp()
@@ -95,7 +107,9 @@ class AccessControl:
         }
 
     def expiring(self, now: float, sites: Sequence[str] = ()) -> list[str]:
-        """Once a day: renew the server's certificate; a sentence for each that expires, and for sites without one."""
+        """Once a day: renew the server's certificate; a sentence for each that expires, and for
+        sites without one.
+        """
         if self._looked is not None and now - self._looked < DAY:
             return []
         self._looked = now

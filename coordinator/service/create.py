@@ -1,4 +1,6 @@
-"""Create the folder of a federation: federation.toml, the authority, and an invitation for each site."""
+"""Create the folder of a federation: federation.toml, the authority, and an invitation for each
+site.
+"""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +16,8 @@ from coreg_wire.identity.invitation import Invitation
 
 PORT = 7600
 FILE = """\
-# A federation. Start one run with `coreg-coordinator run`. docs/reference/federation-toml.md lists every key.
+# A federation. Start one run with `coreg-coordinator run`. docs/reference/federation-toml.md lists
+# every key.
 
 [federation]
 name = NAME
@@ -25,24 +28,28 @@ sites = SITES
 # on_dropout = "wait"
 
 [model]
-# "additive": the score of an instance is a sum of one part of each site. It pays where sites have different columns of the same
-# instances (docs/research/benefit.md). For a yes/no target add the line task = "classification"; sites give --positive VALUE.
+# "additive": the score of an instance is a sum of one part of each site. It pays where sites have
+# different columns of the same instances (docs/research/benefit.md). For a yes/no target add the
+# line task = "classification"; sites give --positive VALUE.
 objective = "additive"
-# The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together. Each
-# site keeps the strength that its own labels choose, or 0.
+# The agreement instead: each site keeps its own model, and their predictions on the shared
+# instances are drawn together. Each site keeps the strength that its own labels choose, or 0.
 # objective = "agreement"
 # coupling = [0.001, 0.01, 0.1]
 
 [privacy]
 # "secure": this coordinator receives encrypted sums (three sites or more).
-# "plaintext": it receives each answer, and labels of known rows follow from them. Every policy has to allow that.
+# "plaintext": it receives each answer, and labels of known rows follow from them. Every policy has
+# to allow that.
 aggregation = "secure"
-# Decide before the first run. false: on the same shared instances no site can be added, lost or replaced later. true: it can,
-# and a member can compute the answers of that site from the two sums. Every policy has to allow it.
+# Decide before the first run. false: on the same shared instances no site can be added, lost or
+# replaced later. true: it can, and a member can compute the answers of that site from the two sums.
+# Every policy has to allow it.
 membership_changes = false
 
 [service]
-# Where sites connect: "127.0.0.1:7600" is this machine only, "0.0.0.0:7600" all of its addresses. Sites enrol at the next port.
+# Where sites connect: "127.0.0.1:7600" is this machine only, "0.0.0.0:7600" all of its addresses.
+# Sites enrol at the next port.
 listen = "ADDRESS"
 # The directory with ca.pem, coordinator.key, coordinator.pem and authorised-sites.
 identity = "."
@@ -65,7 +72,8 @@ def create(
         if written:
             if not sites:
                 raise UsageError(
-                    f"{file} does not exist. Name the sites of the new federation: --site NAME, once for each."
+                    f"{file} does not exist. Name the sites of the new federation: --site NAME,"
+                    " once for each."
                 )
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             text = file_of(
@@ -76,7 +84,8 @@ def create(
         listed = sites if written else configuration.federation.sites
         if strangers := [each for each in sites if each not in listed]:
             raise UsageError(
-                f"{file} exists and does not list {', '.join(strangers)}. Add it to [federation] sites first."
+                f"{file} exists and does not list {', '.join(strangers)}. Add it to [federation]"
+                " sites first."
             )
         create_authority(folder, hosts)
     except CoregError:

@@ -1,7 +1,8 @@
 """The coordinator's process: the driver, the queue, the status and the signals.
 
-`serve` runs until it is stopped and takes runs from the queue. `run` is the same process with one study in its queue; it exits
-when the queue is empty. Other processes change the store and the allow-list; the service looks for changes every second.
+`serve` runs until it is stopped and takes runs from the queue. `run` is the same process with one
+study in its queue; it exits when the queue is empty. Other processes change the store and the
+allow-list; the service looks for changes every second.
 """
 
 import asyncio
@@ -67,7 +68,9 @@ def serve(
     *,
     only: Plan | None = None,
 ) -> Finish | None:
-    """Run the federation until a signal ends it; with ``only``, until this run is over, whose end is returned."""
+    """Run the federation until a signal ends it; with ``only``, until this run is over, whose end
+    is returned.
+    """
     service = configuration.service
     access = AccessControl(service.identity)
     _allow_all_files()
@@ -103,7 +106,9 @@ def run(
     *,
     new: bool,
 ) -> Finish:
-    """Carry out one plan: begin its unfinished run again, or with ``new`` start another; return its end."""
+    """Carry out one plan: begin its unfinished run again, or with ``new`` start another; return its
+    end.
+    """
     store = configuration.service.store
     with store_of(store):
         check_free(configuration.service.listen)  # before the run is queued
@@ -137,8 +142,8 @@ def choose_run(store: RunStore, plan: Plan, *, new: bool) -> Plan:
                 not new and store.begun(summary.run).attempt >= 0
             ):  # a run without an attempt has nothing to lose
                 raise UsageError(
-                    f"run {summary.run} in {store.path} is unfinished and has another plan. Run it with its own "
-                    "configuration, or give --new to abandon it."
+                    f"run {summary.run} in {store.path} is unfinished and has another plan. Run it"
+                    " with its own configuration, or give --new to abandon it."
                 )
             store.close_run(
                 plan_from_dict(summary.plan), Outcome.INTERRUPTED, ABANDONED, timestamp()
@@ -171,7 +176,8 @@ class Daemon:
         self._observers = tuple[Observer, ...](observers)
         self._floods = Floods()
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
-        # Before any plan, so that a site finds out that its ledger is an older copy before it answers.
+        # Before any plan, so that a site finds out that its ledger is an older copy before it
+        # answers.
         self._transport.greetings = self._greetings
         self._driver: Driver | None = None
         self._first = Federation()
@@ -197,7 +203,8 @@ class Daemon:
         listed = self._configuration.federation.sites
         self.metrics.listed(listed, self._status.certificates())
         self._first = Federation(self._configuration.run_timeouts(), listed, scheduler)
-        # A killed coordinator has not written the ends of its sessions: use the time of its last status.
+        # A killed coordinator has not written the ends of its sessions: use the time of its last
+        # status.
         last = (await asyncio.to_thread(self._status.service)).get("updated_at", self._started)
         await asyncio.to_thread(self._status.all_ended, last)
         await asyncio.to_thread(self._set_status, "starting")
@@ -259,7 +266,7 @@ class Daemon:
     def _federation(self) -> Federation:
         return self._first if self._driver is None else self._driver.federation
 
-    # --- callbacks of the driver ----------------------------------------------------------------------------------
+    # --- callbacks of the driver ------------------------------------------------------------------
 
     def notice(self, notice: Notice) -> None:
         """Count the notice, pass it on, record it, and update the sites' status."""
@@ -280,7 +287,9 @@ class Daemon:
             observer(notice)
 
     def _countersign(self, site: str, certificate: bytes, fetched: Fetched) -> HeadSigned:
-        """`AccessControl.countersign`, with a reason if this ledger is shorter than at its last signature."""
+        """`AccessControl.countersign`, with a reason if this ledger is shorter than at its last
+        signature.
+        """
         signed, last = (
             self._access.countersign(site, certificate, fetched),
             self._store.last_checkpoint(site),
@@ -288,13 +297,15 @@ class Daemon:
         if last is None or fetched.head.lines >= last.head.lines or not signed.receipt.signature:
             return signed
         reason = (
-            f"the ledger of {site} has {fetched.head.lines} lines, and had {last.head.lines} at the end of run {last.run}: "
-            "lines were removed, or it was replaced"
+            f"the ledger of {site} has {fetched.head.lines} lines, and had {last.head.lines} at the"
+            f" end of run {last.run}: lines were removed, or it was replaced"
         )
         return replace(signed, receipt=replace(signed.receipt, reason=reason))
 
     def _greetings(self, site: str, hello: Hello) -> list[ToSite]:
-        """The site's next certificate, if this one ends soon, the last head of its ledger, and the ends that it waits for."""
+        """The site's next certificate, if this one ends soon, the last head of its ledger, and the
+        ends that it waits for.
+        """
         renewed = self._access.renewed(self._transport.certificate(site))
         found: list[ToSite] = [] if renewed is None else [Renewed(renewed.decode())]
         with suppress(StorageError):  # the next write or reading of the store reports it
@@ -305,7 +316,7 @@ class Daemon:
             ]
         return found
 
-    # --- tasks and the status -------------------------------------------------------------------------------------
+    # --- tasks and the status ---------------------------------------------------------------------
 
     async def _guarded(self, work: Callable[[], Any]) -> None:
         try:
@@ -349,7 +360,10 @@ class Daemon:
                 self._emit(QueueChanged())
 
     def _check_sessions(self) -> None:
-        """End the sessions of revoked sites. If the list cannot be read, open sessions stay, and new ones are rejected."""
+        """End the sessions of revoked sites.
+
+        If the list cannot be read, open sessions stay, and new ones are rejected.
+        """
         try:
             self._transport.check_again()
             if damage := Authorised(self._configuration.service.identity).damage():
@@ -370,7 +384,9 @@ class Daemon:
             "federation": self._configuration.federation.name,
             "sites": list(federation.sites),
             "started": self._started,
-            "listen": f"{self._configuration.service.listen.rpartition(':')[0]}:{self._transport.port}",
+            "listen": (
+                f"{self._configuration.service.listen.rpartition(':')[0]}:{self._transport.port}"
+            ),
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "release": release(),
@@ -386,10 +402,13 @@ class Daemon:
         self._status.set_service(status, timestamp())
         self.metrics.problems(len(self._faults))
 
-    # --- signals --------------------------------------------------------------------------------------------------
+    # --- signals ----------------------------------------------------------------------------------
 
     def _stop(self) -> None:
-        """Start no run and complete ends; the next start begins the others. `run`, or a second signal, stops at once."""
+        """Start no run and complete ends; the next start begins the others.
+
+        `run`, or a second signal, stops at once.
+        """
         assert self._federation.scheduler is not None
         if self._draining or self._federation.scheduler.exit_when_idle:
             self._emit(Interrupted())
@@ -399,7 +418,10 @@ class Daemon:
         self._emit(Draining())
 
     def _reload(self) -> None:
-        """Reload the sites, the limit and the certificates. The address and the timeouts change at the next start only."""
+        """Reload the sites, the limit and the certificates.
+
+        The address and the timeouts change at the next start only.
+        """
         try:
             read = read_configuration(self._path, self._options.listen)
             self._access.reload()

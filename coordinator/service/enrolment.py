@@ -1,7 +1,8 @@
-"""The listener for invitations: sites without a certificate ask here, over TLS without a client certificate.
+"""The listener for invitations: sites without a certificate ask here, over TLS without a client
+certificate.
 
-A connection has one JSON line each way: `{"ask": "authority"}` → `{"authority": PEM}`, or
-`{"ask": "certificate", "site", "request", "proof"}` → `{"certificate", "authority"}` or `{"refused"}`.
+A connection has one JSON line each way: `{"ask": "authority"}` → `{"authority": PEM}`, or `{"ask":
+"certificate", "site", "request", "proof"}` → `{"certificate", "authority"}` or `{"refused"}`.
 """
 
 import asyncio
@@ -44,7 +45,10 @@ class Enrolment:
         self._refusals = deque[float](maxlen=REFUSALS)
 
     async def serve(self, host: str, port: int) -> None:
-        """Listen until cancelled. If the port cannot be used, sites that have a certificate are not affected."""
+        """Listen until cancelled.
+
+        If the port cannot be used, sites that have a certificate are not affected.
+        """
         try:
             server = await asyncio.start_server(
                 self._connected, host.strip("[]"), port, limit=MOST_BYTES
@@ -58,7 +62,9 @@ class Enrolment:
             server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """TLS begins here, and not in `start_server`, so that unfinished handshakes count as open connections."""
+        """TLS begins here, and not in `start_server`, so that unfinished handshakes count as open
+        connections.
+        """
         peer = network_of(str((writer.get_extra_info("peername") or ("",))[0]))
         self._open[peer] += 1
         try:
@@ -110,7 +116,8 @@ class Enrolment:
                     return await self._certificate(check_site_name(site), request.encode(), given)
                 case _:
                     raise UsageError(
-                        "The coordinator does not understand this request. Install the release that it has."
+                        "The coordinator does not understand this request. Install the release that"
+                        " it has."
                     )
         except UsageError as error:
             return {"refused": str(error)}
@@ -147,7 +154,9 @@ class Enrolment:
 
 
 def network_of(address: str) -> str:
-    """The address, or the /64 of an IPv6 one: that is what one machine can have all addresses of."""
+    """The address, or the /64 of an IPv6 one: that is what one machine can have all addresses
+    of.
+    """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

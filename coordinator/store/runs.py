@@ -1,8 +1,12 @@
-r"""Records of runs. They are written before the message that depends on them is sent, so they survive a crash.
+r"""Records of runs.
 
-No record has a number of a site. A restarted coordinator begins an unfinished run again with the same sites.
+They are written before the message that depends on them is sent, so they survive a crash.
 
-The queue: runs that were submitted, and runs to cancel. Other processes write it; the coordinator reads it.
+No record has a number of a site. A restarted coordinator begins an unfinished run again with the
+same sites.
+
+The queue: runs that were submitted, and runs to cancel. Other processes write it; the coordinator
+reads it.
 """
 
 import json
@@ -36,7 +40,9 @@ TRAINED = ("CONVERGED", "MAX_ROUNDS", "STAGNATED")  # the outcomes with models
 
 @dataclass(frozen=True)
 class RunSummary:
-    """``steps`` of all attempts, ``rounds`` of the last; ``residual`` and ``gap`` of its last verified round (10ᵏ)."""
+    """``steps`` of all attempts, ``rounds`` of the last; ``residual`` and ``gap`` of its last
+    verified round (10ᵏ).
+    """
 
     run: str
     federation: str
@@ -54,10 +60,13 @@ class RunSummary:
 class RunStore(Tables):
     """The runs, their records, and the queue. Every method may raise `StorageError`."""
 
-    # --- a run's beginning and end --------------------------------------------------------------------------------
+    # --- a run's beginning and end ----------------------------------------------------------------
 
     def begin(self, plan: Plan, at: str) -> tuple[Plan, Begun]:
-        """Move or insert a run; its plan and what is stored of it. An alignment that has ended gets the next name."""
+        """Move or insert a run; its plan and what is stored of it.
+
+        An alignment that has ended gets the next name.
+        """
         with self.transaction():
             while aligns_for(plan.run) and self._rows(
                 "select 1 from runs where run = ? and ended is not null", plan.run
@@ -82,17 +91,19 @@ class RunStore(Tables):
                 (at, outcome.name, reason, plan.run),
             )
 
-    # --- records --------------------------------------------------------------------------------------------------
+    # --- records ----------------------------------------------------------------------------------
 
     def write(self, run: str, record: Record, measured: Timing, at: str) -> None:
         """Write one record in one transaction."""
-        # A power failure can undo a step, since every attempt begins from its beginning. Every other record is durable.
+        # A power failure can undo a step, since every attempt begins from its beginning. Every
+        # other record is durable.
         with self.transaction(durable=not isinstance(record, StepDone)):
             match record:
-                case AttemptBegan():  # the rounds and figures of a run are those of its last attempt
+                # the rounds and figures of a run are those of its last attempt
+                case AttemptBegan():
                     self._db.execute(
-                        "update runs set attempt = ?, participants = ?, rounds = 0, residual = null, gap = null "
-                        "where run = ?",
+                        "update runs set attempt = ?, participants = ?, rounds = 0, residual ="
+                        " null, gap = null where run = ?",
                         (record.attempt, json.dumps(record.participants), run),
                     )
                 case StepDone():
@@ -148,7 +159,7 @@ class RunStore(Tables):
             (step.number + 1, report.round, *_worst(report), run),
         )
 
-    # --- reading --------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def unfinished(self) -> list[Plan]:
         """The plans of the runs that have not ended, in order of their beginning."""
@@ -165,18 +176,23 @@ class RunStore(Tables):
             return Begun(row["attempt"], tuple(json.loads(row["participants"])), row["steps"])
 
     def end_for(self, run: str, site: str) -> Finished | Dismissed | None:
-        """The end of a run for a site that waits for it; `Dismissed` if the run ended without this site, None before its end."""
+        """The end of a run for a site that waits for it; `Dismissed` if the run ended without this
+        site, None before its end.
+        """
         query = "select stop, reason, participants from runs where run = ? and ended is not null"
         with self.reading():
             for row in self._rows(query, run):
                 outcome, participants = Outcome[row["stop"]], json.loads(row["participants"])
                 if site in participants or not participants:  # it ended before an attempt began
                     return Finished(run, outcome, row["reason"])
-                why = f"{site}: the run ended ({outcome.name.lower()}) with {', '.join(participants)}, and without this site."
+                why = (
+                    f"{site}: the run ended ({outcome.name.lower()}) with"
+                    f" {', '.join(participants)}, and without this site."
+                )
                 return Dismissed(run, Outcome.STALLED, why)
             return None
 
-    # --- the queue ------------------------------------------------------------------------------------------------
+    # --- the queue --------------------------------------------------------------------------------
 
     def submit(self, plan: Plan, at: str) -> int:
         """Append a run; the number of runs that wait before it."""
@@ -191,11 +207,15 @@ class RunStore(Tables):
         return int(before)
 
     def waiting(self) -> list[tuple[Plan, str]]:
-        """The runs that will begin, in order, with the time of submission; without cancelled ones."""
+        """The runs that will begin, in order, with the time of submission; without cancelled
+        ones.
+        """
         return self._waiting("where run not in (select run from cancellations)")
 
     def cancelled(self) -> list[tuple[Plan, str]]:
-        """The queued runs that were cancelled while no coordinator served, with the time of submission."""
+        """The queued runs that were cancelled while no coordinator served, with the time of
+        submission.
+        """
         return self._waiting("where run in (select run from cancellations)")
 
     def _waiting(self, which: str = "") -> list[tuple[Plan, str]]:
@@ -212,7 +232,8 @@ class RunStore(Tables):
         )  # a cancelled one is told to its sites, and removed
         with self.reading():
             rows = self._db.execute(
-                "select c.run, c.reason from cancellations c left join runs r on r.run = c.run where r.ended is null"
+                "select c.run, c.reason from cancellations c left join runs r on r.run = c.run"
+                " where r.ended is null"
             ).fetchall()
             return QueueRead(waiting, {row["run"]: row["reason"] for row in rows})
 
@@ -232,7 +253,7 @@ class RunStore(Tables):
             )
         return run, bool(begun)
 
-    # --- for people and programs ----------------------------------------------------------------------------------
+    # --- for people and programs ------------------------------------------------------------------
 
     def runs(self) -> list[RunSummary]:
         """Every run, the latest first."""
@@ -251,10 +272,14 @@ class RunStore(Tables):
             return [_summary(row) for row in self._rows(query, most)]
 
     def studies(self) -> list[dict[str, Any]]:
-        """Each study, the most recent first: how many runs began, converged and are not over, and the latest run."""
+        """Each study, the most recent first: how many runs began, converged and are not over, and
+        the latest run.
+        """
         with self.reading():
             query = """
-                select coalesce(nullif(json_extract(plan, '$.study'), ''), json_extract(plan, '$.federation')) as study,
+                select coalesce(
+                    nullif(json_extract(plan, '$.study'), ''), json_extract(plan, '$.federation')
+                ) as study,
                 count(*) as runs, sum(stop is 'CONVERGED') as converged, sum(ended is null) as open,
                 run as latest, max(started) as started
                 from runs group by 1 order by max(started) desc"""
@@ -263,7 +288,10 @@ class RunStore(Tables):
     def latest(self, plan_digest: str) -> RunSummary | None:
         """The latest run of this plan that has not ended."""
         with self.reading():
-            query = "select * from runs where plan_digest = ? and ended is null order by started desc, rowid desc"
+            query = (
+                "select * from runs where plan_digest = ? and ended is null order by started desc,"
+                " rowid desc"
+            )
             rows = self._rows(query, plan_digest)
             return _summary(rows[0]) if rows else None
 
@@ -277,7 +305,8 @@ class RunStore(Tables):
         ]
         if len(found) != 1:
             raise UsageError(
-                f"{len(found) or 'no'} runs begin with {prefix!r}; `coreg-coordinator runs` lists them."
+                f"{len(found) or 'no'} runs begin with {prefix!r}; `coreg-coordinator runs` lists"
+                " them."
             )
         return str(found[0])
 
@@ -298,12 +327,14 @@ class RunStore(Tables):
             return found, [_round(row) for row in rows]
 
     def convergence(self, run: str, most: int) -> list[dict[str, Any]]:
-        """At most ``most`` of the steps with figures of a run's last attempt, evenly spaced, and the last one."""
+        """At most ``most`` of the steps with figures of a run's last attempt, evenly spaced, and
+        the last one.
+        """
         with self.reading():
             numbered = (
-                "select *, row_number() over (order by number desc) - 1 as nth, count(*) over () as total "
-                "from rounds where run = ?1 and (residual <> '[]' or gap <> '[]') "
-                "and attempt = (select max(attempt) from rounds where run = ?1)"
+                "select *, row_number() over (order by number desc) - 1 as nth, count(*) over () as"
+                " total from rounds where run = ?1 and (residual <> '[]' or gap <> '[]') and"
+                " attempt = (select max(attempt) from rounds where run = ?1)"
             )
             query = (
                 f"select * from ({numbered}) where nth % ((total - 1) / ?2 + 1) = 0 order by number"  # noqa: S608 - constant
@@ -311,7 +342,9 @@ class RunStore(Tables):
             return [_round(row) for row in self._rows(query, run, most)]
 
     def phases(self, run: str) -> list[dict[str, Any]]:
-        """The phases of a run, the current one last: steps, answer times (sum, longest) in seconds, bytes, last step."""
+        """The phases of a run, the current one last: steps, answer times (sum, longest) in seconds,
+        bytes, last step.
+        """
         with self.reading():
             query = """
                 select phase, count(*) as steps, sum(seconds) as seconds, max(seconds) as longest,
@@ -320,7 +353,9 @@ class RunStore(Tables):
             return [dict(row) for row in self._rows(query, run)]
 
     def checkpoints(self, run: str) -> list[HeadSigned]:
-        """The heads of sites' ledgers at the end of a run, signed by both sides, in order of receipt."""
+        """The heads of sites' ledgers at the end of a run, signed by both sides, in order of
+        receipt.
+        """
         with self.reading():
             rows = self._rows(
                 "select checkpoint from checkpoints where run = ? order by rowid", run

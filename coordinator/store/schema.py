@@ -17,7 +17,10 @@ _UNREACHED = (
     "SQLITE_READONLY",
     "SQLITE_PERM",
 )  # errors of permissions and paths
-RESTORE = "Stop the coordinator, check the disk, and restore the newest backup (docs/how-to/operate-a-coordinator.md)."
+RESTORE = (
+    "Stop the coordinator, check the disk, and restore the newest backup"
+    " (docs/how-to/operate-a-coordinator.md)."
+)
 BUSY_SECONDS = (
     60.0  # timeout of a writer for another one: a copy of the file can hold it for seconds
 )
@@ -31,22 +34,26 @@ create table runs (
 create index runs_by_plan on runs (plan_digest, started);
 create index open_runs on runs (started) where ended is null;
 create table checkpoints (
-    run text not null references runs, site text not null, lines integer not null, checkpoint text not null,
+    run text not null references runs, site text not null, lines integer not null,
+    checkpoint text not null,
     primary key (run, site, lines)
 );
 create table notices (number integer primary key, at text not null, notice text not null);
 create table rounds (
-    run text not null references runs, number integer not null, attempt integer not null, answered integer not null,
-    round integer not null, phase text not null, verified integer not null, residual text not null, gap text not null,
-    seconds real not null, bytes_sent integer not null, bytes_received integer not null, at text not null,
+    run text not null references runs, number integer not null, attempt integer not null,
+    answered integer not null, round integer not null, phase text not null,
+    verified integer not null, residual text not null, gap text not null, seconds real not null,
+    bytes_sent integer not null, bytes_received integer not null, at text not null,
     primary key (run, number)
 );
 create table queue (
-    number integer primary key, run text not null unique, plan text not null, submitted text not null
+    number integer primary key, run text not null unique, plan text not null,
+    submitted text not null
 );
 create table cancellations (run text primary key, at text not null, reason text not null);
 create table sites (
-    site text primary key, since text, ended text, release text not null, until text not null, refusal text, refused text
+    site text primary key, since text, ended text, release text not null, until text not null,
+    refusal text, refused text
 );
 create table service (name text primary key, value text not null);
 """
@@ -72,7 +79,8 @@ def open_database(path: Path) -> sqlite3.Connection:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise StorageError(
-            f"{path}: cannot be opened as a run store ({error.strerror}). Check the path and its permissions."
+            f"{path}: cannot be opened as a run store ({error.strerror}). Check the path and its"
+            " permissions."
         ) from error
     with _opening(path, "opened as a run store", str(path), timeout=BUSY_SECONDS) as db:
         db.execute("pragma page_size = 32768")  # effective in a new file only
@@ -113,7 +121,10 @@ def _todo(error: Exception) -> str:
     if name.startswith("SQLITE_FULL"):
         return "The disk is full, and the store is unharmed: free some space, then start again."
     if name.startswith(_UNREACHED):
-        return "The store is unharmed: correct the path, or the owner or mode of the file and its folder."
+        return (
+            "The store is unharmed: correct the path, or the owner or mode of the file and its"
+            " folder."
+        )
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")):
         return "Another process holds it: try again."
     return RESTORE
@@ -121,8 +132,8 @@ def _todo(error: Exception) -> str:
 
 def _other_release(path: Path, version: int) -> StorageError:
     return StorageError(
-        f"{path}: written by another release of coreg-federation (schema {version}, this release has {SCHEMA_VERSION}). "
-        "Read it with that release, or name another [service] store."
+        f"{path}: written by another release of coreg-federation (schema {version}, this release"
+        f" has {SCHEMA_VERSION}). Read it with that release, or name another [service] store."
     )
 
 
@@ -141,7 +152,10 @@ def _create(db: sqlite3.Connection) -> None:
 
 
 class Tables:
-    """Tables of a store over one connection, which threads use in turn. Every method may raise `StorageError`."""
+    """Tables of a store over one connection, which threads use in turn.
+
+    Every method may raise `StorageError`.
+    """
 
     def __init__(self, path: Path, *, read_only: bool = False):
         self.path = path
@@ -164,7 +178,9 @@ class Tables:
         self._db.close()
 
     def __del__(self) -> None:
-        """A store that nothing holds closes its file; from Python 3.13 on an open one would be a warning."""
+        """A store that nothing holds closes its file; from Python 3.13 on an open one would be a
+        warning.
+        """
         if hasattr(self, "_db"):
             self._db.close()
 

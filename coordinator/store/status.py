@@ -1,6 +1,8 @@
-"""The status of the service and of its sites, and its notices: written by the coordinator, read by commands and pages.
+"""The status of the service and of its sites, and its notices: written by the coordinator, read by
+commands and pages.
 
-`overview` is all of it as plain values: `coreg-coordinator status --json` prints it, and the page shows it.
+`overview` is all of it as plain values: `coreg-coordinator status --json` prints it, and the page
+shows it.
 """
 
 import json
@@ -26,7 +28,9 @@ MAX_NOTICES = 5000  # older ones are deleted
 
 @dataclass(frozen=True)
 class SiteStatus:
-    """A site's current or last session, the expiry of its certificate, and the reason of its last rejection."""
+    """A site's current or last session, the expiry of its certificate, and the reason of its last
+    rejection.
+    """
 
     site: str
     since: str | None = None
@@ -47,7 +51,9 @@ class SiteStatus:
         return (datetime.fromisoformat(self.until) - utc_now()).days if self.until else None
 
     def seen(self, updated_at: str | None) -> str | None:
-        """The last connection if no coordinator runs, else that of its last status; None: never connected."""
+        """The last connection if no coordinator runs, else that of its last status; None: never
+        connected.
+        """
         closed = self.since is None or self.ended is not None
         return self.ended if closed else max(self.since or "", updated_at or "")
 
@@ -56,7 +62,9 @@ class Status(Tables):
     """See the module's docstring. Every method may raise `StorageError`."""
 
     def record(self, noticed: Iterable[tuple[Notice, str, str]]) -> None:
-        """Write notices that have a sentence, each with its site ("" if unproved) and time, and what they say of sites."""
+        """Write notices that have a sentence, each with its site ("" if unproved) and time, and
+        what they say of sites.
+        """
         with self.transaction(durable=False):
             for notice, site, at in noticed:
                 fields = notice.fields
@@ -135,7 +143,8 @@ def store_of(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(
         path,
-        f"in use by {_holder(path)}. End it first, or queue a run there: `coreg-coordinator submit`.",
+        f"in use by {_holder(path)}. End it first, or queue a run there: `coreg-coordinator"
+        " submit`.",
     ):
         yield
 
@@ -151,7 +160,9 @@ def _holder(path: Path) -> str:
 
 
 def overview(path: Path) -> dict[str, Any]:
-    """Coordinator, sites, queue, studies, notices and runs, the unfinished first, with at most `ROWS` rows each."""
+    """Coordinator, sites, queue, studies, notices and runs, the unfinished first, with at most
+    `ROWS` rows each.
+    """
     with ExitStack() as stack:
         status = stack.enter_context(closing(Status(path, read_only=True)))
         stack.enter_context(status.reading())  # a damaged value is a `StorageError`
@@ -175,9 +186,9 @@ def overview(path: Path) -> dict[str, Any]:
         ]
         return {
             "not_reloaded": now.get("not_reloaded", ""),
-            "ready": now.get("state") == "ready"
-            and age is not None
-            and age < 6 * HEARTBEAT_SECONDS,
+            "ready": (
+                now.get("state") == "ready" and age is not None and age < 6 * HEARTBEAT_SECONDS
+            ),
             "state": service.get("state", "never served") if up else "not running",
             "federation": service.get("federation"),
             "listen": now.get("listen"),
@@ -203,7 +214,9 @@ def overview(path: Path) -> dict[str, Any]:
 def _sites_now(
     known: list[SiteStatus], service: dict[str, Any], *, up: bool
 ) -> list[dict[str, Any]]:
-    """Every listed site and every other that was ever seen, in site order; ``up``: a coordinator serves."""
+    """Every listed site and every other that was ever seen, in site order; ``up``: a coordinator
+    serves.
+    """
     listed, found = service.get("sites", ()), {site.site: site for site in known}
     awaited = service.get("awaited", {}) if up else {}
     rows = []
@@ -256,6 +269,6 @@ def _state(run: RunSummary, text: str, *, stalled: bool, up: bool) -> tuple[str,
         return "approval pending", text
     if stalled:
         return "stalled", text
-    return "running" if not text or (
-        " to answer" in text and "connect" not in text
-    ) else "waiting", text
+    return (
+        "running" if not text or (" to answer" in text and "connect" not in text) else "waiting"
+    ), text

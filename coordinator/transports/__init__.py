@@ -1,7 +1,8 @@
 """Transports: messages between the coordinator and its sites. The state machine interprets them.
 
-One contract suite (tests/contract) runs on every transport. Each delivers a site's messages in the order of sending, emits
-`SiteJoined` before any other event of a site, and never emits an event of a replaced session.
+One contract suite (tests/contract) runs on every transport. Each delivers a site's messages in the
+order of sending, emits `SiteJoined` before any other event of a site, and never emits an event of a
+replaced session.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,9 @@ class Emit(Protocol):
 
 @dataclass
 class Traffic:
-    """Bytes sent to the sites and received since the start; ``numbers``: words both ways, in a simulation only."""
+    """Bytes sent to the sites and received since the start; ``numbers``: words both ways, in a
+    simulation only.
+    """
 
     sent: int = 0
     received: int = 0
@@ -78,7 +81,9 @@ class SiteFunction(Protocol):
 
 
 class InProcess:
-    """Sites as functions in this process, which answer at once and in order, so that a simulation is deterministic."""
+    """Sites as functions in this process, which answer at once and in order, so that a simulation
+    is deterministic.
+    """
 
     def __init__(self, sites: Mapping[str, SiteFunction]):
         self.traffic = Traffic()

@@ -1,4 +1,6 @@
-"""gRPC over mutual TLS: the coordinator is the only listener, and each site holds one bidirectional stream."""
+"""gRPC over mutual TLS: the coordinator is the only listener, and each site holds one bidirectional
+stream.
+"""
 
 from collections.abc import AsyncIterator, Callable
 

@@ -1,8 +1,9 @@
 """Sessions over frame streams of any carrier: one session per site, named by its certificate.
 
-A session is authenticated by its certificate, then by the allow-list, which is read at every join. The codec checks every
-message of a peer. A peer that breaks the protocol receives the reason, and its session is closed. At most `MAX_UNHANDLED`
-messages of a session wait for the coordinator; beyond that its stream is not read.
+A session is authenticated by its certificate, then by the allow-list, which is read at every join.
+The codec checks every message of a peer. A peer that breaks the protocol receives the reason, and
+its session is closed. At most `MAX_UNHANDLED` messages of a session wait for the coordinator;
+beyond that its stream is not read.
 """
 
 import asyncio
@@ -39,14 +40,14 @@ from coreg_wire.transport.fields import ProtocolError
 MAX_UNHANDLED = 8  # messages of one session
 HELLO_SECONDS = 10.0  # from the start of a stream to its first message
 MAX_UNSENT = 1000  # messages for one session; a site that does not read them is disconnected
-# Closing a stream while its peer still writes resets it, and the peer loses unread messages. So the peer ends the stream
-# after the last message, within this time in seconds.
+# Closing a stream while its peer still writes resets it, and the peer loses unread messages. So the
+# peer ends the stream after the last message, within this time in seconds.
 LAST_MESSAGES = Finished | Countersigned | Dismissed | Rejected
 CLOSE_GRACE = 5.0
 NO_MEMORY = "the coordinator has too little memory for its message."
 REPLACED = (
-    "{site}: another agent has joined under this name, from {where}, and replaced this one. End one of the two: a site "
-    "has one agent."
+    "{site}: another agent has joined under this name, from {where}, and replaced this one. End one"
+    " of the two: a site has one agent."
 )
 
 
@@ -85,7 +86,9 @@ class _Session:
 
 
 class Sessions:
-    """Sessions; ``authorise`` (name, PEM) raises `Refused` at a join; ``idle`` seconds without a byte end a stream."""
+    """Sessions; ``authorise`` (name, PEM) raises `Refused` at a join; ``idle`` seconds without a
+    byte end a stream.
+    """
 
     def __init__(self, authorise: Callable[[str, bytes], None], *, idle: float):
         self.traffic = Traffic()
@@ -100,7 +103,7 @@ class Sessions:
         # The first messages of a session, before any plan.
         self.greetings: Callable[[str, Hello], list[ToSite]] = lambda _site, _hello: []
 
-    # --- as a transport -------------------------------------------------------------------------------------------
+    # --- as a transport ---------------------------------------------------------------------------
 
     async def send(self, site: str, message: ToSite) -> None:
         """Put it into the session's outbox, unless it was meant for an earlier session."""
@@ -139,7 +142,9 @@ class Sessions:
         return self._certificates.get(site, b"")
 
     def check_again(self) -> None:
-        """Check every open session against the allow-list, and end those of revoked certificates."""
+        """Check every open session against the allow-list, and end those of revoked
+        certificates.
+        """
         for session in list(self._sessions.values()):
             if not session.certificate_pem:
                 continue
@@ -158,7 +163,7 @@ class Sessions:
                 self._streams, timeout=2 * CLOSE_GRACE
             )  # until peers have read their last messages
 
-    # --- one stream -----------------------------------------------------------------------------------------------
+    # --- one stream -------------------------------------------------------------------------------
 
     async def serve(self, stream: FrameStream) -> None:
         """Carry one session until its stream ends."""
@@ -178,7 +183,8 @@ class Sessions:
             self._authorise(name, pem)
             if hello.site != name:
                 raise Refused(
-                    f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site."
+                    f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity"
+                    " of that site."
                 )
         except CoregError as error:
             self.emit(AccessRefused(name, str(error)))

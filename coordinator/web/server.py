@@ -1,4 +1,6 @@
-"""The page's server: a static page, the state of the federation as JSON, and server-sent events. It is read-only.
+"""The page's server: a static page, the state of the federation as JSON, and server-sent events.
+
+It is read-only.
 
 A strict Content-Security-Policy: no inline script or style, and nothing from another host.
 """
@@ -40,8 +42,10 @@ STATIC = Path(__file__).parent / "static"
 COOKIE = "coreg_token"
 LOOK, HEARTBEAT = 1.0, 15.0  # seconds between two checks for a change, and between two events
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
-    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+        "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -49,14 +53,18 @@ HEADERS = {
 
 
 def application(store: Path, token: Callable[[], str] | None = None) -> Starlette:
-    """Shows this store. Without a token it rejects foreign host names, else requests without the token as it is now."""
+    """Shows this store.
+
+    Without a token it rejects foreign host names, else requests without the token as it is now.
+    """
 
     async def admitted(request: Request, go_on: RequestResponseEndpoint) -> Response:
         if token is None:
             if _is_own(request.url.hostname or ""):
                 return await go_on(request)
             return Text(
-                "Host name not accepted. Open the page by its IP address, or set --web-token-file.\n",
+                "Host name not accepted. Open the page by its IP address, or set"
+                " --web-token-file.\n",
                 421,
             )
         try:
@@ -101,7 +109,10 @@ def application(store: Path, token: Callable[[], str] | None = None) -> Starlett
 
 
 def _is_own(host: str) -> bool:
-    """Whether it is an IP address or localhost. Under another name, a foreign page could read this one (DNS rebinding)."""
+    """Whether it is an IP address or localhost.
+
+    Under another name, a foreign page could read this one (DNS rebinding).
+    """
     try:
         ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -112,7 +123,9 @@ def _is_own(host: str) -> bool:
 async def events(
     store: Path, request: Request, token: Callable[[], str] | None = None
 ) -> AsyncIterator[str]:
-    """The state now and after each change, until the browser disconnects or the token changes; else a comment for proxies."""
+    """The state now and after each change, until the browser disconnects or the token changes; else
+    a comment for proxies.
+    """
     sent, seen, quiet = "", None, 0.0
     try:
         admitted = token and token()
@@ -134,7 +147,8 @@ def bound(address: str, *, guarded: bool) -> socket.socket:
     host_port(address, "--web")
     if not is_loopback(address) and not guarded:
         raise UsageError(
-            f"--web {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."
+            f"--web {address} can be reached from elsewhere: set a token (--web-token-file), and"
+            " put TLS before it."
         )
     return listening(address, "--web")
 

@@ -1,6 +1,8 @@
-r"""A site's check of what joining brings, by its own labels, each left out; nothing of it leaves the site.
+r"""A site's check of what joining brings, by its own labels, each left out; nothing of it leaves
+the site.
 
-If labels were told with noise e, `left_out_score` and `left_out_joined` take the noisy labels: subtract e from what they return.
+If labels were told with noise e, `left_out_score` and `left_out_joined` take the noisy labels:
+subtract e from what they return.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,13 +18,16 @@ Choice: TypeAlias = Literal["local", "joined", "score"]
 PULL = 200.0  # the blend is pulled to the joined model by PULL/n labels
 SLOPE_ERRORS, SLOPE_LEAST, SLOPE_LABELS = 2.0, 0.2, 20
 SPREAD = 20.0  # labels' worth of the prior of the deviations' factor
-WIDER = 1.5  # than the delta method's: two of three true changes are then within it (benchmarks/forecasts.py)
+# than the delta method's: two of three true changes are then within it (benchmarks/forecasts.py)
+WIDER = 1.5
 
 
 def left_out_score(
     fit: Fit, y: Float64[Arr, " n"], score: Float64[Arr, " n"]
 ) -> Float64[Arr, " n"]:
-    """(y − score)/(1 − h) at own common labels; the mean leverage stands for a row's, which needs all sites' features."""
+    """(y − score)/(1 − h) at own common labels; the mean leverage stands for a row's, which needs
+    all sites' features.
+    """
     return (y - score) / (1.0 - fit.leverage())
 
 
@@ -36,7 +41,9 @@ def left_out_joined(
     weight: Float64[Arr, " n"] | float = 1.0,
     part: int = 0,
 ) -> Float64[Arr, " n"]:
-    """y − model + w h · (left-out residual of the ``score``); without a score (private rows) (y − model)/(1 − w h)."""
+    """y − model + w h · (left-out residual of the ``score``); without a score (private rows) (y −
+    model)/(1 − w h).
+    """
     x = own.rows(W)
     h = weight * np.einsum("ij,jk,ik->i", x, fit.S, x) / fit.noise[part]
     r = y - own.predict(fit, W)
@@ -46,13 +53,17 @@ def left_out_joined(
 def left_out_completion(
     fit: Fit, own: Own, W: Float64[Arr, "n k"], score: Float64[Arr, " n"]
 ) -> Float64[Arr, " n"]:
-    """(score − joined) h/(1 − h): the joined model is nearer to the score of a common row by this, because the row is in C."""
+    """(score − joined) h/(1 − h): the joined model is nearer to the score of a common row by this,
+    because the row is in C.
+    """
     h = np.minimum(np.einsum("ij,jk,ik->i", W, own.H, W), 0.95)
     return np.asarray((score - own.predict(fit, W)) * h / (1.0 - h))
 
 
 def slope(y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> float:
-    """The slope of labels on left-out predictions where it clearly is not 1; at least 0 (below, the labels are opposed)."""
+    """The slope of labels on left-out predictions where it clearly is not 1; at least 0 (below, the
+    labels are opposed).
+    """
     predicted, n = y - left_out, len(y)
     x, t = predicted - predicted.mean(), y - y.mean()
     if n < SLOPE_LABELS or not x @ x > 0.0:
@@ -64,7 +75,9 @@ def slope(y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> float:
 
 @dataclass(frozen=True)
 class Correction:
-    """predictions ↦ (1 − w) local + w (level + slope · (prediction − centre)): the slope first, then the blend."""
+    """predictions ↦ (1 − w) local + w (level + slope · (prediction − centre)): the slope first,
+    then the blend.
+    """
 
     slope: float = 1.0
     level: float = 0.0
@@ -80,7 +93,9 @@ class Correction:
     def __call__(
         self, predicted: Float64[Arr, " n"], local: Float64[Arr, " n"] | None
     ) -> Float64[Arr, " n"]:
-        """Corrected predictions; ``local``: those of the local model, None without one, NaN where a row has none."""
+        """Corrected predictions; ``local``: those of the local model, None without one, NaN where a
+        row has none.
+        """
         joined = self.rescaled(predicted)
         if local is None:
             return joined
@@ -103,7 +118,9 @@ def rescaling(
 def blend(
     local: Float64[Arr, " n"], joined: Float64[Arr, " n"], *, sloped: bool = False
 ) -> tuple[float, Float64[Arr, " n"]]:
-    """(w, left-out residuals) of w joined + (1 − w) local; pulled towards joined, beside a slope towards local."""
+    """(w, left-out residuals) of w joined + (1 − w) local; pulled towards joined, beside a slope
+    towards local.
+    """
     n, gain = len(local), local - joined
     pull = PULL / n * float(local @ local) / n + 1e-300
     w = float(np.clip((local @ gain + pull * (not sloped)) / (gain @ gain + pull), 0.0, 1.0))
@@ -111,7 +128,9 @@ def blend(
 
 
 def spread(left_out: Float64[Arr, " n"], deviations: Float64[Arr, " n"]) -> float:
-    """Factor of the stated deviations, from own left-out residuals of the joined model before slope and blend."""
+    """Factor of the stated deviations, from own left-out residuals of the joined model before slope
+    and blend.
+    """
     return float(
         np.sqrt((np.sum((left_out / deviations) ** 2) + SPREAD) / (len(left_out) + SPREAD))
     )
@@ -119,14 +138,18 @@ def spread(left_out: Float64[Arr, " n"], deviations: Float64[Arr, " n"]) -> floa
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """The forecast relative change of the root mean squared error against the local model, and its standard error."""
+    """The forecast relative change of the root mean squared error against the local model, and its
+    standard error.
+    """
 
     change: float
     standard_error: float
 
 
 def gain(local: Float64[Arr, " n"], other: Float64[Arr, " n"]) -> Gain:
-    """From paired left-out residuals; the standard error by the delta method, widened by what the benefit study shows."""
+    """From paired left-out residuals; the standard error by the delta method, widened by what the
+    benefit study shows.
+    """
     a, b, n = local**2, other**2, len(local)
     ratio = float(np.sqrt(b.mean() / a.mean())) if a.mean() > 0.0 else 1.0
     if n < 2 or not a.mean() > 0.0 or ratio == 0.0:
@@ -145,7 +168,9 @@ class Verdict:
     recommended: Choice
     joined: Correction
     score: Correction
-    slope: float  # not 1: the labels may have another unit or sign than the others' (1 of 20 honest sites is named too)
+    # not 1: the labels may have another unit or sign than the others' (1 of 20 honest sites is
+    # named too)
+    slope: float
     spread: float
     left_out: dict[str, Float64[Arr, " n"]] = field(repr=False)
     gains: dict[str, Gain]
@@ -160,9 +185,11 @@ def verdict(
     deviations: Float64[Arr, " n"],
     nearer: Float64[Arr, " n"] | float = 0.0,
 ) -> Verdict:
-    """From own labels, ``n_common`` of common rows first, left-out residuals, and the joined model's ``deviations``.
+    """From own labels, ``n_common`` of common rows first, left-out residuals, and the joined
+    model's ``deviations``.
 
-    ``nearer`` is `left_out_completion`. It counts in the errors of the joined model, not in the choice of slope and blend.
+    ``nearer`` is `left_out_completion`. It counts in the errors of the joined model, not in the
+    choice of slope and blend.
     """
     n, c = len(y), n_common if score is not None else 0
     factor = spread(joined + nearer, deviations) if n else 1.0
@@ -212,10 +239,12 @@ def site_verdict(
     precision: float,
     lone: float | None,
 ) -> Verdict:
-    """The verdict of a site whose labelled rows have features W, the ``n_common`` common ones first.
+    """The verdict of a site whose labelled rows have features W, the ``n_common`` common ones
+    first.
 
-    ``error`` is the noise on the labels that the site sent, ``local`` left-out residuals, ``score`` scores of the common labels.
-    ``share`` and ``precision`` weigh common and private labels in the fit; ``lone`` is 1/precision where all are private.
+    ``error`` is the noise on the labels that the site sent, ``local`` left-out residuals, ``score``
+    scores of the common labels. ``share`` and ``precision`` weigh common and private labels in the
+    fit; ``lone`` is 1/precision where all are private.
     """
     told, c, last = y + error, n_common, len(fit.moments.parts) - 1
     residuals = None if score is None or not c else left_out_score(fit, told[:c], score)

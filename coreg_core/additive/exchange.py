@@ -1,16 +1,21 @@
-r"""The exchange of second moments: the computations of one site, step by step, without sending, sealing or signing.
+r"""The exchange of second moments: the computations of one site, step by step, without sending,
+sealing or signing.
 
 | step | input | output |
 |---|---|---|
-| `summary` | | `SiteSummary`: labelled common individuals, sizes, level and deviation of the labels |
+| `summary` | | `SiteSummary`: labelled common individuals, sizes, level and deviation of the labels
+|
 | `announce` | all summaries | the site's message of cross products |
 | `add` | all messages | the site's words of the sums, and a share for each other site |
-| `add_private` | the sum of all words, the shares for this site | words of sums over private rows, if a site has such rows |
-| `parts` | the sum of these words | parts of the score at the labelled common rows of each other site |
+| `add_private` | the sum of all words, the shares for this site | words of sums over private rows,
+if a site has such rows |
+| `parts` | the sum of these words | parts of the score at the labelled common rows of each other
+site |
 | `finish` | the sum of the others' parts | the verdict; the site has its models |
 
-`Words` maps a name to words modulo 2⁶⁴. A site opens sums of words, and no other site's words. With noise 0 the result equals
-training in memory within the fixed-point error, for the same features, sizes and labels.
+`Words` maps a name to words modulo 2⁶⁴. A site opens sums of words, and no other site's words. With
+noise 0 the result equals training in memory within the fixed-point error, for the same features,
+sizes and labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,13 +76,17 @@ class SiteSummary:
 
 
 class Terms:
-    """Rows, sizes, units and exponents. Each site derives the same ones from all summaries. Refused: a rule is not kept."""
+    """Rows, sizes, units and exponents.
+
+    Each site derives the same ones from all summaries. Refused: a rule is not kept.
+    """
 
     def __init__(self, rules: Additive, summaries: Sequence[SiteSummary]):
         s, self.n_sites, self.noise = rules.rows_per_feature, len(summaries), rules.noise
         flags = np.array([each.labelled for each in summaries])
         self.private = np.array([each.private for each in summaries])
-        while True:  # A site with fewer labels than features sends none. This can change the number of features.
+        # A site with fewer labels than features sends none. This can change the number of features.
+        while True:
             self.n_labelled = int(flags.any(axis=0).sum())
             counted = self.n_labelled or int(self.private.sum())
             most = (cross.MOST_PROJECTED / max(self.n_sites - 1, 1) - 2) / 2
@@ -89,20 +98,24 @@ class Terms:
         unlabelled = int((~flags.any(axis=0)).sum())
         if not counted:
             raise Refused(
-                f"no site has {rules.least_labels} labels of shared individuals (least_labels), or so many private ones."
+                f"no site has {rules.least_labels} labels of shared individuals (least_labels), or"
+                " so many private ones."
             )
         if d < LEAST_FEATURES:
             raise Refused(
-                f"{counted} labelled individuals of {self.n_sites} sites allow {d} features a site, where {LEAST_FEATURES} are "
-                f"the fewest: label more, or lower rows_per_feature ({s})."
+                f"{counted} labelled individuals of {self.n_sites} sites allow {d} features a site,"
+                f" where {LEAST_FEATURES} are the fewest: label more, or lower rows_per_feature"
+                f" ({s})."
             )
         if 0 < self.n_labelled < rules.least_rows:
             raise Refused(
-                f"{self.n_labelled} labelled common individuals, where least_rows is {rules.least_rows}: label more."
+                f"{self.n_labelled} labelled common individuals, where least_rows is"
+                f" {rules.least_rows}: label more."
             )
         if not self.n_labelled and unlabelled < s * d:
             raise Refused(
-                f"{unlabelled} common individuals, where private labels with {d} features need {s * d}."
+                f"{unlabelled} common individuals, where private labels with {d} features need"
+                f" {s * d}."
             )
         # The difference of two sums would disclose a few unlabelled rows, so no sum contains them.
         self.used = (
@@ -140,7 +153,10 @@ class Terms:
         )
 
     def part(self, got: Mapping[str, Some], *, private: bool = False) -> Sums:
-        """Sums over common or private rows from opened words. Each site with private rows adds noise to their sums."""
+        """Sums over common or private rows from opened words.
+
+        Each site with private rows adds noise to their sums.
+        """
         D, M, unit = sum(self.d), self.n_sites, LABEL_UNIT * self.deviation
         exponent = self.private_exponent if private else self.exponent
         scalars = _joined(got["scalars"], exponent)
@@ -242,7 +258,10 @@ class SiteExchange:
         return SiteSummary(flags, self._W.shape[1], norm, level, deviation, len(self._private))
 
     def announce(self, summaries: Sequence[SiteSummary], seed: bytes) -> cross.Message:
-        """The second step; ``seed`` is the digest of the attempt's chain. Raises `Refused` by the rules."""
+        """The second step; ``seed`` is the digest of the attempt's chain.
+
+        Raises `Refused` by the rules.
+        """
         X, Y = self.meet(summaries)
         e, f = self.terms.places
         self._secret, message = cross.announce(
@@ -270,7 +289,9 @@ class SiteExchange:
     def add(
         self, messages: Sequence[cross.Message]
     ) -> tuple[Words, dict[int, UInt64[np.ndarray, "d r"]]]:
-        """The third step: words of P, C, b, o and scalars; block (v, u) of P and C is Y_vᵀW_u for v > u. Each is rounded once."""
+        """The third step: words of P, C, b, o and scalars; block (v, u) of P and C is Y_vᵀW_u for v
+        > u. Each is rounded once.
+        """
         T, v, e = self.terms, self.site, self.terms.exponent
         d, D, mine = T.d[v], sum(T.d), T.blocks[v]
         P, C, b, o = (
@@ -313,7 +334,10 @@ class SiteExchange:
         return words, shares
 
     def add_private(self, total: Mapping[str, Some], shares: Mapping[int, Some]) -> Words | None:
-        """The fourth step: open the sums, and add the site's private rows. The result is None if no site has private rows."""
+        """The fourth step: open the sums, and add the site's private rows.
+
+        The result is None if no site has private rows.
+        """
         T, v, d, D = self.terms, self.site, self.terms.d[self.site], sum(self.terms.d)
         P, C = (_full(cross.opened(total[name], T.exponent), D) for name in ("P", "C"))
         self._check(P, C)
@@ -355,8 +379,11 @@ class SiteExchange:
     def parts(
         self, total: Mapping[str, Some] | None, normals: Float64[Arr, " r"]
     ) -> dict[int, UInt64[np.ndarray, " q"]]:
-        """The fifth step: the fit, and words of this site's parts of the score at each other site's labelled common rows."""
-        # ``normals``: always the same one for an individual and a model. With two sites a sum of one part would disclose it.
+        """The fifth step: the fit, and words of this site's parts of the score at each other site's
+        labelled common rows.
+        """
+        # ``normals``: always the same one for an individual and a model. With two sites a sum of
+        # one part would disclose it.
         T, v = self.terms, self.site
         if total is not None:
             self._parts = (*self._parts, T.part(total, private=True))
@@ -380,7 +407,9 @@ class SiteExchange:
         return {u: _word(part[T.flags[u]], self._score_exponent) for u in others}
 
     def finish(self, words: UInt64[np.ndarray, " q"] | None) -> Verdict:
-        """The last step: the verdict by own labels; ``words``: the sum of the others' parts, None if none came."""
+        """The last step: the verdict by own labels; ``words``: the sum of the others' parts, None
+        if none came.
+        """
         T, data, score = self.terms, self._data, None
         if words is not None:
             score = self.fit.intercept(self.site) + self._part + _value(words, self._score_exponent)
@@ -434,7 +463,8 @@ class SiteExchange:
         beyond += [limit - np.abs(P[mine, mine] - self._exact[:d, :d]).max()]
         if min(beyond) < 0:
             raise Refused(
-                "the opened second moments cannot be those of any columns: a site or the coordinator changed them."
+                "the opened second moments cannot be those of any columns: a site or the"
+                " coordinator changed them."
             )
 
     def _normal(self, shape: tuple[int, ...]) -> Arr:

@@ -1,9 +1,11 @@
 r"""A site's features of its own columns, and the local model that its own labels give.
 
-    x → standardised, clipped → k(x, landmarks) K^{-1/2} → centred over the common rows → principal components
+    x → standardised, clipped → k(x, landmarks) K^{-1/2} → centred over the common rows → principal
+    components
 
-The functions of the local model are two more directions before the components are taken, so what matters to the site's own labels
-is among the first. Source: Schölkopf et al. (1998) for kernel PCA, Williams and Seeger (2001) for landmarks, Breiman (2001).
+The functions of the local model are two more directions before the components are taken, so what
+matters to the site's own labels is among the first. Source: Schölkopf et al. (1998) for kernel PCA,
+Williams and Seeger (2001) for landmarks, Breiman (2001).
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +28,9 @@ LEAST_LABELS = 3  # of a local model
 
 @dataclass(frozen=True, eq=False)
 class SiteRows:
-    """Common rows (in one order everywhere), then private ones; labels, and the places ``own`` of labelled rows."""
+    """Common rows (in one order everywhere), then private ones; labels, and the places ``own`` of
+    labelled rows.
+    """
 
     X: Float64[Arr, "n p"]
     own: Int64[Ints, " l"]
@@ -34,7 +38,9 @@ class SiteRows:
 
 
 def sizes(n_labelled: int, n_rows: int, rows_per_feature: int = 8) -> tuple[int, int]:
-    """(d, k): how many features enter the sums, and how many a site keeps for itself, of N labelled of so many common rows."""
+    """(d, k): how many features enter the sums, and how many a site keeps for itself, of N labelled
+    of so many common rows.
+    """
     few = min(n_labelled, n_rows)
     d = int(np.clip(round(few / rows_per_feature), min(5, max(n_labelled // 2, 1)), MOST_FEATURES))
     return d, int(np.clip(n_rows // 10, d, MOST_OWN))
@@ -48,7 +54,9 @@ def squared_distances(A: Float64[Arr, "a p"], B: Float64[Arr, "b p"]) -> Float64
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """Features before the principal components: standardised columns, or the kernel at landmarks times K^{-1/2}."""
+    """Features before the principal components: standardised columns, or the kernel at landmarks
+    times K^{-1/2}.
+    """
 
     mean: Float64[Arr, " p"]
     deviation: Float64[Arr, " p"]
@@ -83,7 +91,10 @@ class Forest:
     value: Float64[Arr, " q"]
 
     def predict(self, S: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
-        """The mean of the trees; each split divides its rows. As in scikit-learn, only the rows are rounded to float32."""
+        """The mean of the trees; each split divides its rows.
+
+        As in scikit-learn, only the rows are rounded to float32.
+        """
         columns, out = (
             np.ascontiguousarray(S.T.astype(np.float32), dtype=np.float64),
             np.zeros(len(S)),
@@ -138,7 +149,9 @@ def ridge_fit(
 
 @dataclass(frozen=True, eq=False)
 class LocalModel:
-    """(1 − w) kernel ridge + w forest, of a site's own labels alone; ``left_out`` residuals at these labels."""
+    """(1 − w) kernel ridge + w forest, of a site's own labels alone; ``left_out`` residuals at
+    these labels.
+    """
 
     basis: Basis
     coef: Float64[Arr, " r"]
@@ -209,7 +222,9 @@ def fit_features(
     seed: int,
     kernel: Kernel = "gaussian",
 ) -> tuple[SiteFeatures, LocalModel | None, Float64[Arr, "n k"]]:
-    """A site's features, its local model (None below `LEAST_LABELS` labels, or if all are equal), and W of these rows."""
+    """A site's features, its local model (None below `LEAST_LABELS` labels, or if all are equal),
+    and W of these rows.
+    """
     mean, deviation = X.mean(0), X.std(0)
     deviation = np.where(deviation > 1e-12 * (1.0 + np.abs(mean)), deviation, 1.0)
     nothing = np.zeros((0, X.shape[1]))
@@ -268,7 +283,9 @@ def _root(L: Arr, width: float) -> Arr:
 def _centred(
     linear: Basis, L: Arr, width: float, root: Arr, S: Arr, n_common: int
 ) -> tuple[Basis, Arr]:
-    """The basis with the common rows' mean as its shift, and the features of the standardised rows."""
+    """The basis with the common rows' mean as its shift, and the features of the standardised
+    rows.
+    """
     Phi = np.exp(squared_distances(S, L) / -width) @ root if width else S
     shift = Phi[:n_common].mean(0)
     return replace(linear, landmarks=L, width=width, transform=root, shift=shift), Phi - shift

@@ -1,24 +1,33 @@
-r"""Second moments of all sites' features: what a federation opens to its members, and all that the fit needs.
+r"""Second moments of all sites' features: what a federation opens to its members, and all that the
+fit needs.
 
 | entry | shape | over | tells a member |
 |---|---|---|---|
-| P, o, b, r, s, n (`Sums`) | D×D, M×D, D, M, 1, M | labelled common rows | aggregates over many individuals |
-| the same, of a second part | | private rows, with completed features | aggregates over many individuals |
+| P, o, b, r, s, n (`Sums`) | D×D, M×D, D, M, 1, M | labelled common rows | aggregates over many
+individuals |
+| the same, of a second part | | private rows, with completed features | aggregates over many
+individuals |
 | C | D×D | all common rows | how the sites' features go together |
 | level, deviation, number of labels | M each | a site's labels | two numbers of its label column |
-| which common individuals a site has labels of | bits | common rows | of one individual only who has a label of it |
+| which common individuals a site has labels of | bits | common rows | of one individual only who
+has a label of it |
 
-To site v alone: C_vx (k×D), the mean of W_v φ' over the common rows, whose first d rows all members have.
+To site v alone: C_vx (k×D), the mean of W_v φ' over the common rows, whose first d rows all members
+have.
 
-The additive model's fit to second moments: prior variances by evidence, and the posterior. All sites do this by themselves.
+The additive model's fit to second moments: prior variances by evidence, and the posterior. All
+sites do this by themselves.
 
-    y = a + offset_owner + Σ_v φ_v·β_v + ε        β_v ~ N(0, τ_v I), offsets ~ N(0, τ_0), a flat, ε ~ N(0, σ)
+    y = a + offset_owner + Σ_v φ_v·β_v + ε        β_v ~ N(0, τ_v I), offsets ~ N(0, τ_0), a flat, ε
+    ~ N(0, σ)
 
-    S = (Σ_parts G/σ + diag(1/τ, 0))⁻¹     β = S Σ_parts b/σ     g_v = Σ_{i∈v} (1 − S_ii/τ_v)     q_v = ‖β_v‖²
-    τ_v ← √((q_v + mode_v)/(g_v/τ_v + 1/mode_v))     σ ← √((rss + mode)/((count − tr SG/σ)/σ + 1/mode))
+    S = (Σ_parts G/σ + diag(1/τ, 0))⁻¹     β = S Σ_parts b/σ     g_v = Σ_{i∈v} (1 − S_ii/τ_v)
+    q_v = ‖β_v‖²
+    τ_v ← √((q_v + mode_v)/(g_v/τ_v + 1/mode_v))     σ ← √((rss + mode)/((count − tr SG/σ)/σ +
+    1/mode))
 
-Each step lowers −2 log(restricted likelihood) with priors that weigh as one label each (a minorisation): no line search, and a
-fixed number of steps in place of a stopping rule.
+Each step lowers −2 log(restricted likelihood) with priors that weigh as one label each (a
+minorisation): no line search, and a fixed number of steps in place of a stopping rule.
 """
 
 from collections.abc import Sequence
@@ -39,7 +48,9 @@ SHIFT = 0.7  # of the fit's ridge against the noise of opened sums
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Over labels with one noise variance: u a label's owner, w its weight; an individual's weights add up to 1."""
+    """Over labels with one noise variance: u a label's owner, w its weight; an individual's weights
+    add up to 1.
+    """
 
     P: Float64[Arr, "D D"]  # Σ wφφᵀ
     o: Float64[Arr, "M D"]  # Σ wφ by owner
@@ -61,7 +72,9 @@ def sums(
     count: float | None = None,
     mode: float = NOISE,
 ) -> Sums:
-    """`Sums` of complete features in memory; ``count``: the number of rows, where ``weight`` is a precision."""
+    """`Sums` of complete features in memory; ``count``: the number of rows, where ``weight`` is a
+    precision.
+    """
     own, t = (np.arange(len(levels))[:, None] == owner) * weight, y - levels[owner]
     weighted = weight[:, None] * Phi
     return Sums(
@@ -102,12 +115,16 @@ class Moments:
 
     @cached_property
     def deviation(self) -> float:
-        """The common deviation of labels around their owners' means: the unit of the fit; 1 if all are equal."""
+        """The common deviation of labels around their owners' means: the unit of the fit; 1 if all
+        are equal.
+        """
         free = self.n.sum() - np.count_nonzero(self.n)
         return float(np.sqrt(self.within / free)) if free > 0 and self.within > 0 else 1.0
 
     def standard(self, part: Sums) -> tuple[Float64[Arr, "A A"], Float64[Arr, " A"], float]:
-        """(G, b, Σ wy²) of a part for the features, the owners' offsets and 1, with labels less their mean in deviations."""
+        """(G, b, Σ wy²) of a part for the features, the owners' offsets and 1, with labels less
+        their mean in deviations.
+        """
         G = np.block(
             [
                 [part.P, part.o.T, part.o.sum(0)[:, None]],
@@ -125,7 +142,9 @@ class Moments:
 
 
 def precision(left_out: Float64[Arr, " n"], deviation: float) -> float:
-    """The weight of a site's private rows: larger where its own columns say more; 1 without a local model."""
+    """The weight of a site's private rows: larger where its own columns say more; 1 without a local
+    model.
+    """
     return float(
         (len(left_out) + PRIVATE_LABELS) / (np.sum((left_out / deviation) ** 2) + PRIVATE_LABELS)
     )
@@ -138,7 +157,9 @@ def positive(A: Float64[Arr, "p p"]) -> Float64[Arr, "p p"]:
 
 
 def steadied(part: Sums, noise: float, scale: Float64[Arr, " D"]) -> Sums:
-    """Sums that were opened with noise, positive, with a ridge of its size; ``scale`` is the largest row norm of each feature."""
+    """Sums that were opened with noise, positive, with a ridge of its size; ``scale`` is the
+    largest row norm of each feature.
+    """
     D = len(part.P)
     A = positive(np.block([[part.P, part.o.T], [part.o, np.diag(part.n)]]))
     ridge = SHIFT * noise * np.sqrt(2 * D) * np.diag(scale**2)
@@ -193,7 +214,8 @@ def fit(moments: Moments, steps: int = STEPS) -> Fit:
     """The fit after ``steps`` updates of τ and σ. BadData: fewer than two labels in all."""
     if moments.n.sum() < 2:
         raise BadData(
-            f"{moments.n.sum():.0f} labels in all sites together: an additive model needs at least two."
+            f"{moments.n.sum():.0f} labels in all sites together: an additive model needs at least"
+            " two."
         )
     M, D = len(moments.d), len(moments.C)
     data = [moments.standard(part) for part in moments.parts]
@@ -217,9 +239,10 @@ def fit(moments: Moments, steps: int = STEPS) -> Fit:
         sigma = np.sqrt((rss + mode) / (np.maximum(count - used, 0.0) / sigma + 1.0 / mode))
 
 
-# --- the site's models ----------------------------------------------------------------------------------------------
+# --- the site's models ----------------------------------------------------------------------------
 #
-# What a site makes of the fit: its part of the score, scores with sites missing, its joined model, and their deviations.
+# What a site makes of the fit: its part of the score, scores with sites missing, its joined model,
+# and their deviations.
 #
 # score(x) = a + offset_v + Σ_u φ_u(x_u)·β_u
 # with the sites S alone:  E[score | φ_S] = a + offset_v + φ_S·(β_S + C_SS⁻¹ C_S,rest β_rest)
@@ -231,7 +254,9 @@ AGAINST_NOISE = 0.3  # of the regression's ridge
 def ridged(
     C_SS: Float64[Arr, "p p"], rows: int, n_features: int, noise: float
 ) -> Float64[Arr, "p p"]:
-    """For a regression on features S over the common rows: the ridge counts as one row of mean size, and against noise."""
+    """For a regression on features S over the common rows: the ridge counts as one row of mean
+    size, and against noise.
+    """
     p = len(C_SS)
     ridge = (
         np.trace(C_SS) / max(rows, 1) * (1.0 / p + AGAINST_NOISE * noise * np.sqrt(p + n_features))
@@ -276,7 +301,9 @@ class ScoreWeights:
         return out
 
     def missing_variance(self, present: Sequence[int]) -> float:
-        """Variance of the score that the features of the present sites leave unknown, in the labels' units."""
+        """Variance of the score that the features of the present sites leave unknown, in the
+        labels' units.
+        """
         there = self._there(present)
         if there.all():
             return 0.0
@@ -293,7 +320,8 @@ class ScoreWeights:
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """Site v's view of all features: ``B`` (D, k) completes them from its own, ``R`` (D, D) is what these leave unknown.
+    """Site v's view of all features: ``B`` (D, k) completes them from its own, ``R`` (D, D) is what
+    these leave unknown.
 
     wᵀHw is the leverage of a common row w in that regression.
     """
@@ -308,7 +336,9 @@ class Own:
     def of(
         cls, m: Moments, site: int, C_WW: Float64[Arr, "k k"], C_Wx: Float64[Arr, "k D"]
     ) -> "Own":
-        """From the mean of W_v W_vᵀ over the common rows, and of W_v φᵀ, which is opened to this site alone."""
+        """From the mean of W_v W_vᵀ over the common rows, and of W_v φᵀ, which is opened to this
+        site alone.
+        """
         A = ridged(C_WW, m.rows, len(m.C), m.noise)
         B = np.asarray(np.linalg.solve(A, C_Wx).T)
         R = (m.C - B @ C_Wx - C_Wx.T @ B.T + B @ C_WW @ B.T) * (m.rows / max(m.rows - len(C_WW), 1))
@@ -334,7 +364,9 @@ class Own:
     def deviations(
         self, fit: Fit, W: Float64[Arr, "n k"], private: float | None = None
     ) -> tuple[Float64[Arr, " n"], Float64[Arr, " n"]]:
-        """Of a new label given all sites' features, and given the own ones; ``private``: 1/precision where all rows are."""
+        """Of a new label given all sites' features, and given the own ones; ``private``:
+        1/precision where all rows are.
+        """
         x, D = self.rows(W), len(self.moments.C)
         missing = float(fit.beta[:D] @ self.R @ fit.beta[:D])
         noise = float(fit.noise[0])

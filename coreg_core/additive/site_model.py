@@ -1,4 +1,6 @@
-r"""What one site owns after an additive training: its models, in the labels' units. It has no moments of labels.
+r"""What one site owns after an additive training: its models, in the labels' units.
+
+It has no moments of labels.
 
 joined(x) = c + W(x)·w        part(x) = φ(x)·β_S        deviation(x)² = z Q zᵀ + q,  z = (W(x), 1)
 """
@@ -83,7 +85,9 @@ class SiteModel:
         )
 
     def slopes(self) -> tuple[Float64[Arr, " p"], Float64[Arr, " p"]] | None:
-        """Slopes of the score in own columns, ∂score/∂x = Vᵀβ/deviation, and their deviations; None unless kernel = "linear"."""
+        """Slopes of the score in own columns, ∂score/∂x = Vᵀβ/deviation, and their deviations; None
+        unless kernel = "linear".
+        """
         basis = self.features.basis
         if basis.width or self.features.directions is not None:
             return None
@@ -112,7 +116,9 @@ class SiteModel:
         return np.asarray(phi @ self.weights.of_sites(present)[start:stop])
 
     def score(self, total: Float64[Arr, " n"], X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
-        """The corrected score from the sum of all parts, in simulations; a site has `ScoringJob.receive` and `Scored`."""
+        """The corrected score from the sum of all parts, in simulations; a site has
+        `ScoringJob.receive` and `Scored`.
+        """
         return self.correct_score(self.score_intercept + total, self.alone(X))
 
     def deviations(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:

@@ -1,8 +1,10 @@
-r"""A whole additive training with all sites' rows in memory: the estimators, and studies of what a federation would reach.
+r"""A whole additive training with all sites' rows in memory: the estimators, and studies of what a
+federation would reach.
 
     features → moments → completed private rows → fit → each site's models and verdict
 
-A federation computes the moments by sealed sums instead, and everything after them with the same functions.
+A federation computes the moments by sealed sums instead, and everything after them with the same
+functions.
 """
 
 from collections.abc import Sequence
@@ -56,7 +58,9 @@ class TrainedSite:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """One site's features of some rows, and its local predictions of them (None without a local model)."""
+    """One site's features of some rows, and its local predictions of them (None without a local
+    model).
+    """
 
     W: Float64[Arr, "n k"]
     local: Float64[Arr, " n"] | None
@@ -64,13 +68,18 @@ class Prepared:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A federation's training: the fit, and each site's models. Rows come as each site's `TrainedSite.prepared`."""
+    """A federation's training: the fit, and each site's models.
+
+    Rows come as each site's `TrainedSite.prepared`.
+    """
 
     fit: Fit
     sites: tuple[TrainedSite, ...]
 
     def score(self, rows: Sequence[Prepared | None], site: int | None = None) -> Float64[Arr, " n"]:
-        """The score from the rows of all sites, None for a missing one; for the label owner ``site``, or their mean."""
+        """The score from the rows of all sites, None for a missing one; for the label owner
+        ``site``, or their mean.
+        """
         m, present = self.fit.moments, [v for v, each in enumerate(rows) if each is not None]
         beta = ScoreWeights.of(self.fit).of_sites(present)
         parts = [
@@ -94,7 +103,9 @@ class Trained:
 
 
 class _Training:
-    """Each site's labels and features, and what a federation opens of them, with noise by its rules."""
+    """Each site's labels and features, and what a federation opens of them, with noise by its
+    rules.
+    """
 
     def __init__(
         self, sites: Sequence[SiteRows], n_common: int, seed: int, rules: Additive, one_owner: bool
@@ -115,7 +126,8 @@ class _Training:
         )
         if n_labelled < 2:
             raise BadData(
-                f"{n_labelled} labels in all sites together ({n_labelled} sample): an additive model needs at least two."
+                f"{n_labelled} labels in all sites together ({n_labelled} sample): an additive"
+                " model needs at least two."
             )
         self.d, self.k = sizes(n_labelled, n_common, rules.rows_per_feature)
         if rules.kernel == "linear":
@@ -188,7 +200,9 @@ class _Training:
         )
 
     def own(self, m: Moments, v: int) -> Own:
-        """The site's view of all features; the moments of its further features are opened to it alone, with noise."""
+        """The site's view of all features; the moments of its further features are opened to it
+        alone, with noise.
+        """
         W, N, d = self.W[v][: self.n_common], self.n_common, m.d[v]
         C_Wx = W.T @ self.phi(slice(N)) / N
         if self.rules.noise:
@@ -256,7 +270,10 @@ def train(
     rules: Additive = IN_MEMORY,
     one_owner: bool = False,
 ) -> Trained:
-    """Train on the rows of all sites. ``one_owner``: all have the same labels of the same common rows, and each counts once."""
+    """Train on the rows of all sites.
+
+    ``one_owner``: all have the same labels of the same common rows, and each counts once.
+    """
     t = _Training(sites, n_common, seed, rules, one_owner)
     m = t.moments()
     owns = [t.own(m, v) for v in range(len(sites))]

@@ -1,1 +1,3 @@
-"""The agreement objective (coRLSR, Brefeld et al., 2006): views, schedules, certificates, closed forms."""
+"""The agreement objective (coRLSR, Brefeld et al., 2006): views, schedules, certificates, closed
+forms.
+"""

@@ -1,7 +1,8 @@
 r"""Centralised solutions: stable closed forms.
 
-`consensus_closed_form` gives z*, the mean prediction at the optimum: for exact views the precision-weighted mean of
-their posteriors, for finite spans a reduced stacked system in the coordinates a_v.
+`consensus_closed_form` gives z*, the mean prediction at the optimum: for exact views the
+precision-weighted mean of their posteriors, for finite spans a reduced stacked system in the
+coordinates a_v.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ from coreg_core.errors import SingularSystem
 
 
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
-    """z*, the mean of all predictions at the optimum: O(m (Σ r_v)²) for finite spans, O(M m³) for exact views."""
+    """z*, the mean of all predictions at the optimum: O(m (Σ r_v)²) for finite spans, O(M m³) for
+    exact views.
+    """
     finite = [view for view in views if isinstance(view, SpectralView)]
     return (
         _reduced_stacked_system(finite, coupling)
@@ -27,13 +30,17 @@ def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr
 
 
 def solved(views: Sequence[View], coupling: float) -> list[Solution]:
-    """Every view's function at the optimum, from one set-up of the views for any number of couplings."""
+    """Every view's function at the optimum, from one set-up of the views for any number of
+    couplings.
+    """
     mean, weight = consensus_closed_form(views, coupling), consensus_weight(coupling, len(views))
     return [view.solve(mean, weight) for view in views]
 
 
 def _weighted_mean(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
-    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ (docs/research/mathematics.md)."""
+    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ
+    (docs/research/mathematics.md).
+    """
     weight = consensus_weight(coupling, len(views))
     answers = [
         view.respond(np.zeros((view.n_unlabelled, 1)), np.array([weight]))[:, 0] for view in views
@@ -67,8 +74,11 @@ def _precision(view: View, weight: float) -> Float64[Arr, "m m"]:
 
 
 def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:
-    r"""Q in the coordinates: $\sum_v [a_v^\top a_v - 2\beta_v^\top a_v] + λ \sum_{u,v} \|P_u a_u - P_v a_v\|^2$."""
-    # Its normal matrix has the blocks I + 2λ(M - 1) P_vᵀP_v and -2λ P_vᵀP_u: at least I, unless rounding outweighs it.
+    r"""Q in the coordinates: $\sum_v [a_v^\top a_v - 2\beta_v^\top a_v] + λ \sum_{u,v} \|P_u a_u -
+    P_v a_v\|^2$.
+    """
+    # Its normal matrix has the blocks I + 2λ(M - 1) P_vᵀP_v and -2λ P_vᵀP_u: at least I, unless
+    # rounding outweighs it.
     maps, M = [view.prediction_map for view in views], len(views)
     ends = np.cumsum([0] + [P.shape[1] for P in maps])
     N = np.eye(ends[-1])
@@ -81,9 +91,10 @@ def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> F
         factor = cho_factor(N, lower=True, check_finite=False, overwrite_a=True)
     except LinAlgError:
         raise SingularSystem(
-            "the reduced stacked system is singular in floating point: the predictions on unlabelled instances are so large "
-            "beside the ridge that rounding outweighs the identity; lower the coupling, raise the ridge, rescale the "
-            "features, or use solver='conjugate-gradients'."
+            "the reduced stacked system is singular in floating point: the predictions on"
+            " unlabelled instances are so large beside the ridge that rounding outweighs the"
+            " identity; lower the coupling, raise the ridge, rescale the features, or use"
+            " solver='conjugate-gradients'."
         ) from None
     a = cho_solve(
         factor, np.concatenate([view.label_coordinates for view in views]), check_finite=False

@@ -1,6 +1,7 @@
 r"""Q, the disagreement, and the two certificates that every schedule states.
 
-    Q(f) = Σ_v [ ‖y_v − f_v(X_v)‖² + ν_v ‖f_v‖² ] + λ Σ_{u,v} ‖f_u(Z) − f_v(Z)‖²      (ordered pairs)
+    Q(f) = Σ_v [ ‖y_v − f_v(X_v)‖² + ν_v ‖f_v‖² ] + λ Σ_{u,v} ‖f_u(Z) − f_v(Z)‖²      (ordered
+    pairs)
 
 Source: Brefeld et al. (2006), equation 2; certificates: docs/research/mathematics.md.
 """
@@ -17,7 +18,8 @@ from jaxtyping import Float64
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
 
-# The residual behind a certificate is itself rounded: a few eps of the subtracted vectors (measured: 2 to 6 on the golden cases).
+# The residual behind a certificate is itself rounded: a few eps of the subtracted vectors
+# (measured: 2 to 6 on the golden cases).
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
@@ -38,12 +40,16 @@ class Column:
 
 
 def typical_size(squares: float, n_labels: float, n_unlabelled: int) -> float:
-    """√m labels of typical size, √(Σ‖y_v‖²/Σn_v); where all labels are 0, one absolute unit for each instance."""
+    """√m labels of typical size, √(Σ‖y_v‖²/Σn_v); where all labels are 0, one absolute unit for
+    each instance.
+    """
     return math.sqrt(n_unlabelled) * (math.sqrt(squares / n_labels) if squares > 0.0 else 1.0)
 
 
 def disagreement(predictions: Float64[Arr, "M m"]) -> float:
-    """Σ_{u,v} ‖ŷ_u − ŷ_v‖² = 2M Σ_v ‖ŷ_v − ȳ‖², over all ordered pairs (docs/research/mathematics.md)."""
+    """Σ_{u,v} ‖ŷ_u − ŷ_v‖² = 2M Σ_v ‖ŷ_v − ȳ‖², over all ordered pairs
+    (docs/research/mathematics.md).
+    """
     centred = predictions - predictions.mean(axis=0)
     return 2.0 * len(predictions) * float(np.einsum("vm,vm->", centred, centred))
 
@@ -61,7 +67,9 @@ def sweep_weight(coupling: float, n_views: int) -> float:
 
 
 def consensus_weight(coupling: float, n_views: int) -> float:
-    """μ = 2λM, the weight of every schedule on a common z; 0 for one view, which has no other view to agree with."""
+    """μ = 2λM, the weight of every schedule on a common z; 0 for one view, which has no other view
+    to agree with.
+    """
     return 2.0 * coupling * n_views if n_views > 1 else 0.0
 
 
@@ -79,7 +87,9 @@ def consensus_certificate(
     bounds: Float64[Arr, " M"],
     stays: float | None = None,
 ) -> Certificate:
-    r"""A sharper certificate for answers at a common z: r = mean answer − z, $x_v = \mu b_v$ (docs/research/mathematics.md)."""
+    r"""A sharper certificate for answers at a common z: r = mean answer − z, $x_v = \mu b_v$
+    (docs/research/mathematics.md).
+    """
     x = weight * bounds
     follows, M = x / (1.0 + x), len(x)
     if stays is None:
@@ -104,12 +114,15 @@ def powered(x: float) -> float:
     """x⁸, for `largest`: of at least `LEAST_POWERED`, so that no bound is lost to underflow."""
     if not x <= MOST_POWERED:
         raise UsageError(
-            "a bound of this site is too large to be summed. Scale the features, or raise the ridge."
+            "a bound of this site is too large to be summed. Scale the features, or raise the"
+            " ridge."
         )
     return max(float(x), LEAST_POWERED) ** 8
 
 
 def largest(total: float) -> float:
-    """At least the largest and at most M^⅛ times the largest of the x whose `powered` values have this sum."""
+    """At least the largest and at most M^⅛ times the largest of the x whose `powered` values have
+    this sum.
+    """
     root = math.sqrt(math.sqrt(math.sqrt(total)))  # the same bits on every machine, unlike a power
     return root * (1.0 + 1e-12)  # rounding of the powers, of their sum and of the roots

@@ -1,11 +1,14 @@
-r"""The schedules of the agreement: values that a driver steps from outside, over a state that can be written down.
+r"""The schedules of the agreement: values that a driver steps from outside, over a state that can
+be written down.
 
     state = schedule.start(m)
     while not schedule.finished(state):
         query = schedule.query(state)                   # which sites, what targets, what weights
-        state = schedule.step(state, total)             # the sum of their answers, taken in site order
+        state = schedule.step(state, total)             # the sum of their answers, taken in site
+        order
 
-Only the *sum* of the answers is ever used (docs/research/mathematics.md). Methods never change the state that they are given.
+Only the *sum* of the answers is ever used (docs/research/mathematics.md). Methods never change the
+state that they are given.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +27,10 @@ from coreg_core.objectives.setting import ScheduleName
 
 
 class Stop(IntEnum):
-    """How a column of a schedule ended, in the order of severity. How a run ended is `coreg_core.outcomes.Outcome`."""
+    """How a column of a schedule ended, in the order of severity.
+
+    How a run ended is `coreg_core.outcomes.Outcome`.
+    """
 
     CONVERGED = 1  # both certificates fell below the tolerances
     STAGNATED = 2  # the verified residual no longer falls
@@ -47,7 +53,10 @@ class Query:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress at the last step, by column. ``gap`` and ``prediction_bound`` are certified iff ``verified``."""
+    """Progress at the last step, by column.
+
+    ``gap`` and ``prediction_bound`` are certified iff ``verified``.
+    """
 
     round: int
     verified: bool
@@ -59,7 +68,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class FinalTargets:
-    """Of the last verified round: ``targets`` (1, m, k), or (M, m, k) for Algorithm 1, and ``weights``."""
+    """Of the last verified round: ``targets`` (1, m, k), or (M, m, k) for Algorithm 1, and
+    ``weights``.
+    """
 
     targets: Float64[Arr, "s m k"]
     weights: Float64[Arr, " k"]
@@ -128,7 +139,10 @@ class _Lockstep:
         return bool((state.stops != RUNNING).all())
 
     def progress(self, state: Any) -> Progress | None:
-        """At the last complete round; None before the first. A column with μ = 0 never moves: its residual counts as 0."""
+        """At the last complete round; None before the first.
+
+        A column with μ = 0 never moves: its residual counts as 0.
+        """
         if np.isinf(state.residual).any():
             return None
         residual = np.where(self.weights == 0.0, 0.0, state.residual)
@@ -147,7 +161,9 @@ class _Lockstep:
 
 
 def normalised(directions: Float64[Arr, "m k"]) -> tuple[Float64[Arr, "m k"], Float64[Arr, " k"]]:
-    """Each column divided by its largest absolute value, and those values (1 for a column of zeros)."""
+    """Each column divided by its largest absolute value, and those values (1 for a column of
+    zeros).
+    """
     scale = np.maximum(directions.max(axis=0, initial=0.0), -directions.min(axis=0, initial=0.0))
     scale[scale == 0.0] = 1.0
     return directions / scale, scale
@@ -160,7 +176,9 @@ PATIENCE = (
 
 @dataclass(frozen=True)
 class SweepState:
-    """``site`` is the next to ask; ``predictions`` are the latest of all sites, ``targets`` those of their last answers."""
+    """``site`` is the next to ask; ``predictions`` are the latest of all sites, ``targets`` those
+    of their last answers.
+    """
 
     round: int
     site: int
@@ -178,10 +196,13 @@ class SweepState:
 
 @dataclass(frozen=True)
 class BlockCoordinateDescent(_Lockstep):
-    r"""Algorithm 1 of Brefeld et al. (2006): for each view v in turn ŷ_v ← respond_v(mean_{u≠v} ŷ_u, 2λ(M−1)), from ŷ = 0.
+    r"""Algorithm 1 of Brefeld et al.
 
-    A *round* is a sweep of M steps in series. Departure from the paper: "until convergence" is a certificate,
-    gap = 4λ² Σ_v b_v ‖Δ_v‖², Δ_v the change of the others' sum since v's target (docs/research/mathematics.md).
+    (2006): for each view v in turn ŷ_v ← respond_v(mean_{u≠v} ŷ_u, 2λ(M−1)), from ŷ = 0.
+
+    A *round* is a sweep of M steps in series. Departure from the paper: "until convergence" is a
+    certificate, gap = 4λ² Σ_v b_v ‖Δ_v‖², Δ_v the change of the others' sum since v's target
+    (docs/research/mathematics.md).
     """
 
     name = "block-coordinate-descent"
@@ -197,7 +218,8 @@ class BlockCoordinateDescent(_Lockstep):
         mean: Arr = sum(y for v, y in enumerate(state.predictions) if v != state.site) / max(
             1, M - 1
         )
-        # A stopped column gets its last question again, so that the last sweep's targets are the models'.
+        # A stopped column gets its last question again, so that the last sweep's targets are the
+        # models'.
         return np.where(state.stops == RUNNING, mean, state.targets[state.site])
 
     def query(self, state: SweepState) -> Query:
@@ -223,7 +245,8 @@ class BlockCoordinateDescent(_Lockstep):
         for v in range(M):
             others = total - state.predictions[v]
             change = norms(others - (M - 1) * state.targets[v])
-            # The target was rounded when it was formed, and so was the answer: see objective.ROUNDING.
+            # The target was rounded when it was formed, and so was the answer: see
+            # objective.ROUNDING.
             noise = ROUNDING * (norms(others) + M * norms(state.predictions[v]))
             residual = np.maximum(residual, change)
             gap += 4.0 * np.square(np.array(terms.coupling) * (change + noise)) * bounds[v]
@@ -254,9 +277,10 @@ class BlockCoordinateDescent(_Lockstep):
 
 
 VERIFY_EVERY = 20
-# A verified round in which neither the residual halved nor the energy φ(z) = ½ zᵀHz − bᵀz fell by more than its
-# rounding: that often in a row, the rest is rounding. One test alone would fail: CG's residual may rise for many
-# rounds while φ falls (condition number 1 + μb), and φ is flat to rounding long before the residual is.
+# A verified round in which neither the residual halved nor the energy φ(z) = ½ zᵀHz − bᵀz fell by
+# more than its rounding: that often in a row, the rest is rounding. One test alone would fail: CG's
+# residual may rise for many rounds while φ falls (condition number 1 + μb), and φ is flat to
+# rounding long before the residual is.
 STRIKES = 3
 
 
@@ -270,7 +294,9 @@ class Next(IntEnum):
 
 @dataclass(frozen=True)
 class GradientState:
-    """The vectors of the recursion, column-major; ``z_verified`` belongs to the last certificate."""
+    """The vectors of the recursion, column-major; ``z_verified`` belongs to the last
+    certificate.
+    """
 
     z: Float64[Arr, "m k"]
     b: Float64[Arr, "m k"]
@@ -291,7 +317,9 @@ class GradientState:
 
     @property
     def verified(self) -> bool:
-        """Whether the figures of the last round are certified; estimates from the recursion otherwise."""
+        """Whether the figures of the last round are certified; estimates from the recursion
+        otherwise.
+        """
         return self.since_verified == 0
 
     @property
@@ -302,13 +330,17 @@ class GradientState:
 
 @dataclass(frozen=True)
 class ConjugateGradient(_Lockstep):
-    r"""Conjugate gradients on z: the default schedule. One parallel round a step, and labels leave a site once.
+    r"""Conjugate gradients on z: the default schedule.
 
-        (I − (1/M) Σ_v R_v) z = (1/M) Σ_v respond_v(0, μ) = b,    μ = 2λM                           (docs/research/mathematics.md)
+    One parallel round a step, and labels leave a site once.
 
-    Round 0 asks respond(0), the only affine query, and is verified. Then each round asks R s, s = p/‖p‖∞. Every 20 rounds, and
-    before any finish, R at z is asked: the residual b + mean R z − z replaces the recursive one, which drifts below it, and only
-    such verified rounds certify and set models. After a replacement p·r differs from ‖r‖², so α = p·r / p·Hp never goes uphill.
+        (I − (1/M) Σ_v R_v) z = (1/M) Σ_v respond_v(0, μ) = b,    μ = 2λM
+        (docs/research/mathematics.md)
+
+    Round 0 asks respond(0), the only affine query, and is verified. Then each round asks R s, s =
+    p/‖p‖∞. Every 20 rounds, and before any finish, R at z is asked: the residual b + mean R z − z
+    replaces the recursive one, which drifts below it, and only such verified rounds certify and set
+    models. After a replacement p·r differs from ‖r‖², so α = p·r / p·Hp never goes uphill.
     """
 
     name = "conjugate-gradients"
@@ -353,7 +385,8 @@ class ConjugateGradient(_Lockstep):
                 return self._verified(state, np.zeros_like(mean))
             case Next.DIRECTION:
                 state = self._descend(replace(state, round=state.round + 1), mean)
-                # The last allowed round is reserved for a verification, so that even MAX_ROUNDS ends certified.
+                # The last allowed round is reserved for a verification, so that even MAX_ROUNDS
+                # ends certified.
                 return (
                     replace(state, ask=Next.VERIFY)
                     if state.round + 1 >= self.terms.max_rounds
@@ -425,7 +458,8 @@ class ConjugateGradient(_Lockstep):
             least_energy[j] = min(energy, least_energy[j])
             strikes[j] = strikes[j] + 1 if stuck else 0
             stuck = bool(strikes[j] >= STRIKES or lengths[j] == 0.0)
-            # A direction and the verification after it take two rounds; where only one is left, the run ends.
+            # A direction and the verification after it take two rounds; where only one is left, the
+            # run ends.
             last = state.round + 2 > self.terms.max_rounds
             stops[j] = self.terms.code_after(c, stuck=stuck, last=last)
             residual[j], gap[j], bound[j] = lengths[j], c.gap, c.prediction_bound
@@ -434,8 +468,9 @@ class ConjugateGradient(_Lockstep):
             p[:, j] += (
                 r[:, j] - state.r[:, j]
             )  # p = r_old + β p_before: only its first part is replaced
-            # Exact arithmetic has p·r = ‖r‖². Where that is lost, the old directions are conjugate to a residual that
-            # was replaced, and the direction restarts; so it does after the affine round (p = 0).
+            # Exact arithmetic has p·r = ‖r‖². Where that is lost, the old directions are conjugate
+            # to a residual that was replaced, and the direction restarts; so it does after the
+            # affine round (p = 0).
             if not state.p[:, j].any() or not 0.5 * rr_new < dot(p[:, j], r[:, j]) < 2.0 * rr_new:
                 p[:, j] = r[:, j]
             rr[j] = rr_new
@@ -480,7 +515,9 @@ def make_schedule(name: str, terms: Terms) -> Schedule:
 def run_in_memory(
     schedule: Schedule, views: Sequence[View], on_step: Callable[[Any], None] = lambda _state: None
 ) -> Any:
-    """Step a schedule to its end with all views in memory; sums in site order, as in the service."""
+    """Step a schedule to its end with all views in memory; sums in site order, as in the
+    service.
+    """
     state: Any = schedule.start(views[0].n_unlabelled)
     while not schedule.finished(state):
         query = schedule.query(state)

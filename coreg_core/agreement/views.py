@@ -1,9 +1,12 @@
-r"""One site's algebra: factor once, then answer respond(t, μ) for any target and weight, and predict anywhere.
+r"""One site's algebra: factor once, then answer respond(t, μ) for any target and weight, and
+predict anywhere.
 
-    respond(t, μ) = f(Z),   f = argmin_f ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖²            (docs/research/mathematics.md)
+    respond(t, μ) = f(Z),   f = argmin_f ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖²
+    (docs/research/mathematics.md)
 
-`SpectralView` serves a finite span (semi-parametric, linear), `FunctionSpaceView` the exact one; `make_view` chooses. At the end
-a site owns a `KernelExpansion`, and its own left-out labels choose λ on a path.
+`SpectralView` serves a finite span (semi-parametric, linear), `FunctionSpaceView` the exact one;
+`make_view` chooses. At the end a site owns a `KernelExpansion`, and its own left-out labels choose
+λ on a path.
 """
 
 from collections import OrderedDict
@@ -35,7 +38,9 @@ Part: TypeAlias = Literal["affine", "linear"]
 
 @dataclass(frozen=True)
 class KernelExpansion:
-    """f(x) = k(x, B) c: the function that a site owns at the end, and the content of its model file."""
+    """f(x) = k(x, B) c: the function that a site owns at the end, and the content of its model
+    file.
+    """
 
     kernel: Kernel
     points: Float64[Arr, "p d"]
@@ -63,7 +68,9 @@ _EPS = float(np.finfo(float).eps)
 
 
 def positive_factor(matrix: Arr, what: str, remedy: str) -> tuple[Arr, bool]:
-    """The factor, in place, of a positive definite matrix; SingularSystem where rounding outweighs that."""
+    """The factor, in place, of a positive definite matrix; SingularSystem where rounding outweighs
+    that.
+    """
     try:
         factor, lower = cho_factor(matrix, lower=True, check_finite=False, overwrite_a=True)
     except np.linalg.LinAlgError:
@@ -72,7 +79,9 @@ def positive_factor(matrix: Arr, what: str, remedy: str) -> tuple[Arr, bool]:
 
 
 def norm_bound(S: Float64[Arr, "k k"]) -> float:
-    """At least the largest eigenvalue of a positive semi-definite matrix: the smallest of three norms, in O(k²)."""
+    """At least the largest eigenvalue of a positive semi-definite matrix: the smallest of three
+    norms, in O(k²).
+    """
     row_sum = max(
         (float(np.abs(S[i : i + 256]).sum(axis=1).max()) for i in range(0, len(S), 256)),
         default=0.0,
@@ -86,8 +95,8 @@ class FunctionSpaceView:
     $m_0 = K_{ZX}(K_{XX} + \nu I)^{-1} y$, $\Sigma = K_{ZZ} - K_{ZX}(K_{XX} + \nu I)^{-1}K_{XZ}$,
     $B = I + (\mu/\nu)\Sigma$;  $\mathrm{respond}(t, \mu) = m_0 + (I - B^{-1})(t - m_0)$.
 
-    Set-up O(m² n + m³/3) for each of ``n_weights`` μ in use, a round O(m²) for each column. SingularSystem: rounding of K
-    outweighs ν, or the identity in B.
+    Set-up O(m² n + m³/3) for each of ``n_weights`` μ in use, a round O(m²) for each column.
+    SingularSystem: rounding of K outweighs ν, or the identity in B.
     """
 
     def __init__(
@@ -107,13 +116,15 @@ class FunctionSpaceView:
         size, K_XX = float(kernel.diagonal(X).sum()), kernel(X, X)
         if not _EPS * size < 0.25 * ridge:
             raise SingularSystem(
-                f"the labelled rows' kernel matrix at ridge={ridge:g} is singular in floating point: of size {size:.1e}, it "
-                "leaves the ridge no digit; raise the ridge, rescale the features, or take form='semi-parametric'."
+                f"the labelled rows' kernel matrix at ridge={ridge:g} is singular in floating"
+                f" point: of size {size:.1e}, it leaves the ridge no digit; raise the ridge,"
+                " rescale the features, or take form='semi-parametric'."
             )
         K_XX.flat[:: len(X) + 1] += ridge
         what = f"the labelled rows' kernel matrix at ridge={ridge:g}"
         self._L = positive_factor(K_XX, what, "raise the ridge")[0]
-        # Σ = K_ZZ − HᵀH stays symmetric in rounding; through (K_XX + νI)⁻¹ m₀ would carry its rounding times ½√(‖K_ZZ‖/ν).
+        # Σ = K_ZZ − HᵀH stays symmetric in rounding; through (K_XX + νI)⁻¹ m₀ would carry its
+        # rounding times ½√(‖K_ZZ‖/ν).
         self._H, self._whitened_y = self._forward(kernel(X, Z)), self._forward(y)
         self.posterior_mean: Arr = self._H.T @ self._whitened_y
         self.posterior_covariance, step = np.empty((m, m)), block_rows(m)
@@ -139,7 +150,9 @@ class FunctionSpaceView:
         )
 
     def bound(self) -> float:
-        """b_v of the certificates, at least the largest s²: the smallest of three norms of Σ, over ν, in O(m²)."""
+        """b_v of the certificates, at least the largest s²: the smallest of three norms of Σ, over
+        ν, in O(m²).
+        """
         return norm_bound(self.posterior_covariance) / self.ridge
 
     def factor(self, weight: float) -> tuple[Arr, bool]:
@@ -154,8 +167,8 @@ class FunctionSpaceView:
         what = f"I + (μ/ν)Σ at μ={weight:g}, ν={self.ridge:g}"
         if not weight * _EPS * float(self._diagonal.sum()) / self.ridge < 0.25:
             raise SingularSystem(
-                f"{what} is singular in floating point: rounding of K outweighs the identity; lower the coupling, or raise the "
-                "ridge."
+                f"{what} is singular in floating point: rounding of K outweighs the identity; lower"
+                " the coupling, or raise the ridge."
             )
         B = self.posterior_covariance.T.copy(order="F")  # LAPACK factors it in place
         B *= weight / self.ridge
@@ -181,7 +194,9 @@ class FunctionSpaceView:
     def respond(
         self, targets: Float64[Arr, "m k"], weights: Float64[Arr, " k"], part: Part = "affine"
     ) -> Float64[Arr, "m k"]:
-        """m₀ + (I − B⁻¹)(t − m₀) = t − B⁻¹(t − m₀); the linear part is t − B⁻¹ t, and zeros stay zeros."""
+        """m₀ + (I − B⁻¹)(t − m₀) = t − B⁻¹(t − m₀); the linear part is t − B⁻¹ t, and zeros stay
+        zeros.
+        """
         answer, offset = (
             targets.copy(),
             targets - self.posterior_mean[:, None] if part == "affine" else targets,
@@ -198,7 +213,9 @@ class FunctionSpaceView:
         weight: float,
         rows: Int64[Ints, " k"] | slice = slice(None),
     ) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
-        """Residuals ν c_X, and G = ν L⁻ᵀ(I + (μ/ν) H B⁻¹ Hᵀ)L⁻¹, as [(K + D)⁻¹]_XX of the stacked system is by blocks."""
+        """Residuals ν c_X, and G = ν L⁻ᵀ(I + (μ/ν) H B⁻¹ Hᵀ)L⁻¹, as [(K + D)⁻¹]_XX of the stacked
+        system is by blocks.
+        """
         scale = weight / self.ridge
         solved = self.solve_B(weight, np.column_stack([target - self.posterior_mean, self._H.T]))
         residual = self._backward(self._whitened_y - scale * (self._H @ solved[:, 0]))
@@ -210,7 +227,9 @@ class FunctionSpaceView:
     def label_map(
         self, weight: float, rows: Int64[Ints, " k"] | None = None
     ) -> Float64[Arr, "k n"]:
-        """B⁻¹ K_ZX (K_XX + νI)⁻¹ = B⁻¹ Hᵀ L⁻¹; of some instances by the columns of B⁻¹ that are theirs."""
+        """B⁻¹ K_ZX (K_XX + νI)⁻¹ = B⁻¹ Hᵀ L⁻¹; of some instances by the columns of B⁻¹ that are
+        theirs.
+        """
         if rows is None:
             return self._backward(self.solve_B(weight, self._H.T).T).T
         return self._backward(self._H @ self.solve_B(weight, np.eye(self.n_unlabelled)[:, rows])).T
@@ -232,12 +251,15 @@ class FunctionSpaceView:
         return Solution(function, prediction, float(residual @ residual + self.ridge * norm))
 
 
-# A finite span, factored once: RᵀR = ΦᵀΦ + νI,   P = Φ_Z R⁻¹,   β = R⁻ᵀ Φᵀ y,   w = R⁻¹ a,   ‖f‖ = ‖w‖
+# A finite span, factored once: RᵀR = ΦᵀΦ + νI,   P = Φ_Z R⁻¹,   β = R⁻ᵀ Φᵀ y,   w = R⁻¹ a,   ‖f‖ =
+# ‖w‖
 #     a(t, μ) = (I + μ PᵀP)⁻¹(β + μ Pᵀt),   respond(t, μ) = P a
 
 
 class SpectralView:
-    """`View` over the span of a basis. Set-up O((n + m) p r), a round O(m r); memory O((n + m) r)."""
+    """`View` over the span of a basis. Set-up O((n + m) p r), a round O(m r); memory O((n +
+    m) r).
+    """
 
     def __init__(
         self,
@@ -258,7 +280,8 @@ class SpectralView:
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
             self._Phi[rows] = basis.features(X[rows])
-            # QR, not a Cholesky factor of ΦᵀΦ + νI: squaring would lose the ridge beside large features.
+            # QR, not a Cholesky factor of ΦᵀΦ + νI: squaring would lose the ridge beside large
+            # features.
             below = np.column_stack([self._Phi[rows], y[rows]])
             [upper] = qr(
                 np.concatenate([upper[:r], below]), overwrite_a=True, mode="r", check_finite=False
@@ -267,8 +290,8 @@ class SpectralView:
         size = float(np.linalg.norm(self._R))
         if not np.finfo(float).eps * size <= 0.25 * np.sqrt(ridge):
             raise SingularSystem(
-                f"the labelled rows' features, of size {size:.1e}, leave no digit of ridge={ridge:g}: raise the ridge, or "
-                "rescale the features."
+                f"the labelled rows' features, of size {size:.1e}, leave no digit of"
+                f" ridge={ridge:g}: raise the ridge, or rescale the features."
             )
         onto = solve_triangular(
             self._R, basis.transform.T, trans="T", check_finite=False
@@ -390,26 +413,31 @@ def make_view(
         else 0.0
     )
     if size > _HALF_OF_THE_DIGITS * ridge:
-        # Every linear function is in the exact span, so that d coordinates hold the same optimum. K of size Σ‖x‖² loses a
-        # small ridge where features do not: they are used where K would leave fewer than half of the digits.
+        # Every linear function is in the exact span, so that d coordinates hold the same optimum. K
+        # of size Σ‖x‖² loses a small ridge where features do not: they are used where K would leave
+        # fewer than half of the digits.
         return SpectralView(make_basis(LinearFeatures(), kernel, X, Z), X, y, Z, ridge)
     return FunctionSpaceView(kernel, X, y, Z, ridge, n_weights=n_weights)
 
 
-# --- leave-one-out on a site's own labels -------------------------------------------------------------------------
+# --- leave-one-out on a site's own labels ---------------------------------------------------------
 #
-# A site's function at a target t and a weight μ has residuals y − c − f(X) = G (y − c) − g, with c the shift of its labels and
+# A site's function at a target t and a weight μ has residuals y − c − f(X) = G (y − c) − g, with c
+# the shift of its labels and
 #
-#     G = I − Φ_X A⁻¹ Φ_Xᵀ,   A = Φ_XᵀΦ_X + νI + μ Φ_ZᵀΦ_Z                                    (n × n, symmetric)
+#     G = I − Φ_X A⁻¹ Φ_Xᵀ,   A = Φ_XᵀΦ_X + νI + μ Φ_ZᵀΦ_Z    (n × n, symmetric)
 #
-# so that without the rows S the function errs there by e_S = G_SS⁻¹ r_S, and the rows that are kept by r_R − G_RS e_S with
-# G_RR − G_RS G_SS⁻¹ G_SR in G's place (docs/research/mathematics.md, "Leave-one-out on a site's own labels"). The target is
-# fixed: the influence of a left-out label on it remains, which makes a strong coupling look slightly too good. So t is the mean
-# of the others, without the site's own prediction.
+# so that without the rows S the function errs there by e_S = G_SS⁻¹ r_S, and the rows that are kept
+# by r_R − G_RS e_S with G_RR − G_RS G_SS⁻¹ G_SR in G's place (docs/research/mathematics.md,
+# "Leave-one-out on a site's own labels"). The target is fixed: the influence of a left-out label on
+# it remains, which makes a strong coupling look slightly too good. So t is the mean of the others,
+# without the site's own prediction.
 
-# A row whose fit is its own label alone (G_ii = 0) has no left-out error; the floor keeps its quotient finite and large.
+# A row whose fit is its own label alone (G_ii = 0) has no left-out error; the floor keeps its
+# quotient finite and large.
 _LEAST_FREEDOM = 1e-9
-# Folds of the nested estimate, and the seed of their shuffle: local to the site, and the same at every run.
+# Folds of the nested estimate, and the seed of their shuffle: local to the site, and the same at
+# every run.
 FOLDS, SEED = 5, 0
 
 
@@ -429,7 +457,9 @@ class LabelledFit:
         return self.G.sum(axis=1) if self.ones is None else self.ones
 
     def without(self, rows: Int64[Ints, " s"]) -> tuple[Float64[Arr, " s"], "LabelledFit"]:
-        """The errors on these rows of the function trained without them, and that function on the others."""
+        """The errors on these rows of the function trained without them, and that function on the
+        others.
+        """
         kept, ones = np.setdiff1d(np.arange(len(self.y)), rows), self._ones()
         shift = float(self.y[kept].mean() - self.y.mean()) if self.centred and len(kept) else 0.0
         r = self.r - shift * ones
@@ -459,13 +489,17 @@ class LabelledFit:
 
 
 def best_of(path: Sequence[Float64[Arr, " n"]]) -> int:
-    """The member of least mean squared left-out error; in a tie the first, which has the weakest coupling."""
+    """The member of least mean squared left-out error; in a tie the first, which has the weakest
+    coupling.
+    """
     return int(np.argmin([float(np.mean(errors * errors)) for errors in path]))
 
 
 @dataclass(frozen=True, eq=False)
 class PathChoice:
-    """The choice on a path by own labels: the ``chosen`` member, and every member's left-out errors."""
+    """The choice on a path by own labels: the ``chosen`` member, and every member's left-out
+    errors.
+    """
 
     chosen: int
     left_out: tuple[Float64[Arr, " n"], ...]
@@ -475,7 +509,9 @@ class PathChoice:
 
 
 def choose_on(path: Sequence[LabelledFit]) -> PathChoice:
-    """Choose a member of a path by its left-out labels, and estimate the error of such a choice on unseen labels."""
+    """Choose a member of a path by its left-out labels, and estimate the error of such a choice on
+    unseen labels.
+    """
     errors = tuple(fit.left_out for fit in path)
     n = len(path[0].y)
     nested: Arr | None = None

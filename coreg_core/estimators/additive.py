@@ -1,4 +1,6 @@
-r"""Additive views: sites or views with different columns learn parts that add up, by second moments and in closed form."""
+r"""Additive views: sites or views with different columns learn parts that add up, by second moments
+and in closed form.
+"""
 
 import warnings
 from dataclasses import replace
@@ -56,12 +58,13 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         Parameters
         ----------
         X
-            one table (N, p) with columns split by ``views``. Cells of a row that a view does not have are NaN, all of them.
+            one table (N, p) with columns split by ``views``. Cells of a row that a view does not
+            have are NaN, all of them.
         y
             targets (N,), NaN where unknown.
         label_mask
-            (N, M) booleans: whether view v owns the label of row i. None: one owner has all labels. To estimate what a
-            federation would bring, give each site its own labels.
+            (N, M) booleans: whether view v owns the label of row i. None: one owner has all labels.
+            To estimate what a federation would bring, give each site its own labels.
         """
         tables, present = self._present(X, reset=True)
         targets, one_owner = self._targets(y, len(present)), label_mask is None
@@ -72,14 +75,15 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         )
         if one_owner and (odd := np.flatnonzero(known & ~common)).size:
             raise BadData(
-                f"row {odd[0] + 1} (counted from 1) has a target, and a view does not have the row. Give label_mask, so that the "
-                "label has an owner."
+                f"row {odd[0] + 1} (counted from 1) has a target, and a view does not have the row."
+                " Give label_mask, so that the label has an owner."
             )
         owns = known[:, None] & present & mask
         warn_of_rows(self.views, known, known & ~owns.any(axis=1))
         if not common.any():
             raise BadData(
-                "no row has the columns of every view. At least one is needed, and some hundreds are better."
+                "no row has the columns of every view. At least one is needed, and some hundreds"
+                " are better."
             )
         places, at = np.flatnonzero(common), np.cumsum(common) - 1
         sites = []
@@ -105,7 +109,10 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         self.labels_ = [site.y for site in sites]
         self.verdicts_ = [site.verdict for site in self.trained_.sites]
         if few := [str(v) for v, site in enumerate(sites) if 0 < len(site.y) < FEW]:
-            told = f"fewer than {FEW} labels at view {' and '.join(few)}: what the verdict recommends there is chance."
+            told = (
+                f"fewer than {FEW} labels at view {' and '.join(few)}: what the verdict recommends"
+                " there is chance."
+            )
             warnings.warn(told, stacklevel=4)
         return self
 
@@ -120,9 +127,10 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
                     self.columns_[v][column]
                 ]
                 raise BadData(
-                    f"view {v}, row {row + 1} (counted from 1): a part of its cells is NaN, in column {label!s}. Fill missing "
-                    "values first, for example with sklearn.impute.SimpleImputer. A view that does not have a row has NaN in "
-                    "all its columns."
+                    f"view {v}, row {row + 1} (counted from 1): a part of its cells is NaN, in"
+                    f" column {label!s}. Fill missing values first, for example with"
+                    " sklearn.impute.SimpleImputer. A view that does not have a row has NaN in all"
+                    " its columns."
                 )
         return tables, present
 
@@ -153,26 +161,32 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
 
 
 class AdditiveRegressor(Regressor, AdditiveViews):
-    r"""Several sites or views with different columns train one model: the target is the sum of their parts.
+    r"""Several sites or views with different columns train one model: the target is the sum of
+    their parts.
 
-    $y = a + \mathrm{offset}_{owner} + \sum_v \varphi_v(x_v)\cdot\beta_v + \varepsilon$ with $\beta_v \sim N(0, \tau_v I)$. Each
-    view has d features φ_v of its columns: kernel principal components, with the functions of its local model as two more
-    directions. The fit needs second moments of the features only: ΦᵀΦ and Φᵀy over labelled rows, and the mean of φφᵀ over all
-    rows that every view has. Variances are chosen by the evidence; everything is in closed form.
+    $y = a + \mathrm{offset}_{owner} + \sum_v \varphi_v(x_v)\cdot\beta_v + \varepsilon$ with
+    $\beta_v \sim N(0, \tau_v I)$. Each view has d features φ_v of its columns: kernel principal
+    components, with the functions of its local model as two more directions. The fit needs second
+    moments of the features only: ΦᵀΦ and Φᵀy over labelled rows, and the mean of φφᵀ over all rows
+    that every view has. Variances are chosen by the evidence; everything is in closed form.
 
-    `predict` scores together, from the columns of all views. Where a view has no record of a row (NaN in all its columns), the
-    score is the expected one given the other views. `predict_views` has each view's joined model, which needs its own columns
-    only: its part, and what its columns say of the others' parts, blended with its local model by its own left-out labels.
+    `predict` scores together, from the columns of all views. Where a view has no record of a row
+    (NaN in all its columns), the score is the expected one given the other views. `predict_views`
+    has each view's joined model, which needs its own columns only: its part, and what its columns
+    say of the others' parts, blended with its local model by its own left-out labels.
 
-    Source: docs/research/mathematics.md, "Second moments". What to expect: docs/research/benefit.md.
+    Source: docs/research/mathematics.md, "Second moments". What to expect:
+    docs/research/benefit.md.
 
     Parameters
     ----------
     views
-        columns of each view (slices, positions, booleans or names) of one table; None: all columns are one view. A name or a
-        position alone is a view of one column. Columns in no view are not used, and with names not read.
+        columns of each view (slices, positions, booleans or names) of one table; None: all columns
+        are one view. A name or a position alone is a view of one column. Columns in no view are not
+        used, and with names not read.
     kernel
-        "gaussian", on columns that are standardised and clipped at ±4, or "linear": ridge regression on all columns.
+        "gaussian", on columns that are standardised and clipped at ±4, or "linear": ridge
+        regression on all columns.
     rows_per_feature
         labelled rows for each of the d features of a view; d is at most 30.
     random_state
@@ -183,8 +197,9 @@ class AdditiveRegressor(Regressor, AdditiveViews):
     trained_
         the fit, and each view's features, local model, joined model and verdict.
     verdicts_
-        for each view: ``recommended`` ("local", "joined" or "score"), ``gains`` with the forecast change of the error and its
-        standard error, ``slope`` (not 1: the labels may have another unit or sign) and left-out residuals.
+        for each view: ``recommended`` ("local", "joined" or "score"), ``gains`` with the forecast
+        change of the error and its standard error, ``slope`` (not 1: the labels may have another
+        unit or sign) and left-out residuals.
     labels_
         each view's labels, in the order of these residuals.
 
@@ -195,22 +210,30 @@ class AdditiveRegressor(Regressor, AdditiveViews):
     >>> y[40:] = np.nan  # missing targets: these rows are the shared ones
     >>> mask = np.zeros((120, 2), dtype=bool)
     >>> mask[:20, 0] = mask[20:40, 1] = True  # each view has twenty labels of its own
-    >>> model = AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0).fit(X, y, label_mask=mask)
+    >>> model = AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0).fit(X, y,
+        label_mask=mask)
     >>> model.predict(X).shape, model.predict_views(X).shape
     ((120,), (2, 120))
     """
 
     def predict(self, X: Any) -> Arr:
-        """The score, (n,), from the columns of the views that have the row; offsets count by their labels."""
+        """The score, (n,), from the columns of the views that have the row; offsets count by their
+        labels.
+        """
         return self._joint(X)
 
     def predict_view(self, view: int, X: Any) -> Arr:
-        """The joined model of a view, from its columns alone, (n,). ``X``: an array or a data frame."""
+        """The joined model of a view, from its columns alone, (n,).
+
+        ``X``: an array or a data frame.
+        """
         table = self._of_view(view, X)
         return self.trained_.joined(view, self.trained_.sites[view].prepared(table))
 
     def predict_local(self, view: int, X: Any) -> Arr | None:
-        """The local model of a view, as `predict_view`; None for a view with fewer than three labels."""
+        """The local model of a view, as `predict_view`; None for a view with fewer than three
+        labels.
+        """
         table = self._of_view(view, X)
         return self.trained_.sites[view].prepared(table).local
 
@@ -222,8 +245,8 @@ class AdditiveRegressor(Regressor, AdditiveViews):
 class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     r"""`AdditiveRegressor` on labels of 0 and 1, with $p = 1/(1 + e^{-(A s + B)})$ of its scores s.
 
-    A and B are fitted to predictions of labelled rows that were left out in turn (Platt scaling): a pair for each view's joined
-    model, and one for the score from the labels of all views.
+    A and B are fitted to predictions of labelled rows that were left out in turn (Platt scaling): a
+    pair for each view's joined model, and one for the score from the labels of all views.
 
     Source: docs/research/mathematics.md, "Second moments"; Platt (1999).
 
@@ -248,7 +271,8 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     >>> y[80:] = None  # missing targets: these rows are the shared ones
     >>> mask = np.zeros((150, 2), dtype=bool)
     >>> mask[:40, 0] = mask[40:80, 1] = True  # each view has forty labels of its own
-    >>> model = AdditiveClassifier(views=[slice(0, 2), slice(2, 4)], random_state=0).fit(X, y, label_mask=mask)
+    >>> model = AdditiveClassifier(views=[slice(0, 2), slice(2, 4)], random_state=0).fit(X, y,
+        label_mask=mask)
     >>> model.classes_.tolist(), model.predict_proba(X).shape, model.predict_proba_views(X).shape
     (['no', 'yes'], (150, 2), (2, 150))
     """

@@ -1,4 +1,6 @@
-r"""Co-regularised least squares regression over any number of views, by three solvers of one problem."""
+r"""Co-regularised least squares regression over any number of views, by three solvers of one
+problem.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -56,7 +58,9 @@ _PRESETS = {"loo": ("loo", "loo", True), "paper": ("paper", "paper", False)}
 
 
 def by_preset(estimator: Any) -> tuple[Any, Any, bool]:
-    """Bandwidth, ridge and whether there is an intercept: the given values, and the preset's where they are None."""
+    """Bandwidth, ridge and whether there is an intercept: the given values, and the preset's where
+    they are None.
+    """
     given = (estimator.bandwidth, estimator.ridge, estimator.fit_intercept)
     bandwidth, ridge, intercept = (
         default if value is None else value
@@ -69,13 +73,15 @@ Fitted: TypeAlias = tuple[list[Solution], Certificate, int, Stop]  # with the nu
 
 
 class CoRLSR(MultiView, Regressor):
-    r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) - f_v(Z)\|^2$.
+    r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) -
+    f_v(Z)\|^2$.
 
-    The targets are less their mean a, which predictions contain (``fit_intercept``). Columns are not standardised: use
-    `StandardScaler` if their units differ. Several views need shared rows: rows with a missing
-    target.
+    The targets are less their mean a, which predictions contain (``fit_intercept``). Columns are
+    not standardised: use `StandardScaler` if their units differ. Several views need shared rows:
+    rows with a missing target.
 
-    Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers: docs/research/mathematics.md.
+    Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers:
+    docs/research/mathematics.md.
 
     Parameters
     ----------
@@ -84,14 +90,15 @@ class CoRLSR(MultiView, Regressor):
     kernel
         "gaussian" (exp(−‖x−x'‖²/σ)) or "linear".
     views
-        columns of each view (slices, positions, booleans or names) of the table; None: all columns are one view. A column
-        can be in several views. Columns in no view are not used, and with names not read.
+        columns of each view (slices, positions, booleans or names) of the table; None: all columns
+        are one view. A column can be in several views. Columns in no view are not used, and with
+        names not read.
     preset
-        the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
-        False, the setting of Brefeld et al.
+        the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper"
+        is "paper", "paper" and False, the setting of Brefeld et al.
     bandwidth
-        σ: "paper", "median", "loo" (leave-one-out on the view's own labels), a positive number, or a sequence of
-        these, one a view. None: by the preset.
+        σ: "paper", "median", "loo" (leave-one-out on the view's own labels), a positive number, or
+        a sequence of these, one a view. None: by the preset.
     ridge
         ν: "paper", "loo", a positive number, or a sequence, one a view. None: by the preset.
     fit_intercept
@@ -99,16 +106,19 @@ class CoRLSR(MultiView, Regressor):
     coupling
         λ ≥ 0. Each ordered pair of views counts once, so each pair counts twice.
     solver
-        "closed-form", "conjugate-gradients" or "block-coordinate-descent" (the paper's Algorithm 1).
+        "closed-form", "conjugate-gradients" or "block-coordinate-descent" (the paper's Algorithm
+        1).
     tol
         stop when the certified gap Q − Q* is at most tol · Σ‖y_v‖² ...
     prediction_tol
         ... and the certified error of every view's predictions on Z (2-norm) at most this;
-        None: 1e-9 · max|y|. A fit with 1e-4 · max|y| is many times faster where kernels are ill-conditioned.
+        None: 1e-9 · max|y|. A fit with 1e-4 · max|y| is many times faster where kernels are
+        ill-conditioned.
     max_rounds
         most rounds; sweeps for Algorithm 1.
     rank_tolerance
-        τ: the semi-parametric span keeps the eigenvectors of K(X_v, X_v) with eigenvalues above τ times the largest.
+        τ: the semi-parametric span keeps the eigenvectors of K(X_v, X_v) with eigenvalues above τ
+        times the largest.
 
     Attributes
     ----------
@@ -119,12 +129,13 @@ class CoRLSR(MultiView, Regressor):
     n_rounds_
         rounds taken (0 for the closed forms). stop_: how they ended, a `Stop`.
     gap_, prediction_bound_
-        certified: Q − Q* ≤ gap_, and ‖ŷ_v − ŷ_v*‖₂ ≤ prediction_bound_ for every v, in exact arithmetic; rounding
-        adds about 16 eps times the predictions' norm.
+        certified: Q − Q* ≤ gap_, and ‖ŷ_v − ŷ_v*‖₂ ≤ prediction_bound_ for every v, in exact
+        arithmetic; rounding adds about 16 eps times the predictions' norm.
     rank_
         the dimension of each view's span, M numbers.
     functions_
-        the views' kernel expansions, without a. bandwidth_, ridge_: the values in use, M each. intercept_: a.
+        the views' kernel expansions, without a. bandwidth_, ridge_: the values in use, M each.
+        intercept_: a.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -142,7 +153,8 @@ class CoRLSR(MultiView, Regressor):
         "views": VIEWS, "form": [StrOptions({"exact", "semi-parametric"})], "kernel": [KERNELS],
         "preset": [StrOptions({"loo", "paper"})],
         "bandwidth": [StrOptions({"paper", "median", "loo"}), POSITIVE, "array-like", None],
-        "ridge": [StrOptions({"paper", "loo"}), POSITIVE, "array-like", None], "fit_intercept": ["boolean", None],
+        "ridge": [StrOptions({"paper", "loo"}), POSITIVE, "array-like", None],
+        "fit_intercept": ["boolean", None],
         "coupling": [NOT_NEGATIVE], "solver": [StrOptions({*SOLVERS})], "tol": [POSITIVE],
         "prediction_tol": [POSITIVE, None], "max_rounds": [COUNT],
         "rank_tolerance": [NOT_NEGATIVE],
@@ -187,8 +199,8 @@ class CoRLSR(MultiView, Regressor):
         y
             targets (N,), NaN where missing; those rows are the unlabelled instances.
         label_mask
-            (N, M) booleans, whether view v sees the label of row i. None: all views see all labels. It has no effect on rows
-            without a target.
+            (N, M) booleans, whether view v sees the label of row i. None: all views see all labels.
+            It has no effect on rows without a target.
 
         Raises
         ------
@@ -209,7 +221,10 @@ class CoRLSR(MultiView, Regressor):
         self.gap_, self.prediction_bound_ = certificate.gap, certificate.prediction_bound
         self.rank_ = np.array([view.rank for view in views])
         if self.stop_ is Stop.MAX_ROUNDS:
-            text = f"The fit ended at max_rounds={self.max_rounds} and has not converged. Raise max_rounds."
+            text = (
+                f"The fit ended at max_rounds={self.max_rounds} and has not converged. Raise"
+                " max_rounds."
+            )
             warnings.warn(text, ConvergenceWarning, stacklevel=4)
         return self
 
@@ -221,7 +236,10 @@ class CoRLSR(MultiView, Regressor):
         )
 
     def predict_view(self, view: int, X: Any) -> Any:
-        """The view's own prediction, from the view's columns alone, (n,). ``X``: an array or a data frame."""
+        """The view's own prediction, from the view's columns alone, (n,).
+
+        ``X``: an array or a data frame.
+        """
         table = self._of_view(view, X)
         return self.intercept_ + self.functions_[view].predict(table)
 
@@ -246,7 +264,8 @@ class CoRLSR(MultiView, Regressor):
         Xs, targets, Zs = dealt
         if without := [v for v, y in enumerate(targets) if not len(y)]:
             raise BadData(
-                f"view {without[0]}: no labelled row, and each view needs one here. AdditiveRegressor does not."
+                f"view {without[0]}: no labelled row, and each view needs one here."
+                " AdditiveRegressor does not."
             )
         self.intercept_ = float(np.concatenate(targets).mean()) if by_preset(self)[2] else 0.0
         ys = [y - self.intercept_ for y in targets]
@@ -263,7 +282,9 @@ class CoRLSR(MultiView, Regressor):
         return views, ys
 
     def _solve(self, views: list[View], ys: list[Arr]) -> Fitted:
-        """f_v = argmin ‖y_v − f(X_v)‖² + ν_v‖f‖² + 2λM‖f(Z) − z‖², at the z which is the mean of these answers."""
+        """f_v = argmin ‖y_v − f(X_v)‖² + ν_v‖f‖² + 2λM‖f(Z) − z‖², at the z which is the mean of
+        these answers.
+        """
         terms = Terms(
             coupling=(float(self.coupling),),
             bounds=tuple(view.bound() for view in views),
@@ -307,20 +328,22 @@ def _by_rounds(solver: str, terms: Terms, views: list[View]) -> Fitted:
     return solutions, certificate, progress.round, stop
 
 
-_HALF = 0.5  # without an intercept, labels of ∓½ make "as likely as not" the prediction without any label
+# without an intercept, labels of ∓½ make "as likely as not" the prediction without any label
+_HALF = 0.5
 
 
 class CoRLSRClassifier(ViewsClassifier, CoRLSR):
     r"""`CoRLSR` on labels of −½ and ½, with $p = 1/(1 + e^{-(A s + B)})$ of its scores s.
 
-    A and B are fitted to predictions of labelled rows that were left out in turn, while the other views' mean on the shared rows
-    stays (Platt scaling). Each view has a pair, and the mean of the views has one from the rows of all.
+    A and B are fitted to predictions of labelled rows that were left out in turn, while the other
+    views' mean on the shared rows stays (Platt scaling). Each view has a pair, and the mean of the
+    views has one from the rows of all.
 
-    Source: Brefeld et al. (2006); docs/research/mathematics.md, "Leave-one-out on a site's own labels"; Platt (1999).
+    Source: Brefeld et al. (2006); docs/research/mathematics.md, "Leave-one-out on a site's own
+    labels"; Platt (1999).
 
-    Parameters
-    ----------
-    views, form, kernel, preset, bandwidth, ridge, fit_intercept, coupling, solver, tol, prediction_tol, max_rounds
+    Parameters ---------- views, form, kernel, preset, bandwidth, ridge, fit_intercept, coupling,
+    solver, tol, prediction_tol, max_rounds
         those of `CoRLSR`, as is rank_tolerance.
 
     Attributes
@@ -329,7 +352,8 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
         the two classes, sorted; probabilities are of the second.
     probability_, probabilities_
         A and B of the mean of the views, and of each view.
-    gap_, prediction_bound_, objective_, disagreement_, n_rounds_, stop_, rank_, functions_, bandwidth_, ridge_
+    gap_, prediction_bound_, objective_, disagreement_, n_rounds_, stop_, rank_, functions_,
+    bandwidth_, ridge_
         those of `CoRLSR`, of the labels −½ and ½.
 
     >>> import numpy as np

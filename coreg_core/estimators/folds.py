@@ -12,11 +12,14 @@ from coreg_core.estimators.inputs import as_array, missing_in
 
 
 class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
-    """K folds of the labelled rows. All rows with a missing target stay in each training set, and in no test set.
+    """K folds of the labelled rows.
 
-    Use it as ``cv`` of GridSearchCV, cross_val_score or cross_validate. The default folds would test on rows without a target,
-    and would train without the shared rows. Two classes are in equal shares in all folds, if each has as many rows as there are
-    folds. Parameters are those of `sklearn.model_selection.KFold`.
+    All rows with a missing target stay in each training set, and in no test set.
+
+    Use it as ``cv`` of GridSearchCV, cross_val_score or cross_validate. The default folds would
+    test on rows without a target, and would train without the shared rows. Two classes are in equal
+    shares in all folds, if each has as many rows as there are folds. Parameters are those of
+    `sklearn.model_selection.KFold`.
 
     Raises
     ------
@@ -33,7 +36,8 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
         """Row numbers of each training set and of each test set."""
         if groups is not None:
             raise UsageError(
-                "LabelledFolds takes no groups. Give cv a list of pairs: training rows and test rows."
+                "LabelledFolds takes no groups. Give cv a list of pairs: training rows and test"
+                " rows."
             )
         if y is None:
             raise BadData(
@@ -44,7 +48,8 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
         labelled, unlabelled = np.flatnonzero(~missing), np.flatnonzero(missing)
         if len(labelled) < self.n_splits:
             raise BadData(
-                f"{len(labelled)} labelled rows are too few for {self.n_splits} folds: each needs one."
+                f"{len(labelled)} labelled rows are too few for {self.n_splits} folds: each needs"
+                " one."
             )
         known = y[labelled]
         classes = list(dict.fromkeys(known.tolist()))

@@ -41,11 +41,16 @@ COUNT = Interval(Integral, 1, None, closed="left")
 KERNELS = StrOptions({"gaussian", "linear"})
 VIEWS = [list, tuple, None]
 SMALL = 1000
-"""Rows up to which a fit has one BLAS thread. More save it less than a second, and on busy cores cost a factor of 20."""
+"""Rows up to which a fit has one BLAS thread.
+
+More save it less than a second, and on busy cores cost a factor of 20.
+"""
 
 
 def fit_context(fit: F) -> F:
-    """scikit-learn's check of the parameters before a fit; a fit of at most `SMALL` rows has one BLAS thread."""
+    """scikit-learn's check of the parameters before a fit; a fit of at most `SMALL` rows has one
+    BLAS thread.
+    """
 
     @wraps(fit)
     def limited(self: Any, *given: Any, **named: Any) -> Any:
@@ -70,12 +75,16 @@ def one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """numpy's Generator from scikit-learn's convention: an int gives the same draws, None fresh ones."""
+    """numpy's Generator from scikit-learn's convention: an int gives the same draws, None fresh
+    ones.
+    """
     return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
 
 
 def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
-    """The positions of each view's columns, None: one view of all; UsageError for a view that the table cannot give."""
+    """The positions of each view's columns, None: one view of all; UsageError for a view that the
+    table cannot give.
+    """
     everything, out = np.arange(n_features), []
     if views is not None and not len(views):
         raise UsageError(
@@ -114,7 +123,9 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
 
 
 def named(X: Any, views: Any, fitted: Any = None) -> Any:
-    """A data frame with the columns that views name, in its order or in that of the fit; other tables do not change."""
+    """A data frame with the columns that views name, in its order or in that of the fit; other
+    tables do not change.
+    """
     lists = [
         [view] if isinstance(view, (str, slice)) or np.ndim(view) == 0 else list(view)
         for view in views or ()
@@ -127,7 +138,8 @@ def named(X: Any, views: Any, fitted: Any = None) -> Any:
         return X[[names[j] for j in used]]
     if lacking := [str(name) for name in fitted if name not in names]:
         raise BadData(
-            f"X: no column {lacking[0]!r}. The views were fitted with {', '.join(map(str, fitted))}."
+            f"X: no column {lacking[0]!r}. The views were fitted with"
+            f" {', '.join(map(str, fitted))}."
         )
     return X[list(fitted)]
 
@@ -145,7 +157,8 @@ def as_array(values: Any) -> Any:
         isinstance(row, np.ma.MaskedArray) for row in rows
     ):  # numpy would read the values under the mask
         raise BadData(
-            "a masked array. Give an array with NaN for the masked values: .astype(float).filled(np.nan)."
+            "a masked array. Give an array with NaN for the masked values:"
+            " .astype(float).filled(np.nan)."
         )
     if rows is values and any(isinstance(value, str) for value in values):
         return np.array(values, dtype=object)  # numpy would write NaN among texts as the text "nan"
@@ -167,7 +180,9 @@ def _absent(value: Any) -> bool:
 
 
 def numbers(values: Any, name: str) -> Any:
-    """An array with NaN for missing values, to be converted to float64; dates and complex numbers are refused."""
+    """An array with NaN for missing values, to be converted to float64; dates and complex numbers
+    are refused.
+    """
     array = as_array(values)
     if array.dtype.kind == "O":
         array = array.copy()
@@ -186,12 +201,15 @@ def numbers(values: Any, name: str) -> Any:
 
 
 def _of_frame(X: Any, name: str) -> Any:
-    """The columns of a data frame side by side; raises `BadData` that names the columns that are not numeric."""
+    """The columns of a data frame side by side; raises `BadData` that names the columns that are
+    not numeric.
+    """
     columns, odd, names = [], [], list(X.columns)
     if len(set(names)) < len(names):
         twice = next(column for column in names if names.count(column) > 1)
         raise BadData(
-            f"{name}: {names.count(twice)} columns have the name {twice!r}. Give each a name of its own."
+            f"{name}: {names.count(twice)} columns have the name {twice!r}. Give each a name of its"
+            " own."
         )
     for column in names:
         try:
@@ -203,19 +221,23 @@ def _of_frame(X: Any, name: str) -> Any:
             odd.append(repr(column))
     if odd:
         raise BadData(
-            f"{name}: not numeric: {', '.join(odd)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns. "
-            "If `views` has names, columns in no view are not read."
+            f"{name}: not numeric: {', '.join(odd)}. Encode texts as 0/1 columns and dates as"
+            " numbers, or drop the columns. If `views` has names, columns in no view are not read."
         )
     return np.column_stack(columns) if columns else np.empty((len(X), 0))
 
 
 def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -> Any:
-    """A table (n, d) of any container as finite float64; with ``gaps`` a missing cell is NaN. BadData names a wrong cell."""
+    """A table (n, d) of any container as finite float64; with ``gaps`` a missing cell is NaN.
+
+    BadData names a wrong cell.
+    """
     if hasattr(X, "collect"):
         raise BadData(f"{name}: a lazy frame. Call .collect() first.")
     table = check_array(
         X if issparse(X) else _of_frame(X, name) if hasattr(X, "columns") else numbers(X, name),
-        dtype=np.float64, order="C", ensure_all_finite=False, ensure_min_samples=least, ensure_min_features=1,
+        dtype=np.float64, order="C", ensure_all_finite=False, ensure_min_samples=least,
+        ensure_min_features=1,
         input_name=name,
     )  # fmt: skip
     if (bad := np.isinf(table) if gaps else ~np.isfinite(table)).any():
@@ -238,13 +260,16 @@ def _refuse_sizes(values: Arr, name: str, *, least: float) -> None:
     size = max(-float(np.nanmin(values, initial=0.0)), float(np.nanmax(values, initial=0.0)))
     if size > LARGEST or 0.0 < size < least:
         raise BadData(
-            f"{name}: values up to {size:.0e} are too {'large' if size > LARGEST else 'small'} for their squares. "
-            f"{'Divide' if size > LARGEST else 'Multiply'} such columns by a constant."
+            f"{name}: values up to {size:.0e} are too {'large' if size > LARGEST else 'small'} for"
+            f" their squares. {'Divide' if size > LARGEST else 'Multiply'} such columns by a"
+            " constant."
         )
 
 
 def own_table(estimator: Any, X: Any, *, reset: bool = False, **how: Any) -> Any:
-    """`read_table` of an estimator's table; its columns are noted (``reset``) or compared with those of the fit."""
+    """`read_table` of an estimator's table; its columns are noted (``reset``) or compared with
+    those of the fit.
+    """
     if not reset:
         check_is_fitted(estimator)
     table = read_table(X, **how)
@@ -257,7 +282,8 @@ def given_targets(y: Any, n_rows: int, estimator: Any) -> Any:
     """y as a vector of that length, of any dtype."""
     if y is None:
         raise BadData(
-            f"This {type(estimator).__name__} estimator requires y to be passed, but the target y is None."
+            f"This {type(estimator).__name__} estimator requires y to be passed, but the target y"
+            " is None."
         )
     y = column_or_1d(as_array(y), warn=True)
     check_consistent_length(np.empty((n_rows, 0)), y)
@@ -269,7 +295,10 @@ def _score(metric: Any, y: Any, predict: Any, X: Any, sample_weight: Any) -> flo
     y = np.ravel(as_array(y))
     known = ~missing_in(y)
     if not known.any():
-        text = "No row has a target, so the score is NaN. In a search or a cross-validation give cv=LabelledFolds()."
+        text = (
+            "No row has a target, so the score is NaN. In a search or a cross-validation give"
+            " cv=LabelledFolds()."
+        )
         warnings.warn(text, UndefinedMetricWarning, stacklevel=3)
         return float("nan")
     weight = None if sample_weight is None else np.asarray(sample_weight)[known]
@@ -288,16 +317,19 @@ class Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             targets: Arr = numbers(y, "y").astype(np.float64)
         except (TypeError, ValueError) as error:
             raise BadData(
-                f"y: {error}. For a target of two classes use a classifier, for example AdditiveClassifier."
+                f"y: {error}. For a target of two classes use a classifier, for example"
+                " AdditiveClassifier."
             ) from None
         if np.isinf(targets).any():
             raise BadData(
-                "Input y contains infinity or a value too large; leave a target that is not known missing (NaN)."
+                "Input y contains infinity or a value too large; leave a target that is not known"
+                " missing (NaN)."
             )
         _refuse_sizes(targets, "y", least=SMALLEST)
         if np.isnan(targets).all():
             raise BadData(
-                "All targets are NaN. Some rows need a target. In GridSearchCV and cross_val_score, set cv to LabelledFolds."
+                "All targets are NaN. Some rows need a target. In GridSearchCV and cross_val_score,"
+                " set cv to LabelledFolds."
             )
         return targets
 
@@ -307,7 +339,9 @@ class Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
 
 class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Two classes as −1 and 1, with probabilities: `_joint` is the score of all views, `_own` that of each view, (M, n)."""
+    """Two classes as −1 and 1, with probabilities: `_joint` is the score of all views, `_own` that
+    of each view, (M, n).
+    """
 
     classes_: Any
     probability_: Probability
@@ -328,12 +362,14 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes = np.unique(known)
         if len(classes) > 2:
             raise BadData(
-                f"Only binary classification is supported. The type of the target is {type_of_target(known)}: "
-                f"{len(classes)} classes. A row without a label has y = NaN, not -1. For a numeric target use a regressor."
+                "Only binary classification is supported. The type of the target is"
+                f" {type_of_target(known)}: {len(classes)} classes. A row without a label has y ="
+                " NaN, not -1. For a numeric target use a regressor."
             )
         if len(classes) < 2:
             raise BadData(
-                f"y: one class ({classes.tolist()[0]!r}) and a classifier needs two; label rows of the other."
+                f"y: one class ({classes.tolist()[0]!r}) and a classifier needs two; label rows of"
+                " the other."
             )
         self.classes_ = classes
         out[~missing] = np.where(known == classes[1], 1.0, -1.0)
@@ -350,7 +386,9 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.classes_[positive.astype(int)]
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of both classes by the joint score, (n, 2), from the columns of every view."""
+        """Probabilities of both classes by the joint score, (n, 2), from the columns of every
+        view.
+        """
         scores = self._joint(X)
         positive = self.probability_.of(scores)
         return np.column_stack([1.0 - positive, positive])
@@ -361,7 +399,9 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.array([p.of(s) for p, s in zip(self.probabilities_, scores, strict=True)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy of `predict` over the rows whose target is not missing; NaN where none is known."""
+        """Accuracy of `predict` over the rows whose target is not missing; NaN where none is
+        known.
+        """
         return _score(accuracy_score, y, self.predict, X, sample_weight)
 
     def __sklearn_tags__(self) -> Any:
@@ -376,14 +416,17 @@ Dealt: TypeAlias = tuple[
 
 
 def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:
-    """(N, M) booleans: whether view v sees the label of row i; None: every view sees every label."""
+    """(N, M) booleans: whether view v sees the label of row i; None: every view sees every
+    label.
+    """
     if label_mask is None:
         return np.ones(shape, dtype=bool)
     mask = numbers(label_mask, "label_mask")
     if mask.shape != shape or not np.isin(mask, (0, 1)).all():
         one = "views is missing: give the columns of each view. " if shape[1] == 1 else ""
         raise BadData(
-            f"{one}label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {shape}, rows by views."
+            f"{one}label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {shape}, rows"
+            " by views."
         )
     if not mask.any():
         raise BadData("label_mask: no view may see a label.")
@@ -391,23 +434,28 @@ def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:
 
 
 def warn_of_rows(views: Any, known: Any, hidden: Any) -> None:
-    """Warn of rows without a target where all columns are one view, and of rows with a target that no view sees."""
+    """Warn of rows without a target where all columns are one view, and of rows with a target that
+    no view sees.
+    """
     if views is None and not known.all():
         warnings.warn(
-            f"views is not given, so all columns are one view, and the {int((~known).sum())} rows without a target have almost "
-            "no effect. Give the columns of each view.",
+            f"views is not given, so all columns are one view, and the {int((~known).sum())} rows"
+            " without a target have almost no effect. Give the columns of each view.",
             stacklevel=5,
         )
     if count := int(hidden.sum()):
         rows = "1 row" if count == 1 else f"{count} rows"
         warnings.warn(
-            f"label_mask: no view sees the label of {rows}, first of row {int(np.argmax(hidden)) + 1} (counted from 1).",
+            f"label_mask: no view sees the label of {rows}, first of row"
+            f" {int(np.argmax(hidden)) + 1} (counted from 1).",
             stacklevel=5,
         )
 
 
 class MultiView:
-    """One table with columns of several views, for the fit and for predictions; sets ``columns_``, those of each view."""
+    """One table with columns of several views, for the fit and for predictions; sets ``columns_``,
+    those of each view.
+    """
 
     views: Any
     _targets: Any
@@ -428,7 +476,10 @@ class MultiView:
             if len({columns.tobytes() for columns in map(np.sort, self.columns_)}) < len(
                 self.columns_
             ):
-                text = "two views have the same columns. views lists the columns of each view, not their numbers."
+                text = (
+                    "two views have the same columns. views lists the columns of each view, not"
+                    " their numbers."
+                )
                 warnings.warn(f"views={self.views!r}: {text}", stacklevel=6)
         return [np.ascontiguousarray(table[:, columns]) for columns in self.columns_]
 
@@ -440,7 +491,8 @@ class MultiView:
         known, mask = ~np.isnan(targets), read_mask(label_mask, (N, M))
         if M > 1 and known.all():
             raise UsageError(
-                "no row is shared: each target is known. Add rows with y = NaN, also where no view may see the label."
+                "no row is shared: each target is known. Add rows with y = NaN, also where no view"
+                " may see the label."
             )
         warn_of_rows(self.views, known, known & ~mask.any(axis=1))
         rows = [np.flatnonzero(known & seen) for seen in mask.T]
@@ -448,11 +500,14 @@ class MultiView:
         return labelled, [targets[mine] for mine in rows], [table[~known] for table in tables]
 
     def _of_view(self, view: Any, X: Any) -> Any:
-        """One view's own columns as they were fitted: an array, or a data frame that has them by name."""
+        """One view's own columns as they were fitted: an array, or a data frame that has them by
+        name.
+        """
         check_is_fitted(self)
         if not isinstance(view, int | np.integer) or not 0 <= view < len(self.columns_):
             raise UsageError(
-                f"view: needs a number from 0 to {len(self.columns_) - 1}, before the table: predict_view(0, X)."
+                f"view: needs a number from 0 to {len(self.columns_) - 1}, before the table:"
+                " predict_view(0, X)."
             )
         columns, fitted = self.columns_[view], getattr(self, "feature_names_in_", None)
         names = None if fitted is None else fitted[columns].tolist()

@@ -1,4 +1,6 @@
-"""Additive: the sites' functions add up, and a few exchanges of second moments train them in closed form."""
+"""Additive: the sites' functions add up, and a few exchanges of second moments train them in closed
+form.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ _SUMMED_FEATURES = 256  # of all sites at most, since each meets at most 448 col
 
 @dataclass(frozen=True)
 class Additive(Statement):
-    """Sites learn parts that add up, each of its own columns, from one exchange of second moments."""
+    """Sites learn parts that add up, each of its own columns, from one exchange of second
+    moments.
+    """
 
     kernel: Kernel = "gaussian"
     task: Task = "regression"
@@ -37,8 +41,8 @@ class Additive(Statement):
     questions: ClassVar[Mapping[str, Kind]] = {
         "summary": Kind(
             "labelled individuals",
-            "which shared individuals this site has a label of, level and deviation of its noisy labels, the largest row norm of "
-            "its features, and the number of its private rows",
+            "which shared individuals this site has a label of, level and deviation of its noisy"
+            " labels, the largest row norm of its features, and the number of its private rows",
             "in the scalars",
         ),
         "announce": Kind(
@@ -46,18 +50,20 @@ class Additive(Statement):
         ),
         "sums": Kind(
             "second moments",
-            "this site's words of the second moments of all sites' features and labels, with noise, and a share of such moments "
-            "for each other site alone",
+            "this site's words of the second moments of all sites' features and labels, with noise,"
+            " and a share of such moments for each other site alone",
             "in the vectors",
         ),
         "private": Kind(
             "private rows",
-            "sums over this site's private labelled rows with features of all sites, partly predicted, with noise",
+            "sums over this site's private labelled rows with features of all sites, partly"
+            " predicted, with noise",
             "in the vectors",
         ),
         "parts": Kind(
             "verdicts",
-            "this site's part of the score, with noise, at each other site's labelled shared individuals, for that site alone",
+            "this site's part of the score, with noise, at each other site's labelled shared"
+            " individuals, for that site alone",
             "in the vectors",
         ),
     }
@@ -74,8 +80,8 @@ class Additive(Statement):
         if self.task == "classification" or not positive:
             return None
         return (
-            "this site declares a yes/no target (positive), and the plan's task is regression. The "
-            'study needs task = "classification" in [model], or this site no `positive`.'
+            "this site declares a yes/no target (positive), and the plan's task is regression. The"
+            ' study needs task = "classification" in [model], or this site no `positive`.'
         )
 
     def shape(self, kind: str, shared: int, sites: tuple[str, ...]) -> Shape:
@@ -98,23 +104,27 @@ class Additive(Statement):
     def method(self, plan: Setting) -> str:  # noqa: ARG002
         target = ", a yes/no target" * (self.task == "classification")
         return (
-            "additive: the score of an instance is a sum of one part of each site, from sums of products of the sites' columns; "
-            f"{self.kernel} features{target}, {self.rows_per_feature} labelled rows for each, noise {self.noise:g}, noise on "
-            f"labels {self.label_noise:g}"
+            "additive: the score of an instance is a sum of one part of each site, from sums of"
+            f" products of the sites' columns; {self.kernel} features{target},"
+            f" {self.rows_per_feature} labelled rows for each, noise {self.noise:g}, noise on"
+            f" labels {self.label_noise:g}"
         )
 
     def leaves(self, shared: int) -> str:
         return (
-            f"second moments of this site's features and labels ({shared} shared instances), with noise; to the members: which "
-            "of these instances it has labels of, level and deviation of these labels, the largest row norm of its features, the "
-            "number of its private rows; to each other site alone: parts of the score at that site's labelled instances"
+            f"second moments of this site's features and labels ({shared} shared instances), with"
+            " noise; to the members: which of these instances it has labels of, level and"
+            " deviation of these labels, the largest row norm of its features, the number of its"
+            " private rows; to each other site alone: parts of the score at that site's labelled"
+            " instances"
         )
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
         return (
-            f"which instances this site has labels of ({both}); a part of each label and row"
-            f"{', more of yes/no labels than of numbers' * (self.task == 'classification')}; a member that lies, or all others "
-            "together, can compute much of the rows and the noisy labels (docs/concepts/privacy.md)"
+            f"which instances this site has labels of ({both}); a part of each label and"
+            f" row{', more of yes/no labels than of numbers' * (self.task == 'classification')}; a"
+            " member that lies, or all others together, can compute much of the rows and the noisy"
+            " labels (docs/concepts/privacy.md)"
         )
 
 

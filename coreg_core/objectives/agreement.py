@@ -1,4 +1,6 @@
-"""Agreement (coRLSR): the sites' functions are pulled together on the shared instances, in rounds of predictions."""
+"""Agreement (coRLSR): the sites' functions are pulled together on the shared instances, in rounds
+of predictions.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +47,8 @@ class Agreement(Statement):
     questions: ClassVar[Mapping[str, Kind]] = {
         "sizes": Kind(
             "preliminary",
-            "a bound on this site's features, the size of its label column, rounding: a few numbers",
+            "a bound on this site's features, the size of its label column, rounding: a few"
+            " numbers",
             "in the scalars",
         ),
         "respond affine": Kind(
@@ -78,15 +81,16 @@ class Agreement(Statement):
     def method(self, plan: Setting) -> str:
         couplings = ", ".join(f"{c:g}" for c in self.coupling)
         return (
-            "agreement (co-regularised least squares): each site keeps its own model, and a penalty pulls the models' "
-            f"predictions on the shared instances together; {self.form} form, {self.kernel} kernel, coupling {couplings}, "
-            f"{plan.iteration.name}, at most {plan.iteration.max_rounds} rounds"
+            "agreement (co-regularised least squares): each site keeps its own model, and a"
+            f" penalty pulls the models' predictions on the shared instances together; {self.form}"
+            f" form, {self.kernel} kernel, coupling {couplings}, {plan.iteration.name}, at most"
+            f" {plan.iteration.max_rounds} rounds"
         )
 
     def leaves(self, shared: int) -> str:
         return (
-            f"this site's predictions for the {shared} shared instances; also the number of its labels and the size of its label "
-            "column"
+            f"this site's predictions for the {shared} shared instances; also the number of its"
+            " labels and the size of its label column"
         )
 
     def computable(self, plan: Setting, both: int) -> str:
@@ -101,9 +105,17 @@ class Agreement(Statement):
         single = (
             f"this site's predictions for the shared instances ({', '.join(found)})"
             if found
-            else "the sums; by algebra, nothing of a single site, unless another run with other terms, rows or labels sums the "
-            "same instances"
+            else (
+                "the sums; by algebra, nothing of a single site, unless another run with other"
+                " terms, rows or labels sums the same instances"
+            )
         )
-        span = "; whether a guessed column is a combination of all sites' columns, because the kernel is linear"
-        beside = f"; about as well as the joined scores predict them: the labels of {both} labelled individuals that are shared"
+        span = (
+            "; whether a guessed column is a combination of all sites' columns, because the kernel"
+            " is linear"
+        )
+        beside = (
+            f"; about as well as the joined scores predict them: the labels of {both} labelled"
+            " individuals that are shared"
+        )
         return single + span * ("linear" in (self.form, self.kernel)) + beside * bool(both)

@@ -70,12 +70,16 @@ class Alignment(Statement):
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
         return (
-            "alignment of ids: each site learns which of its own ids all sites have, and how many sites have each. At most "
-            f"{self.max_ids} ids at each site, normalised by the rule {self.ids!r}; nothing is trained"
+            "alignment of ids: each site learns which of its own ids all sites have, and how many"
+            f" sites have each. At most {self.max_ids} ids at each site, normalised by the rule"
+            f" {self.ids!r}; nothing is trained"
         )
 
     def leaves(self, shared: int) -> str:  # noqa: ARG002
-        return "this site's ids as points that no single site can compute, and a part of an encrypted tally of all ids"
+        return (
+            "this site's ids as points that no single site can compute, and a part of an encrypted"
+            " tally of all ids"
+        )
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
         return "how many sites have each id that they list themselves"

@@ -1,16 +1,21 @@
-r"""Cross products Yᵀ W of two sites' columns from one message of each site, by learning with errors modulo q = 2⁶⁴.
+r"""Cross products Yᵀ W of two sites' columns from one message of each site, by learning with errors
+modulo q = 2⁶⁴.
 
     all          A uniform (N + p, 3328), from a public seed by AES-256-CTR
-    owner of W   B = A S + E + [W; 0]          S uniform, E Gaussian of deviation 2¹²          ("encrypted": Regev 2005)
-    owner of Y   H = [Y; R]ᵀ A                 R uniform in [−2¹⁵, 2¹⁵), p rows                ("projected")
+    owner of W   B = A S + E + [W; 0]          S uniform, E Gaussian of deviation 2¹²
+    ("encrypted": Regev 2005)
+    owner of Y   H = [Y; R]ᵀ A                 R uniform in [−2¹⁵, 2¹⁵), p rows
+    ("projected")
     shares       [Y; R]ᵀ B  and  −H S          their sum is Yᵀ W + [Y; R]ᵀ E  (mod q)
 
-Y and W are integers in fixed point. One B serves all other sites, and so does one H. A share is rounded to its highest 32 bits
-before it leaves. Whole shares of a hostile H would disclose coordinates of E exactly, and from them S
-(tests/core/test_cross_products.py). H alone is uniform within 2⁻¹²⁸ by the leftover hash lemma, for any B. So opened words
-disclose at most their own number of bits of a column of Y. B hides W under LWE with 32 bits of hints for each of at most
-`MOST_PROJECTED` columns: core-SVP 254 for outsiders, 126 with all hints. No proof is known for an H that is chosen after A and
-B. S, E and R are fresh in each attempt. Never use them for the same A again.
+Y and W are integers in fixed point. One B serves all other sites, and so does one H. A share is
+rounded to its highest 32 bits before it leaves. Whole shares of a hostile H would disclose
+coordinates of E exactly, and from them S (tests/core/test_cross_products.py). H alone is uniform
+within 2⁻¹²⁸ by the leftover hash lemma, for any B. So opened words disclose at most their own
+number of bits of a column of Y. B hides W under LWE with 32 bits of hints for each of at most
+`MOST_PROJECTED` columns: core-SVP 254 for outsiders, 126 with all hints. No proof is known for an H
+that is chosen after A and B. S, E and R are fresh in each attempt. Never use them for the same A
+again.
 
 Every array of the right shape is a valid message: no range, key or modulus needs a proof.
 """
@@ -34,7 +39,8 @@ MOST_PROJECTED, MOST_ENCRYPTED = (
 )  # columns of all other sites together that one site meets
 SHARE_BITS = 32
 _R_BITS, _Y_BITS, _ROWS = 16, 16, 1024  # bits of an entry of R; binary places of Y; rows at a time
-# The entropy of a column of R covers its row of H, all words of it that can be opened, and 2 · 128 bits.
+# The entropy of a column of R covers its row of H, all words of it that can be opened, and 2 · 128
+# bits.
 RANDOM_ROWS = -(-(64 * SECRET_ROWS + SHARE_BITS * MOST_ENCRYPTED + 256) // _R_BITS)
 
 Words = UInt64[np.ndarray, "_ _"]
@@ -81,7 +87,10 @@ def fixed(values: Float64[Arr, "n c"], exponent: int) -> Int64[Ints, "n c"]:
 def announce(
     seed: bytes, W: Int64[Ints, "n k"], Y: Int64[Ints, "n c"], random_bytes: RandomBytes
 ) -> tuple[Secret, Message]:
-    """A site's secret and its message; ``seed`` (32 bytes) is the attempt's. A column of Y is below 2²³ in absolute value."""
+    """A site's secret and its message; ``seed`` (32 bytes) is the attempt's.
+
+    A column of Y is below 2²³ in absolute value.
+    """
     if len(seed) != 32 or len(W) != len(Y) or np.abs(Y).max(initial=0) >= 1 << 23:
         raise ValueError(
             "a seed of 32 bytes, columns of equally many rows, and Y below 2²³ are needed."
@@ -107,17 +116,23 @@ def announce(
 
 
 def check(message: Message, n_rows: int, encrypted: int, projected: int) -> None:
-    """The shapes that a peer's message must have, with so many columns in B and in H. BadData: another shape or type."""
+    """The shapes that a peer's message must have, with so many columns in B and in H.
+
+    BadData: another shape or type.
+    """
     wanted = ((n_rows + RANDOM_ROWS, encrypted), (projected, SECRET_ROWS))
     found = (message.encrypted.shape, message.projected.shape)
     if found != wanted or {message.encrypted.dtype, message.projected.dtype} != {WORD}:
         raise BadData(
-            f"a message of cross products has {found[0]} and {found[1]} words, where {wanted} are needed."
+            f"a message of cross products has {found[0]} and {found[1]} words, where {wanted} are"
+            " needed."
         )
 
 
 def rounded(share: AnyWords) -> AnyWords:
-    """A share as it leaves: its highest 32 bits, in words of 64, so that sums of words do not wrap."""
+    """A share as it leaves: its highest 32 bits, in words of 64, so that sums of words do not
+    wrap.
+    """
     return np.asarray((share + np.uint64(1 << (SHARE_BITS - 1))) >> np.uint64(SHARE_BITS))
 
 
@@ -157,7 +172,8 @@ def _product(
     return total
 
 
-# Words are split into four digits of 16 bits. Their products in float64 are exact, because sums stay below 2⁵³.
+# Words are split into four digits of 16 bits. Their products in float64 are exact, because sums
+# stay below 2⁵³.
 
 
 def _digits(words: UInt64[np.ndarray, "r c"]) -> Float64[Arr, "4 r c"]:
@@ -177,7 +193,9 @@ def _times_small(
 
 
 def _times(left: Float64[Arr, "4 r c"], right: Float64[Arr, "4 c k"]) -> UInt64[np.ndarray, "r k"]:
-    """The product mod 2⁶⁴: digit i of the left meets the digits of the right that are not shifted out."""
+    """The product mod 2⁶⁴: digit i of the left meets the digits of the right that are not shifted
+    out.
+    """
     k, total = right.shape[2], np.zeros((left.shape[1], right.shape[2]), dtype=WORD)
     for i in range(4):
         parts = (left[i] @ np.concatenate(right[: 4 - i], axis=1)).astype(np.int64).view(WORD)

@@ -1,17 +1,21 @@
-r"""Real numbers as integers modulo 2⁶⁴: n = rint(x · 2ᵉ), one exponent e a column, from a *bound* on the encoded numbers.
+r"""Real numbers as integers modulo 2⁶⁴: n = rint(x · 2ᵉ), one exponent e a column, from a *bound*
+on the encoded numbers.
 
-    e = ⌊log₂(2⁶² / (M · bound))⌋, M and the bound rounded up to powers of two        |Σ_v n_v| < 2⁶³
+    e = ⌊log₂(2⁶² / (M · bound))⌋, M and the bound rounded up to powers of two        |Σ_v n_v| <
+    2⁶³
 
-A constant step 2⁻ᵉ stagnates at strong couplings. From the bound the step is about as fine as float64 itself up to m = 10⁶.
-All factors are powers of two, so x · 2ᵉ and n · 2⁻ᵉ are exact, and rounding happens once.
+A constant step 2⁻ᵉ stagnates at strong couplings. From the bound the step is about as fine as
+float64 itself up to m = 10⁶. All factors are powers of two, so x · 2ᵉ and n · 2⁻ᵉ are exact, and
+rounding happens once.
 
-The contribution of one site to a sum, as words of 64 bits: a vector in fixed point, then scalars in full.
+The contribution of one site to a sum, as words of 64 bits: a vector in fixed point, then scalars in
+full.
 
     [ m·k words: the vector, mod 2⁶⁴ ] [ 68 words a scalar: x · 2¹⁰⁷⁴ mod 2²¹⁷⁶, 32 bits in each ]
 
-Words are only added, word by word, so the adding party needs no knowledge of them. A scalar (a squared norm, a count) has
-no public bound, so it travels whole: 2176 bits hold every float64 exactly, and half of each
-word is left for carries. Sums are exact, and rounded once.
+Words are only added, word by word, so the adding party needs no knowledge of them. A scalar (a
+squared norm, a count) has no public bound, so it travels whole: 2176 bits hold every float64
+exactly, and half of each word is left for carries. Sums are exact, and rounded once.
 """
 
 import hashlib
@@ -57,7 +61,9 @@ def encode(
     n_sites: int,
     out: UInt64[np.ndarray, " mk"],
 ) -> None:
-    """The integers, row by row; BadData, without a number, where one is not finite or a sum of ``n_sites`` could wrap."""
+    """The integers, row by row; BadData, without a number, where one is not finite or a sum of
+    ``n_sites`` could wrap.
+    """
     if not fits(values, exponents, n_sites):
         raise BadData("a number is beyond the bound that the sum was scaled by.")
     # Temporaries of a piece stay in the inner cache, and are smaller than the vector.
@@ -76,16 +82,18 @@ def encode(
 
 
 def fits(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) -> bool:
-    """Whether `encode` accepts these numbers, without integers or temporaries of the size of ``values``."""
+    """Whether `encode` accepts these numbers, without integers or temporaries of the size of
+    ``values``.
+    """
     if not values.size:
         return True
     powers, limit = (
         np.asarray(exponents, dtype=np.int64),
         ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites))),
     )
-    # A power of two keeps the order of numbers, and the largest rounds to the largest of the rounded. Rows are contiguous
-    # numbers, side, which a search by columns takes one by one: it is made only where the largest of all, at the largest
-    # power, is none.
+    # A power of two keeps the order of numbers, and the largest rounds to the largest of the
+    # rounded. Rows are contiguous numbers, side, which a search by columns takes one by one: it is
+    # made only where the largest of all, at the largest power, is none.
     if (np.rint(_times_power(max(values.max(), -values.min()), powers)) < limit).all():
         return True
     largest = np.maximum(values.max(axis=0), -values.min(axis=0))
@@ -100,7 +108,9 @@ def decode(
 
 
 def _times_power(values: Any, exponents: Int64[Ints, " k"], out: Arr | None = None) -> Arr:
-    """x · 2ᵉ, as ldexp rounds it: a product with a normal power of two is the same number, at the memory's speed."""
+    """x · 2ᵉ, as ldexp rounds it: a product with a normal power of two is the same number, at the
+    memory's speed.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         product: Arr = np.multiply(values, np.ldexp(1.0, exponents), out=out)
     return product
@@ -175,7 +185,10 @@ def summand(
     exponents: Sequence[int],
     n_sites: int,
 ) -> Row:
-    """A site's words. BadData: a number is beyond its bound or not finite, or their count differs from the layout."""
+    """A site's words.
+
+    BadData: a number is beyond its bound or not finite, or their count differs from the layout.
+    """
     if values.size != layout.plain or len(scalars) != layout.scalars:
         raise BadData(
             f"{values.shape} numbers and {len(scalars)} scalars, where {layout} is summed."
@@ -220,17 +233,19 @@ def _carried(words: Row) -> int:
     )
 
 
-# --- the tag of a sum -----------------------------------------------------------------------------------------------
+# --- the tag of a sum -----------------------------------------------------------------------------
 #
 # An additive tag: the sites verify with it that the words of a sum are the sent words.
 #
-#     tag_v = Σ_i c_{v,i} rⁱ mod p,    p = 2¹³⁰ − 5,    c_{v,i} = u_{2i} + 2⁶⁴ u_{2i+1} + 2¹²⁸,    u = n_v + 2⁶³
+#     tag_v = Σ_i c_{v,i} rⁱ mod p,    p = 2¹³⁰ − 5
+#     c_{v,i} = u_{2i} + 2⁶⁴ u_{2i+1} + 2¹²⁸,    u = n_v + 2⁶³
 #
-# is Poly1305 (RFC 8439) of the words n_v with the second half of its key zero, r a secret of the sites for this sum alone.
-# It is linear in the words, so the tags' sum is the tag of the words' sum except for a public constant. The
-# party that adds the words does not know r, and sees tags under masks only. To have a changed sum of L words accepted, it must
-# guess a root of a polynomial of degree L/2 over p: at most one chance in 2¹⁰⁶/(8 L (3M + 4)) (Bernstein 2005,
-# "The Poly1305-AES message-authentication code", theorem 3.3; the factor 3M + 4 comes from truncation to 128 bits).
+# is Poly1305 (RFC 8439) of the words n_v with the second half of its key zero, r a secret of the
+# sites for this sum alone. It is linear in the words, so the tags' sum is the tag of the words' sum
+# except for a public constant. The party that adds the words does not know r, and sees tags under
+# masks only. To have a changed sum of L words accepted, it must guess a root of a polynomial of
+# degree L/2 over p: at most one chance in 2¹⁰⁶/(8 L (3M + 4)) (Bernstein 2005, "The Poly1305-AES
+# message-authentication code", theorem 3.3; the factor 3M + 4 comes from truncation to 128 bits).
 
 _P = (1 << 130) - 5
 _CLAMP = 0x0FFFFFFC0FFFFFFC0FFFFFFC0FFFFFFF
@@ -254,7 +269,8 @@ def is_sum(tag: bytes, tags: Row, r: bytes, n_words: int, n_sites: int) -> bool:
     """Whether the tag of a sum's words equals the sum of the sites' tags."""
     blocks, root = (n_words + 1) // 2, int.from_bytes(r, "little") & _CLAMP
     total = _carried(tags)
-    # Each site's blocks hold one offset and one 2¹²⁸; the sum has them once for every site, and its own tag once.
+    # Each site's blocks hold one offset and one 2¹²⁸; the sum has them once for every site, and its
+    # own tag once.
     constant = (1 << 63) + (1 << 127) + (1 << 128)
     powers = (
         root * (pow(root, blocks, _P) - 1) * pow(root - 1, -1, _P) if root > 1 else blocks * root

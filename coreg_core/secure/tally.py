@@ -1,6 +1,7 @@
 r"""How many sites have each fingerprint, and not which: an invertible Bloom lookup table of a sum.
 
-    cell ← Σ over its entries (1, high, low, check)          an entry is in one cell of each of 4 rows
+    cell ← Σ over its entries (1, high, low, check)          an entry is in one cell of each of 4
+    rows
 
 Each site's cells are words that are only added (mod 2⁶⁴), so a sealed sum opens nothing but the
 counts. A cell with one distinct fingerprint, which c sites have, is (c, c·high, c·low, c·check). It

@@ -1,1 +1,3 @@
-"""The benefit of joining on a table of the user's own: every method beside each site alone (`coreg-sim benefit`)."""
+"""The benefit of joining on a table of the user's own: every method beside each site alone
+(`coreg-sim benefit`).
+"""

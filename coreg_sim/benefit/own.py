@@ -1,4 +1,6 @@
-"""A table of the user's own, read as an agent reads it: every notation of numbers, dates, texts and empty cells."""
+"""A table of the user's own, read as an agent reads it: every notation of numbers, dates, texts and
+empty cells.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -76,7 +78,9 @@ class OwnTable:
         return self.inputs.target
 
     def _labelled(self) -> tuple[Table, Arr, int]:
-        """Features and target of the rows that have a target, and how many have none; BadTable names a wrong column."""
+        """Features and target of the rows that have a target, and how many have none; BadTable
+        names a wrong column.
+        """
         given = self.inputs
         table = read_table(given.table, na_values=given.na_values, notation=given.notation)
         table.require([self.target], "the target")
@@ -89,7 +93,8 @@ class OwnTable:
         known = np.flatnonzero(~np.isnan(y))
         if len(known) and np.ptp(y[known]) == 0.0:
             raise BadData(
-                f"{self.name}: the target {self.target!r} has one value, {y[known[0]]:g}. There is nothing to predict."
+                f"{self.name}: the target {self.target!r} has one value, {y[known[0]]:g}. There is"
+                " nothing to predict."
             )
         features = table.rows(known).select(
             [n for n in table.columns if n not in (self.target, *given.drop)]
@@ -99,13 +104,16 @@ class OwnTable:
     def _leaks(
         self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]
     ) -> tuple[str, ...]:
-        """Sentences about a column, or all of them together, that predict the target almost exactly."""
+        """Sentences about a column, or all of them together, that predict the target almost
+        exactly.
+        """
         asked = "known only after the target, or computed from it? Then"
         strongest = dict[str, float]()
         for name, rank in zip(sources, _ranks(X, y), strict=True):
             strongest[name] = max(strongest.get(name, 0.0), rank, key=abs)
         told = tuple(
-            f"column {name!r} has nearly the order of the target (rank correlation {rank:+.2f}). Is it {asked} "
+            f"column {name!r} has nearly the order of the target (rank correlation {rank:+.2f}). Is"
+            f" it {asked} "
             + (
                 f"remove {name!r} from the columns of its site."
                 if self.sites
@@ -115,14 +123,17 @@ class OwnTable:
             if abs(rank) > SUSPICIOUS
         )
         if not told and (found := _left_out_r2(X, y)) > SUSPICIOUS:
+            advice = "remove it from the columns of its site" if self.sites else "add --drop NAME"
             told = (
-                f"a linear model of all columns predicts the target almost exactly (R² {found:.3f} on left-out rows). Is one of "
-                f"them {asked} {'remove it from the columns of its site' if self.sites else 'add --drop NAME'}.",
+                "a linear model of all columns predicts the target almost exactly"
+                f" (R² {found:.3f} on left-out rows). Is one of them {asked} {advice}.",
             )
         return told
 
     def read(self) -> tuple[AttributeTable, tuple[str, ...], tuple[str, ...]]:
-        """The table, sentences about columns that a user may not want, and those about columns that can be the target itself."""
+        """The table, sentences about columns that a user may not want, and those about columns that
+        can be the target itself.
+        """
         features, y, without = self._labelled()
         for site, columns in self.sites:
             if self.target in columns:
@@ -136,8 +147,8 @@ class OwnTable:
             )
         if not len(y) or not features.columns:
             raise UsageError(
-                f"{self.name}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features. A study needs rows "
-                "with a target, and features beside it."
+                f"{self.name}: {len(y)} rows with a {self.target!r}, and {len(features.columns)}"
+                " features. A study needs rows with a target, and features beside it."
             )
         dates = {
             name: layout for name, layout in self.inputs.dates.items() if name in features.columns
@@ -154,11 +165,15 @@ class OwnTable:
             X[:, [i for i, s in enumerate(sources) if s == name]] for name in dict.fromkeys(sources)
         ]
         missing = (
-            f"{without} of {len(y) + without} rows have no target. In a federation they would be shared rows. Here they are left "
-            "out, because errors are measured on every row.",
+            (
+                f"{without} of {len(y) + without} rows have no target. In a federation they would"
+                " be shared rows. Here they are left out, because errors are measured on every"
+                " row."
+            ),
         ) * (without > 0)
         ids = tuple(
-            f"column {name!r} has a different whole number in every row. Add --drop {name} if it is an id."
+            f"column {name!r} has a different whole number in every row. Add --drop {name} if it is"
+            " an id."
             for name, values in zip(names, X.T, strict=True)
             if name not in date
             and len(np.unique(values)) == len(values)
@@ -174,8 +189,11 @@ class OwnTable:
             and (values == np.rint(values)).all()
         ):
             warnings += (
-                f"the target {self.target!r} looks like a count (0 to {values[-1]:.0f}). There is no Poisson loss or exposure "
-                "here (docs/concepts/comparison.md); whether there is an event (yes/no) fits.",
+                (
+                    f"the target {self.target!r} looks like a count (0 to {values[-1]:.0f}). There"
+                    " is no Poisson loss or exposure here (docs/concepts/comparison.md); whether"
+                    " there is an event (yes/no) fits."
+                ),
             )
         leaks = self._leaks(X, y, sources)
         of = {name: j for j, name in enumerate(dict.fromkeys(sources))}

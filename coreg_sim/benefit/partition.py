@@ -1,8 +1,9 @@
-"""Partition a table over the sites of a federation: columns by site, labelled rows, shared rows and test rows.
+"""Partition a table over the sites of a federation: columns by site, labelled rows, shared rows and
+test rows.
 
-Columns go to the sites at random, unless the sites' columns are given. Every site has its own labelled rows. The target is
-centred and scaled over the table, and clipped at its quantiles 0.002 and 0.998, so that no single row dominates a mean of
-squares. Each draw has its own rows.
+Columns go to the sites at random, unless the sites' columns are given. Every site has its own
+labelled rows. The target is centred and scaled over the table, and clipped at its quantiles 0.002
+and 0.998, so that no single row dominates a mean of squares. Each draw has its own rows.
 """
 
 import itertools
@@ -25,14 +26,18 @@ _CLIP = (0.002, 0.998)
 
 @dataclass(frozen=True)
 class Regime:
-    """A way to partition a table: its name (a value of --regimes), a description, and the number of labels of each site."""
+    """A way to partition a table: its name (a value of --regimes), a description, and the number of
+    labels of each site.
+    """
 
     name: str
     about: str
     labels: tuple[int, ...]
 
     def with_sites(self, count: int) -> "Regime":
-        """The regime with that many sites: the first one's labels, and the second one's for each of the others."""
+        """The regime with that many sites: the first one's labels, and the second one's for each of
+        the others.
+        """
         if count == len(self.labels):
             return self
         first, others = self.labels[:2]
@@ -69,7 +74,9 @@ SITES = ("M2", "M5", "M8")  # about the number of sites: not for a division that
 
 @dataclass(frozen=True, eq=False)
 class AttributeTable:
-    """One matrix an attribute, the scaled target, and ``groups``: each site's attributes, () if draws divide them."""
+    """One matrix an attribute, the scaled target, and ``groups``: each site's attributes, () if
+    draws divide them.
+    """
 
     attributes: tuple[Float64[Arr, "N _"], ...]
     y: Float64[Arr, " N"]
@@ -78,7 +85,9 @@ class AttributeTable:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """One federation: X_v of each site over all rows of the table, and the row numbers of each part."""
+    """One federation: X_v of each site over all rows of the table, and the row numbers of each
+    part.
+    """
 
     columns: list[Float64[Arr, "N _"]]
     labelled: list[Int64[Ints, " _"]]
@@ -94,7 +103,10 @@ def table_of(
     y: Float64[Arr, " N"],
     groups: Sequence[Sequence[int]] = (),
 ) -> AttributeTable:
-    """The table without constant attributes. UsageError if all of a site's ``groups`` (positions) are constant."""
+    """The table without constant attributes.
+
+    UsageError if all of a site's ``groups`` (positions) are constant.
+    """
     kept = [j for j, block in enumerate(blocks) if np.ptp(block, axis=0).max(initial=0.0) > 0]
     places = {j: place for place, j in enumerate(kept)}
     divided = tuple(tuple(places[j] for j in group if j in places) for group in groups)

@@ -1,15 +1,18 @@
-"""One federation: the error of each method on test rows at each site, against the site's local model.
+"""One federation: the error of each method on test rows at each site, against the site's local
+model.
 
 | method | predictor |
 |---|---|
-| local | kernel ridge, from 40 labels on mixed with a random forest, on the site's own labels and columns: the baseline |
+| local | kernel ridge, from 40 labels on mixed with a random forest, on the site's own labels and
+columns: the baseline |
 | joined | the site's joined model, with its verdict: needs its own columns |
 | score | the score of all sites, with the site's verdict |
 | ridge | scikit-learn's RidgeCV (linear) on the site's rows and standardised columns |
 | mean | the mean of the site's own labels; of the federation's labels if it has none |
 | pooled | the local model's rule on all labelled rows and columns in one place, for reference |
 
-All sites know the shared rows and all labelled rows. A site without labels is compared with the mean label of the federation.
+All sites know the shared rows and all labelled rows. A site without labels is compared with the
+mean label of the federation.
 """
 
 from collections.abc import Sequence
@@ -32,7 +35,9 @@ _CUT = (-0.9, 2.0)  # of a relative change
 
 @dataclass(frozen=True)
 class SiteOutcome:
-    """Of a site in a draw: changes of the error, ``areas`` under the curve by method, and the share of 1."""
+    """Of a site in a draw: changes of the error, ``areas`` under the curve by method, and the share
+    of 1.
+    """
 
     site: int
     draw: int
@@ -117,7 +122,9 @@ class Federation:
         return self._each([self.trained.joined(v, rows) for v, rows in enumerate(self.test)])
 
     def scores(self, *, checked: bool = True, missing: bool = False) -> Float64[Arr, "M t"]:
-        """Each site's scores, with its verdict or as they are; ``missing``: the next site is offline."""
+        """Each site's scores, with its verdict or as they are; ``missing``: the next site is
+        offline.
+        """
         out, M = [], len(self.test)
         for v in range(M):
             rows = [

@@ -28,11 +28,16 @@ METHODS = {
 }
 _BY_SITE = {"joined": "joined model", "score": "score"}
 HEADING = (
-    "Error: the root mean square error; of a yes/no target, that of the probability (the root of the Brier score). "
-    f"Changes are against the site's local model, ± one standard error over the draws. Harmed: the error is more than "
-    f"{100 * HARM:.0f} % larger. All models are with each site's own verdict.",
-    "All sites know the labelled individuals. The noise of a federation's default rules is left out: with 50 to 200 labels at "
-    "each of three sites it costs scores 2 to 4 points.",
+    (
+        "Error: the root mean square error; of a yes/no target, that of the probability (the root"
+        " of the Brier score). Changes are against the site's local model, ± one standard error"
+        f" over the draws. Harmed: the error is more than {100 * HARM:.0f} % larger. All models are"
+        " with each site's own verdict."
+    ),
+    (
+        "All sites know the labelled individuals. The noise of a federation's default rules is left"
+        " out: with 50 to 200 labels at each of three sites it costs scores 2 to 4 points."
+    ),
 )
 
 
@@ -79,12 +84,16 @@ def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
     out = [_answer(regime, part), *_beyond(part)]
     if len(part) < FEW:
         out.append(
-            f"These are only {len(part)} results. Raise --draws until there are {FEW} or more, before you decide."
+            f"These are only {len(part)} results. Raise --draws until there are {FEW} or more,"
+            " before you decide."
         )
     if part[0].areas:
         out.append(f"{_ranking(part)} The verdict does not use the AUC.")
     verdict, n = _verdict(regime, part), sum(regime.labels)
-    few = f"\n    {n} labelled individuals: default policies refuse fewer than {LEAST}; lower least_rows in study and policies."
+    few = (
+        f"\n    {n} labelled individuals: default policies refuse fewer than {LEAST}; lower"
+        " least_rows in study and policies."
+    )
     return [
         *out,
         f"Verdict for {regime.name}: {verdict}{few * (n < LEAST and verdict.startswith('join'))}",
@@ -92,7 +101,9 @@ def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
 
 
 def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) -> str:
-    """Where the columns of each site are given: what joining brings to each of them, and its verdict."""
+    """Where the columns of each site are given: what joining brings to each of them, and its
+    verdict.
+    """
     width = max(map(len, names))
     lines, verdicts = (
         [" " * width + "".join(f"{words:>18}" for words in _BY_SITE.values())],
@@ -107,7 +118,10 @@ def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) 
         lines.append(f"{name:<{width}}{''.join(cells)}" + "  without labels" * (not own[0].labels))
         advice = _verdict(regime, own).partition(".")[0].partition(" with this number")[0]
         verdicts.append(f"Verdict for {name}: {advice}.")
-    told = f"{_called(regime, found)}, by site (in brackets: the share of draws in which it is harmed). For a site its own "
+    told = (
+        f"{_called(regime, found)}, by site (in brackets: the share of draws in which it is"
+        " harmed). For a site its own "
+    )
     return "\n    ".join([f"{told}verdict counts:", *lines, *verdicts])
 
 
@@ -145,14 +159,17 @@ def _beyond(part: Sequence[SiteOutcome]) -> Iterator[str]:
         side = "below" if better < 0.0 else "above"
         tail = "" if part[0].areas else ", and the logarithm of a target with a long tail"
         yield (
-            f"Neither joined models nor scores are better than the mean of the labels by more than {100 * HARM:.0f} %. With "
-            f"pooled data the error is {100 * abs(better):.1f} % {side} that of the mean. Try more labels{tail}, before you "
-            "conclude that the columns predict too little."
+            "Neither joined models nor scores are better than the mean of the labels by more than"
+            f" {100 * HARM:.0f} %. With pooled data the error is {100 * abs(better):.1f} % {side}"
+            f" that of the mean. Try more labels{tail}, before you conclude that the columns"
+            " predict too little."
         )
 
 
 def _ranking(part: Sequence[SiteOutcome]) -> str:
-    """Of a yes/no target: mean AUC of each method, how often the joined model ranks otherwise, and a note on a rare class."""
+    """Of a yes/no target: mean AUC of each method, how often the joined model ranks otherwise, and
+    a note on a rare class.
+    """
     means = {
         method: np.mean([site.areas[method] for site in part if site.areas])
         for method in part[0].areas
@@ -161,11 +178,11 @@ def _ranking(part: Sequence[SiteOutcome]) -> str:
     change = np.array([site.areas["joined"] - site.areas["local"] for site in part if site.areas])
     rare = min(min(site.positive, 1.0 - site.positive) for site in part)
     return (
-        f"For a ranking: area under the ROC curve (AUC): {each}. The joined model's AUC is lower than the local one's by more "
-        f"than {CLEAR} at {share(float(np.mean(change < -CLEAR)))} of the sites, and higher at "
-        f"{share(float(np.mean(change > CLEAR)))}."
-        + f" Only {100 * rare:.1f} % of the test labels are of one class: events this rare were hardly studied."
-        * (rare < RARE)
+        f"For a ranking: area under the ROC curve (AUC): {each}. The joined model's AUC is lower"
+        f" than the local one's by more than {CLEAR} at {share(float(np.mean(change < -CLEAR)))} of"
+        f" the sites, and higher at {share(float(np.mean(change > CLEAR)))}."
+        + f" Only {100 * rare:.1f} % of the test labels are of one class: events this rare were"
+        " hardly studied." * (rare < RARE)
     )
 
 
@@ -176,18 +193,24 @@ def _verdict(regime: Regime, part: Sequence[SiteOutcome]) -> str:
     ridge = _ridge_is_better(part) >= 0.5
     if not (joined or together):
         return (
-            "do not join with this number of labels. Neither joined models nor scores are better than the mean of the labels by "
-            f"more than {100 * HARM:.0f} %."
+            "do not join with this number of labels. Neither joined models nor scores are better"
+            f" than the mean of the labels by more than {100 * HARM:.0f} %."
         )
     if joined and _pays(own) and not ridge:
         return "join. Joined models pay." + " Scores gain more." * (score.mean < own.mean - SHOWN)
     beside = " For predictions alone use ridge regression." if ridge else ""
     if sum(many > 0 for many in regime.labels) == 1:
-        beside += " Where one site has all labels, FATE and SecretFlow offer more (docs/concepts/comparison.md)."
+        beside += (
+            " Where one site has all labels, FATE and SecretFlow offer more"
+            " (docs/concepts/comparison.md)."
+        )
     if together and _pays(score):
         return f"join for scores only, with every agent connected.{beside}"
     if joined and _pays(own):
-        return "do not join. Ridge regression on the own columns is better than the joined model at half of the sites or more."
+        return (
+            "do not join. Ridge regression on the own columns is better than the joined model at"
+            " half of the sites or more."
+        )
     gain = "reduction of the probability's error" if part[0].areas else "gain"
     why = (
         f"The {gain} is below {100 * WORTH:.0f} %"
@@ -207,6 +230,8 @@ def _ridge_is_better(part: Sequence[SiteOutcome]) -> float:
 
 
 def _beat_the_mean(part: Sequence[SiteOutcome]) -> tuple[bool, bool]:
-    """Whether joined models, and scores made together, are better than the mean of the labels by more than `HARM`."""
+    """Whether joined models, and scores made together, are better than the mean of the labels by
+    more than `HARM`.
+    """
     own, score, mean = (figure(part, method).mean for method in ("joined", "score", "mean"))
     return (1.0 + own) / (1.0 + mean) < 1.0 - HARM, (1.0 + score) / (1.0 + mean) < 1.0 - HARM

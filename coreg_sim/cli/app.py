@@ -1,4 +1,6 @@
-"""The command coreg-sim: simulate a federation with the product's own state machines, in one process or over Ray."""
+"""The command coreg-sim: simulate a federation with the product's own state machines, in one
+process or over Ray.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +15,10 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Simulate a federation on this machine or on a Ray cluster, with the state machines of the service.",
+    help=(
+        "Simulate a federation on this machine or on a Ray cluster, with the state machines of the"
+        " service."
+    ),
 )
 app.command()(run)
 app.command(context_settings={"allow_extra_args": True})(benefit)
@@ -24,7 +29,9 @@ def tables(
     directory: Annotated[Path, typer.Argument(help="The output folder; it is created if absent.")],
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw of patients.")] = 0,
 ) -> None:
-    """Write the tables and studies of the demonstration: scikit-learn's diabetes study, split over three sites."""
+    """Write the tables and studies of the demonstration: scikit-learn's diabetes study, split over
+    three sites.
+    """
     from coreg_sim.tables import write_tables
 
     directory.mkdir(parents=True, exist_ok=True)

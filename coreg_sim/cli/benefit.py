@@ -1,4 +1,6 @@
-"""coreg-sim benefit: the benefit of joining on a table of the user's own, for each method and site."""
+"""coreg-sim benefit: the benefit of joining on a table of the user's own, for each method and
+site.
+"""
 
 import sys
 import textwrap
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
     from coreg_sim.benefit.partition import AttributeTable, Regime
     from coreg_sim.benefit.trial import SiteOutcome
 
-ADVICE = "Correct it, or use --na-values, or the keys dates, categorical, separator or decimal of views.toml."
+ADVICE = (
+    "Correct it, or use --na-values, or the keys dates, categorical, separator or decimal of"
+    " views.toml."
+)
 SENTENCES = 110  # columns of a finding in a file or a wide terminal
 
 
@@ -47,8 +52,9 @@ def benefit(
 ) -> None:
     """Measure on your own table whether joining pays.
 
-    Rows and columns are divided over simulated sites, and each method is compared with each site alone. Give --data and
-    --target, or --views."""
+    Rows and columns are divided over simulated sites, and each method is compared with each site
+    alone. Give --data and --target, or --views.
+    """
     if context.args:
         text = "Write several names with commas and without spaces, as in --regimes n20,n50."
         if Path(context.args[0]).exists():
@@ -75,7 +81,8 @@ def benefit(
         source = OwnTable.divided(views, **options)
     elif "data" not in options or "target" not in options:
         raise UsageError(
-            "Name your table and the column to predict: --data FILE --target COLUMN, or --views FILE."
+            "Name your table and the column to predict: --data FILE --target COLUMN, or --views"
+            " FILE."
         )
     else:
         source = OwnTable(inputs_of(options))
@@ -97,8 +104,8 @@ def benefit(
     if not chosen:
         least = REGIMES["n10"].with_sites(len(names) or 3)
         raise UsageError(
-            f"The table is too small: {size}. {'; '.join(small)}. Choose other --regimes (the smallest: "
-            f"{needs(least, divided=bool(names))})."
+            f"The table is too small: {size}. {'; '.join(small)}. Choose other --regimes (the"
+            f" smallest: {needs(least, divided=bool(names))})."
         )
     for sentence in small:
         typer.echo(f"{sentence}: left out. Yours has {size}.", err=True)
@@ -162,12 +169,14 @@ def _doubts(source: "OwnTable", leaks: tuple[str, ...]) -> list[str]:
     out = [f"The verdict may be void: {leak}" for leak in leaks]
     if len(source.sites) == 2:
         out.append(
-            "With two sites each can compute the answers of the other. Use at least three, or two that trust each other."
+            "With two sites each can compute the answers of the other. Use at least three, or two"
+            " that trust each other."
         )
     if not source.sites:
         out.append(
-            "The columns were divided over the sites at random. If all of them are yours, the verdict is about such a "
-            "division, and cannot tell what the partners' columns would bring."
+            "The columns were divided over the sites at random. If all of them are yours, the"
+            " verdict is about such a division, and cannot tell what the partners' columns would"
+            " bring."
         )
     return out
 

@@ -85,7 +85,10 @@ def run(
         str,
         typer.Option(
             "--views",
-            help="Features of each site (generated data), or a views.toml with the columns of each site.",
+            help=(
+                "Features of each site (generated data), or a views.toml with the columns of each"
+                " site."
+            ),
         ),
     ] = "5",
     coupling: Annotated[float, typer.Option("--coupling", min=0, help="λ.")] = DEFAULT_COUPLING,
@@ -147,7 +150,9 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Simulate one federation, and print each step and the sites' errors on held-out rows. Exit code 3 if it does not converge.
+    """Simulate one federation, and print each step and the sites' errors on held-out rows.
+
+    Exit code 3 if it does not converge.
 
     Coupling, schedule, form, tolerance and max-rounds are options of --objective agreement. Kernel,
     rows-per-feature, noises and private-rows are options of --objective additive.
@@ -223,7 +228,9 @@ def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
 
 
 def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
-    """Of each site: its labels, the errors of its models on held-out rows (None: no such model), and its verdict."""
+    """Of each site: its labels, the errors of its models on held-out rows (None: no such model),
+    and its verdict.
+    """
     results = [result for result in run.results if isinstance(result, AdditiveResult)]
     mine = [(result.model, X) for result, X in zip(results, problem.held_out, strict=True)]
     parts = [model.part(model.phi(X), range(len(mine))) for model, X in mine]
@@ -254,21 +261,29 @@ def lines(found: dict[str, Any]) -> list[str]:
         return [sent, *_table(found["sites"])]
     joined, alone = np.mean(found["rmse_sites"]), np.mean(found["rmse_sites_alone"])
     harmed = (
-        "This coupling makes the sites worse. For columns that are divided among the sites, use the additive objective. "
-        "`coreg-sim benefit` compares the methods."
+        "This coupling makes the sites worse. For columns that are divided among the sites, use the"
+        " additive objective. `coreg-sim benefit` compares the methods."
     )
     return [
         f"{found['rounds']} rounds, {sent}; Q - Q* <= {found['certified_gap']:.2e}",
-        f"root mean square error on held-out rows, mean over sites: {alone:.4f} alone, {joined:.4f} joined",
+        (
+            f"root mean square error on held-out rows, mean over sites: {alone:.4f} alone,"
+            f" {joined:.4f} joined"
+        ),
         *([harmed] if joined > alone else []),
     ]
 
 
 def _table(sites: dict[str, dict[str, Any]]) -> list[str]:
-    """A row for each site: errors, their change against the local model, and the forecast of the change."""
+    """A row for each site: errors, their change against the local model, and the forecast of the
+    change.
+    """
     width = max(map(len, sites))
     out = [
-        "root mean square error on held-out rows, its change against the local model, and the site's own forecast of it",
+        (
+            "root mean square error on held-out rows, its change against the local model, and the"
+            " site's own forecast of it"
+        ),
         f"{'':<{width}} {'labels':>6} {'local':>8}"
         + "".join(f" {name:>8} {'change':>8} {'forecast':>15}" for name in MODELS)
         + "  recommended",

@@ -1,9 +1,11 @@
-"""`make demo`: three sites train together over mutual TLS on real patients' records, and measure the gain of joining.
+"""`make demo`: three sites train together over mutual TLS on real patients' records, and measure
+the gain of joining.
 
-First the paper's system: Algorithm 1 (block coordinate descent) with a path of λ, then conjugate gradients, beside the
-centralised closed form. Then the additive method on the same patients. The processes are those that operators start, by the
-same commands. The exit code is 0 only if coRLSR converged and all its predictions are within 1e-6 standard deviations of the
-labels of the closed form. No parameter is tuned for this draw: if joining makes a site worse, the table shows it.
+First the paper's system: Algorithm 1 (block coordinate descent) with a path of λ, then conjugate
+gradients, beside the centralised closed form. Then the additive method on the same patients. The
+processes are those that operators start, by the same commands. The exit code is 0 only if coRLSR
+converged and all its predictions are within 1e-6 standard deviations of the labels of the closed
+form. No parameter is tuned for this draw: if joining makes a site worse, the table shows it.
 """
 
 import argparse
@@ -36,7 +38,8 @@ from site_agent.models.file import load_model
 CLOSE_ENOUGH = 1e-6
 SOLVERS = {"algorithm-1": "Algorithm 1", "conjugate-gradients": "conjugate gradients"}
 COLUMNS = {
-    "mean": "mean of labels", "ridge": "λ = 0", "corlsr": "coRLSR", "local": "alone", "joined": "joined model", "score": "score",
+    "mean": "mean of labels", "ridge": "λ = 0", "corlsr": "coRLSR", "local": "alone",
+    "joined": "joined model", "score": "score",
 }  # fmt: skip
 ADVICE = {
     "local": "stay alone",
@@ -78,13 +81,16 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     data, spent = write_tables(tables, seed), dict[str, float]()
     sites = sorted(data.tables)
     say(
-        "A clinic and two laboratories know 362 patients. Each has other columns of them, and the labels of 60."
+        "A clinic and two laboratories know 362 patients. Each has other columns of them, and the"
+        " labels of 60."
     )
     say(
-        f"\n$ coreg-coordinator init fed {' '.join(f'--site {site}' for site in sites)}\n$ coreg-coordinator run fed"
+        f"\n$ coreg-coordinator init fed {' '.join(f'--site {site}' for site in sites)}\n$"
+        " coreg-coordinator run fed"
     )
     say(
-        "$ coreg-agent join < invitation; coreg-agent --data local.csv    # at each site; then all sites align their ids"
+        "$ coreg-agent join < invitation; coreg-agent --data local.csv    # at each site; then all"
+        " sites align their ids"
     )
     create(work, sites)
     for study in SOLVERS:
@@ -116,7 +122,8 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
         ]
         sealed = sum(entry.get("sent") == "sealed" for entry in sent)
         say(
-            f"  {site:<12}  {len(sent)} messages, {sealed} of them with encrypted numbers; no row, no label, no id"
+            f"  {site:<12}  {len(sent)} messages, {sealed} of them with encrypted numbers; no row,"
+            " no label, no id"
         )
     report = {
         "sites": errors,
@@ -136,7 +143,8 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     _draw_errors(errors, pooled, output / "errors.svg")
     say(f"\n{', '.join(f'{name} {seconds:.1f} s' for name, seconds in spent.items())}")
     say(
-        f"written: {output}/errors.svg, {output}/convergence.svg, {output}/report.json. Next: docs/tutorials/quickstart.md"
+        f"written: {output}/errors.svg, {output}/convergence.svg, {output}/report.json. Next:"
+        " docs/tutorials/quickstart.md"
     )
     return (
         all(found["stop"] == "CONVERGED" for found in stored.values())
@@ -144,7 +152,7 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     )
 
 
-# --- runs ---------------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 
 def _train(work: Path, data: DemoData, study: str) -> float:
@@ -175,7 +183,8 @@ def _stored(work: Path, study: str) -> dict[str, Any]:
 
 
 def distance_from_closed_form(work: Path, data: DemoData, study: str) -> float:
-    """The largest difference of a prediction from coRLSR's closed form on all tables in one place, over all λ.
+    """The largest difference of a prediction from coRLSR's closed form on all tables in one place,
+    over all λ.
 
     In units of the labels' standard deviation.
     """
@@ -188,7 +197,8 @@ def distance_from_closed_form(work: Path, data: DemoData, study: str) -> float:
     means = {s: float(prepared[s].data.y.mean()) for s in sites}
     tables = {s: read_table(data.held_out[s]) for s in sites}
     unit, worst = float(np.std(np.concatenate([prepared[s].data.y for s in sites]))), 0.0
-    # One table: the labelled rows of each site, with zeros in the columns of the others, then the shared rows.
+    # One table: the labelled rows of each site, with zeros in the columns of the others, then the
+    # shared rows.
     rows, shared_rows = (
         [prepared[s].data.X for s in sites],
         np.hstack([prepared[s].data.Z for s in sites]),
@@ -256,7 +266,7 @@ def _pooled(data: DemoData) -> float:
     return rmse(model.predict(data.everything.held_out), data.held_out_y)
 
 
-# --- what is shown ------------------------------------------------------------------------------------------------
+# --- what is shown --------------------------------------------------------------------------------
 
 
 def _gaps(found: dict[str, Any]) -> dict[int, float]:
@@ -267,7 +277,8 @@ def _gaps(found: dict[str, Any]) -> dict[int, float]:
 def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, float]) -> None:
     gaps = {study: _gaps(found) for study, found in stored.items()}
     print(
-        f"\ncoRLSR (Brefeld et al., ICML 2006), λ = {', '.join(f'{c:g}' for c in COUPLINGS)}: Q − Q* is at most"
+        f"\ncoRLSR (Brefeld et al., ICML 2006), λ = {', '.join(f'{c:g}' for c in COUPLINGS)}: Q −"
+        " Q* is at most"
     )
     print(f"{'sweep or round':<16}" + "".join(f"{name:>22}" for name in SOLVERS.values()))
     rounds = sorted({round_ for each in gaps.values() for round_ in each})
@@ -277,8 +288,9 @@ def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, fl
     for study, name in SOLVERS.items():
         each = np.median([r["bytes_sent"] + r["bytes_received"] for r in stored[study]["rounds"]])
         print(
-            f"{name}: {stored[study]['stop'].lower()}; {human_bytes(float(each))} a step, all sites; largest difference from the "
-            f"centralised closed form {off[study]:.0e} standard deviations"
+            f"{name}: {stored[study]['stop'].lower()}; {human_bytes(float(each))} a step, all"
+            f" sites; largest difference from the centralised closed form {off[study]:.0e} standard"
+            " deviations"
         )
 
 
@@ -287,10 +299,12 @@ def _show_errors(
 ) -> None:
     better = sum(found["score"] < found["local"] for found in errors.values())
     print(
-        f"\nScored together, {better} of {len(errors)} sites predict 80 held-out patients better than alone."
+        f"\nScored together, {better} of {len(errors)} sites predict 80 held-out patients better"
+        " than alone."
     )
     print(
-        "root mean square error (change against the same learner alone), and what each site's own report advises"
+        "root mean square error (change against the same learner alone), and what each site's own"
+        " report advises"
     )
     print(f"{'':<14}" + "".join(f"{name:>16}" for name in (*COLUMNS.values(), "advice")))
     for site, found in errors.items():
@@ -301,11 +315,12 @@ def _show_errors(
         )
     print(f"All rows and columns in one place, for reference: {pooled:.1f}")
     print(
-        "One draw of labels and of noise: repeated runs differ by one to two points, and advice from 60 own labels can miss the "
-        "better model. README.md has means."
+        "One draw of labels and of noise: repeated runs differ by one to two points, and advice"
+        " from 60 own labels can miss the better model. README.md has means."
     )
     print(
-        "coRLSR: each site keeps the λ that its own labels choose. λ = 0: kernel ridge alone; alone: mixed with a forest."
+        "coRLSR: each site keeps the λ that its own labels choose. λ = 0: kernel ridge alone;"
+        " alone: mixed with a forest."
     )
 
 

@@ -1,4 +1,6 @@
-"""Federations as processes, started by the commands that an operator types: for the demonstration and the benchmarks."""
+"""Federations as processes, started by the commands that an operator types: for the demonstration
+and the benchmarks.
+"""
 
 import socket
 import subprocess
@@ -8,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-DEADLINE = 100.0  # timeout in seconds of each run of the demonstration; one takes a few seconds on two cores
+# timeout in seconds of each run of the demonstration; one takes a few seconds on two cores
+DEADLINE = 100.0
 
 
 class DemoFailed(Exception):
@@ -83,10 +86,13 @@ def together(
     shown: bool = False,
     started: Callable[[str, subprocess.Popen[bytes]], None] = lambda *_: None,
 ) -> float:
-    """Run a coordinator's command in ``work`` and every agent's in its site's folder to their ends. Returns the seconds.
+    """Run a coordinator's command in ``work`` and every agent's in its site's folder to their ends.
 
-    A site that has not joined joins first, by its invitation. Output goes to NAME.log and NAME-SITE.log; with ``shown`` the
-    coordinator's goes to standard output. ``started`` receives each process and its name: "coordinator", or the site.
+    Returns the seconds.
+
+    A site that has not joined joins first, by its invitation. Output goes to NAME.log and
+    NAME-SITE.log; with ``shown`` the coordinator's goes to standard output. ``started`` receives
+    each process and its name: "coordinator", or the site.
 
     Raises
     ------

@@ -17,7 +17,10 @@ Scale: TypeAlias = Callable[[float], float]
 
 @dataclass(frozen=True)
 class Series:
-    """One line, one set of points, or a line with a marker at each point. ``spread`` is half an interval around each y."""
+    """One line, one set of points, or a line with a marker at each point.
+
+    ``spread`` is half an interval around each y.
+    """
 
     label: str
     x: tuple[float, ...]
@@ -48,7 +51,9 @@ def scale(low: float, high: float, start: float, end: float) -> Scale:
 def axis(
     low: float, high: float, start: float, end: float, *, log: bool, most: int = 8
 ) -> tuple[Scale, Sequence[float]]:
-    """A scale that begins and ends at round numbers, and its ticks: about ``most`` powers of ten, or up to 7 linear ones."""
+    """A scale that begins and ends at round numbers, and its ticks: about ``most`` powers of ten,
+    or up to 7 linear ones.
+    """
     if log:
         first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
         last = max(last, first + 1)
@@ -91,8 +96,8 @@ def text(x: float, y: float, words: str, *, anchor: str = "middle", more: str = 
 def document(width: float, height: float, body: Iterable[str], *, font_size: int) -> str:
     """The whole file: the body on a white ground."""
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" font-family="sans-serif" '
-        f'font-size="{font_size}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}"'
+        f' font-family="sans-serif" font-size="{font_size}">'
     )
     return "\n".join(
         [head, f'<rect width="{width:g}" height="{height:g}" fill="white"/>', *body, "</svg>", ""]
@@ -100,7 +105,10 @@ def document(width: float, height: float, body: Iterable[str], *, font_size: int
 
 
 def draw(plot: Plot) -> str:
-    """The plot as a file. It omits y that is not finite, and values not above 0 on a logarithmic axis."""
+    """The plot as a file.
+
+    It omits y that is not finite, and values not above 0 on a logarithmic axis.
+    """
 
     def fits(x: float, y: float) -> bool:
         return math.isfinite(y) and (x > 0 or not plot.log_x) and (y > 0 or not plot.log_y)
@@ -126,7 +134,10 @@ def draw(plot: Plot) -> str:
     out = [
         text(WIDTH / 2, 20, plot.title, more=' font-size="13"'),
         text((LEFT + right) / 2, HEIGHT - 10, plot.x_label),
-        f'<text transform="translate(14 {HEIGHT / 2:g}) rotate(-90)" text-anchor="middle">{escape(plot.y_label)}</text>',
+        (
+            f'<text transform="translate(14 {HEIGHT / 2:g}) rotate(-90)"'
+            f' text-anchor="middle">{escape(plot.y_label)}</text>'
+        ),
     ]
     for tick in x_ticks:
         out.append(line(x_at(tick), TOP, x_at(tick), HEIGHT - BOTTOM, GRID))

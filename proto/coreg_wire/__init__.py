@@ -1,1 +1,3 @@
-"""The code that sites and the coordinator share: protobuf messages, their codec, identities, files, terminal output."""
+"""The code that sites and the coordinator share: protobuf messages, their codec, identities, files,
+terminal output.
+"""

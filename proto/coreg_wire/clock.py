@@ -1,4 +1,6 @@
-"""The wall clock, for dates in records and for the validity of certificates. Nothing waits by it: it can jump.
+"""The wall clock, for dates in records and for the validity of certificates.
+
+Nothing waits by it: it can jump.
 
 A simulation (`tests/storm`) replaces ``source``, and moves it under a process.
 """

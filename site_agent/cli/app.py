@@ -21,7 +21,8 @@ from site_agent.config.options import ConfigOption, JsonOption, with_settings
 if TYPE_CHECKING:
     from site_agent.service.app import Joined
 
-# polars, SciPy, gRPC and pydantic take a second to import, so each command imports them when it runs.
+# polars, SciPy, gRPC and pydantic take a second to import, so each command imports them when it
+# runs.
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -38,7 +39,9 @@ def root(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take part in one run of a federation with this organisation's own table. Without a command: join and write the model.
+    """Take part in one run of a federation with this organisation's own table.
+
+    Without a command: join and write the model.
 
     A site types two commands: `coreg-agent join` once, and pastes the invitation below it; then
     `coreg-agent --data local.csv`. Before anything leaves, it shows the plan and asks; with new
@@ -56,7 +59,8 @@ def root(
             told = f"{', '.join(typed)} before {command} has no effect. Put {command} first"
             raise UsageError(f"{told}; `coreg-agent {command} --help` lists its options.")
         return
-    # A container can set everything in its environment. With no setting at all, and no agent.toml, show the help.
+    # A container can set everything in its environment. With no setting at all, and no agent.toml,
+    # show the help.
     if (
         len(sys.argv) == 1
         and config is None
@@ -120,16 +124,19 @@ def _sentences(joined: "Joined") -> list[str]:
     )
     listed = f"{numbers:,} numbers in {messages} messages"
     said = [
-        f"what left this machine: {listed}; {joined.ledger} lists each, with what was computed from labels"
+        f"what left this machine: {listed}; {joined.ledger} lists each, with what was computed from"
+        " labels"
     ]
     said += [f"{_KINDS[path.suffix]}: {path}" for path in joined.written]
     if joined.unseen:
         said.append(
-            "the eight words were NOT compared (--accept-words): any site of this run can be an invention"
+            "the eight words were NOT compared (--accept-words): any site of this run can be an"
+            " invention"
         )
     if not joined.written and joined.outcome.good:
         said.append(
-            "this run left no file here: this site receives no scores, or an earlier process stored the models"
+            "this run left no file here: this site receives no scores, or an earlier process stored"
+            " the models"
         )
     if joined.written and joined.written[0].suffix == ".coreg":
         judged = getattr(joined.result, "judged", None)  # of an additive training
@@ -158,8 +165,9 @@ def join(
 
     It makes this site's key (which never leaves), gets a certificate, and writes agent.toml.
 
-    The command can be repeated with the same invitation, for example after a broken connection. A new invitation replaces an
-    expired certificate. Existing agent.toml and policy.toml stay unchanged.
+    The command can be repeated with the same invitation, for example after a broken connection. A
+    new invitation replaces an expired certificate. Existing agent.toml and policy.toml stay
+    unchanged.
     """
     from coreg_wire.identity.invitation import parse_invitation
     from site_agent.config.settings import start
@@ -177,7 +185,8 @@ def join(
         typer.echo(f"  {path}{'' if written else ': exists, unchanged'}")
     if (other := _coordinator(agent)) != given.address:
         typer.echo(
-            f"warning: {agent} has coordinator = {other!r}, and the invitation is from {given.address!r}. Correct that line.",
+            f"warning: {agent} has coordinator = {other!r}, and the invitation is from"
+            f" {given.address!r}. Correct that line.",
             err=True,
         )
     where = "" if folder == Path() else f"cd {shlex.quote(str(folder))}; "
@@ -185,7 +194,9 @@ def join(
 
 
 def _line(given: str | None) -> str:
-    """The first word with the scheme of an invitation: in the argument, in its file, or in standard input."""
+    """The first word with the scheme of an invitation: in the argument, in its file, or in standard
+    input.
+    """
     from coreg_wire.identity.invitation import SCHEME
 
     if given is None:
@@ -205,8 +216,8 @@ def _line(given: str | None) -> str:
             ValueError,
         ):  # without the argument: it can be a damaged invitation with its secret
             raise UsageError(
-                f"The argument is neither an invitation ({SCHEME}…) nor a file that can be read. Copy the whole line that the "
-                "coordinator's operator sent."
+                f"The argument is neither an invitation ({SCHEME}…) nor a file that can be read."
+                " Copy the whole line that the coordinator's operator sent."
             ) from None
     if not (found := [word for word in text.split() if word.startswith(SCHEME)]):
         raise UsageError(f"{where} has no invitation ({SCHEME}…).")
@@ -234,13 +245,16 @@ def check_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check everything before joining. It reads versions, table, policy, identity, connection and TLS, disk.
+    """Check everything before joining.
 
-    Without --data it reads ./agent.toml. Without --coordinator the connection is not checked. With --plan the command also
-    lists every reason against that plan, with the line of policy.toml that would allow it, if there is one. With
-    sections [data.NAME] in --config it reads every data set.
+    It reads versions, table, policy, identity, connection and TLS, disk.
 
-    With --json a fault has fields for a program. No field holds a cell. A check that is not possible has null under "ok".
+    Without --data it reads ./agent.toml. Without --coordinator the connection is not checked. With
+    --plan the command also lists every reason against that plan, with the line of policy.toml that
+    would allow it, if there is one. With sections [data.NAME] in --config it reads every data set.
+
+    With --json a fault has fields for a program. No field holds a cell. A check that is not
+    possible has null under "ok".
     """
     from site_agent.config.settings import DEFAULT_FILE, read_settings
     from site_agent.service.preflight import check
@@ -269,10 +283,13 @@ _OF_TRAINING = frozenset({"target", "categorical", "dates", "drop", "scale", "la
 def score_command(
     given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Score shared instances together with the other sites. Each site sends its part for the same ids and receives the sum.
+    """Score shared instances together with the other sites.
 
-    --data has the id column and the model's columns. If all features of a row are empty, this site has no record of that
-    instance. The members learn which ones it has. Only the receivers read the scores, in models/STUDY/RUN/scores.csv.
+    Each site sends its part for the same ids and receives the sum.
+
+    --data has the id column and the model's columns. If all features of a row are empty, this site
+    has no record of that instance. The members learn which ones it has. Only the receivers read the
+    scores, in models/STUDY/RUN/scores.csv.
     """
     _take_part(config, given, as_json=as_json, kind="scoring")
 

@@ -45,8 +45,8 @@ def ledger(
 ) -> None:
     """Show what left this machine, and check the chain. Or verify the signatures of both sides.
 
-    The chain reveals a line that was changed, removed or inserted. --verify also reveals a rewritten chain, and with
-    --checkpoints removed last lines.
+    The chain reveals a line that was changed, removed or inserted. --verify also reveals a
+    rewritten chain, and with --checkpoints removed last lines.
     """
     if verify:
         _verify(path, checkpoints, authority, as_json=as_json)
@@ -72,8 +72,8 @@ def _show(path: Path, *, as_json: bool) -> None:
         )
     if not as_json:
         typer.echo(
-            f"{count} entries, times in UTC; the chain is whole up to the last line. Removed last lines do not show: use "
-            "--verify with --checkpoints"
+            f"{count} entries, times in UTC; the chain is whole up to the last line. Removed last"
+            " lines do not show: use --verify with --checkpoints"
         )
 
 
@@ -89,12 +89,18 @@ def shown(entry: Mapping[str, Any]) -> str:
                 str(entry.get("sent")), str(entry.get("sent"))
             )
             labels = _LABELS.get(str(entry.get("labels")), f"labels: {entry.get('labels')}")
-            said = f"{entry['numbers']} number{'s' * (entry['numbers'] != 1)}, {sums}: {entry.get('what')}; {labels}"
+            said = (
+                f"{entry['numbers']} number{'s' * (entry['numbers'] != 1)}, {sums}:"
+                f" {entry.get('what')}; {labels}"
+            )
         case "Answer":
             said = "no numbers: keys or progress"
         case "Fetched":
             ended = f" ({entry['outcome']})" if "outcome" in entry else ""
-            said = f"confirmed the end of the run{ended}{'; signed the ledger' if 'head' in entry else ''}"
+            said = (
+                "confirmed the end of the"
+                f" run{ended}{'; signed the ledger' if 'head' in entry else ''}"
+            )
         case "Opened":
             said = (
                 f"noted: moments of labelled rows opened, time {entry['openings']} for these rows"
@@ -104,7 +110,10 @@ def shown(entry: Mapping[str, Any]) -> str:
                 f"noted: {len(str(entry['individuals'])) * 3 // 64} individuals scored with others"
             )
         case "Countersigned":
-            said = f"received: the coordinator signed the ledger's first {entry['head']['lines']} lines"
+            said = (
+                f"received: the coordinator signed the ledger's first {entry['head']['lines']}"
+                " lines"
+            )
         case "Approval":
             said = (
                 "the site's operator approved"
@@ -155,8 +164,8 @@ def _certificates(path: Path) -> list[Any]:
         return list(load_certificates(path.read_bytes(), str(path)))
     except OSError as error:
         raise UsageError(
-            f"the chain is whole; its signatures were not verified: {path} cannot be read ({error.strerror}). Give the ca.pem of "
-            "the identity folder with --authority."
+            f"the chain is whole; its signatures were not verified: {path} cannot be read"
+            f" ({error.strerror}). Give the ca.pem of the identity folder with --authority."
         ) from None
 
 
@@ -169,8 +178,9 @@ def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
     ]
     if found.own is not None and found.own is not found.both:
         said.append(
-            f"signed by {found.own.site} alone up to line {found.own.head.lines} (run {found.own.run}); the coordinator may have "
-            "the other signature (`coreg-coordinator show RUN`), and the next run's end brings both"
+            f"signed by {found.own.site} alone up to line {found.own.head.lines} (run"
+            f" {found.own.run}); the coordinator may have the other signature (`coreg-coordinator"
+            " show RUN`), and the next run's end brings both"
         )
     if found.after:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.after.items()))
@@ -178,7 +188,10 @@ def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
     said.append(
         f"checkpoints of the coordinator's record that fit: {found.compared}"
         if compared
-        else "removed last lines would not show: --checkpoints compares with the coordinator's record"
+        else (
+            "removed last lines would not show: --checkpoints compares with the coordinator's"
+            " record"
+        )
     )
     return said
 
@@ -190,6 +203,6 @@ def _signed(both: "SignedHead") -> str:
     assert both.receipt is not None
     key: Any = from_hex(both.certificate, "the certificate").public_key()
     return (
-        f"signed by {both.site} (key {key_fingerprint(key)[:16]}…) and countersigned by the coordinator up to line "
-        f"{both.head.lines}, {both.receipt.at} (run {both.run})"
+        f"signed by {both.site} (key {key_fingerprint(key)[:16]}…) and countersigned by the"
+        f" coordinator up to line {both.head.lines}, {both.receipt.at} (run {both.run})"
     )

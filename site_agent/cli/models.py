@@ -1,4 +1,5 @@
-"""predict, evaluate, report, models: commands on a site's own models, without a coordinator and without a network.
+"""predict, evaluate, report, models: commands on a site's own models, without a coordinator and
+without a network.
 
 Each command imports polars and SciPy when it runs, because these imports are slow.
 """
@@ -57,7 +58,9 @@ def predict(
         float | None,
         typer.Option(
             "--interval",
-            help="Add low and high: ends for this percentage of labels, such as 90 (joined models).",
+            help=(
+                "Add low and high: ends for this percentage of labels, such as 90 (joined models)."
+            ),
         ),
     ] = None,
     contributions: Annotated[
@@ -73,7 +76,8 @@ def predict(
 ) -> None:
     """Predict new records with a model of this site. No coordinator and no network are used.
 
-    Standard error reports columns that moved since training: unknown texts, missing cells, values outside the range.
+    Standard error reports columns that moved since training: unknown texts, missing cells, values
+    outside the range.
     """
     from site_agent.config.settings import inputs_of
     from site_agent.data.sources import files_of
@@ -90,7 +94,8 @@ def predict(
         id_column is not None or contributions or separator or decimal or as_json
     ):
         raise UsageError(
-            "--listen takes --model, --interval and --config. Linear models answer with contributions."
+            "--listen takes --model, --interval and --config. Linear models answer with"
+            " contributions."
         )
     file = _store(config).recommended() if model is None else model
     loaded, share = load_model(file), None if interval is None else interval / 100.0
@@ -154,7 +159,8 @@ def evaluate(
 ) -> None:
     """Compare models of this site on its own labelled records. No data leaves the machine.
 
-    Errors are compared with the first model's row by row, so small differences are visible (s.e.: standard error).
+    Errors are compared with the first model's row by row, so small differences are visible (s.e.:
+    standard error).
     """
     from site_agent.config.settings import inputs_of
     from site_agent.models.findings import evaluate, evaluated_lines
@@ -193,10 +199,13 @@ def report(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show whether joining pays for this site. It compares the errors on the site's own left-out labels.
+    """Show whether joining pays for this site.
 
-    A run has findings if its objective was additive, or if its plan had a path of couplings (agreement). Each run is compared
-    with its own local model. The errors are at labels that the models have not seen.
+    It compares the errors on the site's own left-out labels.
+
+    A run has findings if its objective was additive, or if its plan had a path of couplings
+    (agreement). Each run is compared with its own local model. The errors are at labels that the
+    models have not seen.
     """
     from site_agent.models import findings
     from site_agent.models.explain import picture
@@ -232,7 +241,10 @@ def models(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List this site's models and scores by study. `predict` and `report` use the newest run that converged."""
+    """List this site's models and scores by study.
+
+    `predict` and `report` use the newest run that converged.
+    """
     store = _store(config)
     if export is not None:
         need_extra("onnx", "onnx")
@@ -261,7 +273,8 @@ def models(
             print_json(manifest)
             continue
         typer.echo(
-            f"{manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']}  {manifest['stop'].lower()}"
+            f"{manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']} "
+            f" {manifest['stop'].lower()}"
         )
         for file in manifest["models"]:
             typer.echo(f"    {Path(manifest['folder']) / file['file']}")

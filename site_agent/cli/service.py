@@ -1,6 +1,7 @@
 """serve, pending, approve, refuse, runs, status: a serving agent, and its operator's commands.
 
-All commands but `serve` read and write the agent's folders. They work while the agent is stopped too.
+All commands but `serve` read and write the agent's folders. They work while the agent is stopped
+too.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,10 +34,12 @@ def serve(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stay connected and take part in runs. Each run names its data set. Logs go to stderr, with --json as JSON.
+    """Stay connected and take part in runs.
 
-    Models go to models/STUDY/RUN. A data set is read again after its file changed. SIGTERM ends the agent. Restart it after
-    a change of agent.toml or the policy.
+    Each run names its data set. Logs go to stderr, with --json as JSON.
+
+    Models go to models/STUDY/RUN. A data set is read again after its file changed. SIGTERM ends the
+    agent. Restart it after a change of agent.toml or the policy.
     """
     from coreg_wire.terminal.service import last_line, make_log
     from site_agent.config.settings import NEEDED, read_settings
@@ -49,7 +52,9 @@ def serve(
 
 
 def _state(config: Path | None) -> tuple["StateDir", bool]:
-    """The state of the agent that serves, or served, with this configuration; and whether it runs."""
+    """The state of the agent that serves, or served, with this configuration; and whether it
+    runs.
+    """
     from coreg_wire.files.disk import is_held
     from site_agent.config.settings import read_settings
     from site_agent.service.state_dir import StateDir
@@ -58,7 +63,8 @@ def _state(config: Path | None) -> tuple["StateDir", bool]:
     state = StateDir(settings.state_path)
     if not state.folder.is_dir():
         raise Unreachable(
-            f"no agent has served here (no state in {state.folder}). Go to the folder of the service, or give --config FILE."
+            f"no agent has served here (no state in {state.folder}). Go to the folder of the"
+            " service, or give --config FILE."
         )
     return state, is_held(settings.ledger_path)
 
@@ -77,7 +83,10 @@ def _intact(state: "StateDir") -> Iterator[None]:
 
 
 def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """List the plans that wait for approval. For each: method, what leaves this machine, deadline (approval = "ask")."""
+    """List the plans that wait for approval.
+
+    For each: method, what leaves this machine, deadline (approval = "ask").
+    """
     from site_agent.service.console import question_lines
 
     state, up = _state(config)
@@ -95,14 +104,16 @@ def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         with _intact(state):
             plan = entry["plan"]
             typer.echo(
-                f"run {plan['run']} of {plan['study'] or plan['federation']}, received {entry['asked'][:16]}"
+                f"run {plan['run']} of {plan['study'] or plan['federation']}, received"
+                f" {entry['asked'][:16]}"
             )
             for line in question_lines(entry["about"]):
                 typer.echo(line)
             if entry["expires"] is not None:
                 typer.echo(f"  approve before: {entry['expires'][:16]} UTC")
             typer.echo(
-                f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']} --reason TEXT"
+                f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']}"
+                " --reason TEXT"
             )
 
 
@@ -111,7 +122,8 @@ def approve(run: RunArgument, config: ConfigOption = None) -> None:
     run, words = _decided(config, run, approved=True, reason="")
     confirmed = f", with the eight words {words}" * bool(words)
     typer.echo(
-        f"run {run}: approved{confirmed}. If what it showed has changed, `coreg-agent pending` lists it again"
+        f"run {run}: approved{confirmed}. If what it showed has changed, `coreg-agent pending`"
+        " lists it again"
     )
 
 
@@ -147,14 +159,17 @@ def runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             count = len(entry["models"])
             files = f"{count or 'no'} file{'s' * (count != 1)}"
             typer.echo(
-                f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {files:<10} {entry['study']}"
+                f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {files:<10}"
+                f" {entry['study']}"
             )
             if why := _why(entry):
                 typer.echo(f"    {why}")
 
 
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show the agent's state. Exit code 7 if it does not run or is not connected: for health checks.
+    """Show the agent's state.
+
+    Exit code 7 if it does not run or is not connected: for health checks.
 
     A problem that the operator has to mend is listed, and does not change the exit code.
     """
@@ -197,7 +212,10 @@ def _status_lines(
     for run, told in found["runs"].items():
         todo = ": see `coreg-agent pending`" if told["doing"] == Stage.WAITING.value else ""
         if not up:
-            todo = ", when the agent stopped. Start it again: it returns to the run if the coordinator still waits"
+            todo = (
+                ", when the agent stopped. Start it again: it returns to the run if the coordinator"
+                " still waits"
+            )
         lines.append(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}{todo}")
     lines += [
         f"  data set {data} cannot be used: {trouble}"
@@ -208,13 +226,16 @@ def _status_lines(
         last = history[-1]
         why = _why(last)
         lines.append(
-            f"  last run {last['run']}, {last['at']}: {last['stop'].lower()}{f': {why}' if why else ''}"
+            f"  last run {last['run']}, {last['at']}:"
+            f" {last['stop'].lower()}{f': {why}' if why else ''}"
         )
     return lines
 
 
 def _why(entry: dict[str, Any]) -> str:
-    """Why a run ended, with the fault that only this site knows; of a refusal also the next step."""
+    """Why a run ended, with the fault that only this site knows; of a refusal also the next
+    step.
+    """
     from site_agent.machine.notices import after_refusal
 
     why: str = entry.get("fault") or entry.get("reason") or ""

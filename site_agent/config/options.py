@@ -1,4 +1,5 @@
-"""The options of the agent's commands, with the help of each: a command line has every setting of one table.
+"""The options of the agent's commands, with the help of each: a command line has every setting of
+one table.
 
 Commands import this module only; the classes of the settings (`settings`) need pydantic.
 """
@@ -26,14 +27,23 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line
 TABLE_HELP = {
     "data": "The table: CSV, Parquet, or 'sqlite:PATH?SELECT …'.",
     "target": "The column to predict [as the study says; else y, target or label].",
-    "positive": "Of a yes/no target: the value that is read as 1, for example yes. The other one is 0.",
-    "id": "The column that names the instances; several as NAME+NAME [as the study says; else id, or the only one in _id].",
+    "positive": (
+        "Of a yes/no target: the value that is read as 1, for example yes. The other one is 0."
+    ),
+    "id": (
+        "The column that names the instances; several as NAME+NAME [as the study says; else id, or"
+        " the only one in _id]."
+    ),
     "unlabelled": "A table of the shared unlabelled set [the rows of --data with an empty target].",
     "separator": "What separates the columns of a CSV file: ',', ';' or tab [found].",
     "decimal": (
-        "The decimal mark: . or , [found]. The other mark before groups of three digits then separates thousands."
+        "The decimal mark: . or , [found]. The other mark before groups of three digits then"
+        " separates thousands."
     ),
-    "dates": "The format of the dates of a column: COLUMN=FORMAT, such as 'admitted=%d/%m/%Y'; repeatable [found].",
+    "dates": (
+        "The format of the dates of a column: COLUMN=FORMAT, such as 'admitted=%d/%m/%Y';"
+        " repeatable [found]."
+    ),
     "na_values": (
         "A cell text that means a missing value; repeatable. It replaces the default list: "
         f"{', '.join(NA_VALUES)}. An empty cell is always missing."
@@ -41,12 +51,16 @@ TABLE_HELP = {
     "categorical": "A column to one-hot encode even if it holds numbers; repeatable.",
     "drop": "A column to leave out; repeatable.",
     "scale": "Use features as they are, not standardised.",
-    "labels": "This site has no labelled rows: every row of --data is shared (additive objective only).",
+    "labels": (
+        "This site has no labelled rows: every row of --data is shared (additive objective only)."
+    ),
 }
 OWN_HELP = {
     "coordinator": "HOST:PORT.",
     "identity": "Folder of key, certificate and ledger [identity].",
-    "models": "Folder of the models, by study and run [models]. They hold labelled rows: keep it private.",
+    "models": (
+        "Folder of the models, by study and run [models]. They hold labelled rows: keep it private."
+    ),
     "policy": "policy.toml: what this site agrees to.",
     "ledger": "What left this machine [IDENTITY/ledger.jsonl].",
     "connect_timeout": "How long to try to connect, in seconds [600; `serve`: unlimited].",
@@ -81,7 +95,9 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 def with_settings(*, without: frozenset[str] = frozenset()) -> Callable[[F], F]:
-    """A command that takes every setting as an option: ``command(..., given, config)`` receives the options."""
+    """A command that takes every setting as an option: ``command(..., given, config)`` receives the
+    options.
+    """
 
     def decorated(command: F) -> F:
         own = [

@@ -1,8 +1,10 @@
-"""The settings of an agent: agent.toml, the environment (COREG_*) and the command line are made from two classes.
+"""The settings of an agent: agent.toml, the environment (COREG_*) and the command line are made
+from two classes.
 
-`AgentSettings` holds the agent's own settings and `Inputs` those of one table. A command line goes before the environment, that
-before agent.toml, that before the defaults. One table may be given flat (`data = "local.csv"` beside `target` and `id`,
-or `--data`); several have a section [data.NAME] each. Paths in the file are relative to it. `start` writes the first files.
+`AgentSettings` holds the agent's own settings and `Inputs` those of one table. A command line goes
+before the environment, that before agent.toml, that before the defaults. One table may be given
+flat (`data = "local.csv"` beside `target` and `id`, or `--data`); several have a section
+[data.NAME] each. Paths in the file are relative to it. `start` writes the first files.
 """
 
 from pathlib import Path
@@ -22,7 +24,10 @@ ONLY = ""  # the name of a table that was given flat
 
 
 class AgentSettings(BaseModel):
-    """See the module's docstring. ``approval`` "ask" waits for `coreg-agent approve` before each run."""
+    """See the module's docstring.
+
+    ``approval`` "ask" waits for `coreg-agent approve` before each run.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -71,7 +76,9 @@ NEEDED = ("data", "coordinator")  # to take part in runs
 def read_settings(
     config: Path | None, given: dict[str, Any], needed: tuple[str, ...] = ()
 ) -> AgentSettings:
-    """Command line and environment, then agent.toml (None: that of this folder, if there is one), then defaults."""
+    """Command line and environment, then agent.toml (None: that of this folder, if there is one),
+    then defaults.
+    """
     options = {
         key: value
         for key, value in given.items()
@@ -84,12 +91,14 @@ def read_settings(
         raise UsageError(f"{config}: {', '.join(wrong)}: only for a command line, as --{wrong[0]}.")
     if sections is not None and (wrong := sorted(file.keys() & TABLE.keys() - {"data"})):
         raise UsageError(
-            f"{config}: {', '.join(wrong)}: keys of a table have no effect above its section. Move them below."
+            f"{config}: {', '.join(wrong)}: keys of a table have no effect above its section. Move"
+            " them below."
         )
     if sections is not None and (wrong := sorted(options.keys() & TABLE.keys())):
         raise UsageError(
-            f"--{', --'.join(wrong)}: {config} has sections [data.NAME] with these settings. Leave the options out. For "
-            "another table, such as of a scoring, add a section. The key data of a study selects it."
+            f"--{', --'.join(wrong)}: {config} has sections [data.NAME] with these settings. Leave"
+            " the options out. For another table, such as of a scoring, add a section. The key"
+            " data of a study selects it."
         )
     table = {
         TABLE[key]: value
@@ -106,10 +115,14 @@ def read_settings(
         _validated(config, plain)  # a misspelt key is named first
         unread = ""
         if config is None:
-            unread = " This folder has no agent.toml: go to the folder where you typed `coreg-agent join`, or give --config."
+            unread = (
+                " This folder has no agent.toml: go to the folder where you typed `coreg-agent"
+                " join`, or give --config."
+            )
         raise UsageError(
-            f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of agent.toml (for `serve` a section "
-            f"[data.NAME]), or the environment variable {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
+            f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of"
+            " agent.toml (for `serve` a section [data.NAME]), or the environment variable"
+            f" {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
         )
     data = sections if sections is not None else {ONLY: table} if "table" in table else {}
     settings = _validated(config, {**plain, "data": data})
@@ -146,10 +159,11 @@ def _relative_to(base: Path, settings: AgentSettings, options: dict[str, Any]) -
     return settings.model_copy(update=moved)
 
 
-# --- the files that `coreg-agent join` writes -------------------------------------------------------------------------
+# --- the files that `coreg-agent join` writes -----------------------------------------------------
 
 AGENT = """\
-# The configuration of a site's agent. Paths are relative to this file. The command line and COREG_* override it.
+# The configuration of a site's agent. Paths are relative to this file. The command line and COREG_*
+# override it.
 
 coordinator = "COORDINATOR"  # HOST:PORT
 identity = "identity"  # folder of key, certificate and ledger
@@ -158,18 +172,20 @@ policy = "policy.toml"
 # connect_timeout = 600  # seconds
 # models = "models"  # folder of the models; they hold labelled rows
 
-# This site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared unlabelled instances.
+# This site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the
+# shared unlabelled instances.
 # data = "local.csv"
 # target = "y"  # the column to predict; else that of the study
 # id = "id"  # the column that identifies an instance; the same ids at every site
 # unlabelled = "shared.csv"  # a separate table of the shared instances
 # categorical = ["ward"]  # columns to one-hot encode although they look numeric
 # positive = "yes"  # of a yes/no target: the value that means 1
-# separator = ";"  # found, unless you say it; so are decimal and dates. All keys: docs/reference/agent-toml.md
+# separator = ";"  # found, unless you say it; so are decimal and dates
+# All keys: docs/reference/agent-toml.md
 
-# Only for `coreg-agent serve`: instead of `data` and the keys below it, a section for each data set. A study names it, as in
-# its key data = "patients".
-# approval = "ask"  # each run waits for `coreg-agent approve`; without this line the policy alone decides
+# Only for `coreg-agent serve`: instead of `data` and the keys below it, a section for each data
+# set. A study names it, as in its key data = "patients".
+# approval = "ask"  # each run waits for `coreg-agent approve`; else the policy alone decides
 # [data.patients]
 # table = "local.csv"
 # dates = {admitted = "%d/%m/%Y"}  # any key of a table
@@ -178,21 +194,22 @@ policy = "policy.toml"
 # A test holds the commented values to the defaults of `Policy`.
 POLICY = """\
 # The policy of this site. The agent refuses every plan against it.
-# A commented key has its default value. Each key: docs/reference/policy-toml.md; what members can compute under the defaults:
-# docs/concepts/privacy.md.
-# scoring = true  # score together: members learn of whom this site has a record, receivers the sum of the parts
+# A commented key has its default value. Each key: docs/reference/policy-toml.md; what members can
+# compute under the defaults: docs/concepts/privacy.md.
+# scoring = true  # members learn of whom this site has a record, receivers the sum of the parts
 # alignment = true  # all sites find the ids that they share; each learns it of its own ids
 # objectives = ["agreement", "additive"]
 # solvers = ["conjugate-gradients", "block-coordinate-descent"]  # of the agreement
 # max_rounds = 10000
 # min_sites = 2  # of two sites, each can compute the other's part of a sum
 # aggregation = "secure"  # "plaintext": the coordinator reads each answer
-# membership_changes = false  # true: on the same individuals sites can be added, lost or replaced. Decide before the first run
+# membership_changes = false  # decide before the first run. true: on the same individuals sites can
+# be added, lost or replaced
 # scores_of_two = false  # true: scores of two sites, where each can compute the other's part
 # contributions = false  # true: receivers of a score read this site's part of it
 # models_per_individual = 5  # most models, or sets of sites, that score an individual in its life
 # max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
-# rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows for each feature
+# rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows a feature
 # noise = 0.01  # least noise on opened entries, for features whose largest row norm is 1
 # label_noise = 0.5  # least noise on labels, in left-out errors of the local model
 # least_labels = 20  # fewest labels of a site that sends any
@@ -204,7 +221,10 @@ POLICY = """\
 
 
 def start(folder: Path, coordinator: str) -> dict[Path, bool]:
-    """Write agent.toml and policy.toml, with mode 0600; whether each was written. Existing files stay."""
+    """Write agent.toml and policy.toml, with mode 0600; whether each was written.
+
+    Existing files stay.
+    """
     files = {
         folder / "agent.toml": AGENT.replace("COORDINATOR", coordinator),
         folder / "policy.toml": POLICY,

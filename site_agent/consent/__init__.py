@@ -1,1 +1,3 @@
-"""May this site do that? `objections` answers it from a plan, the policy, this site's rows and its memory of earlier runs."""
+"""May this site do that? `objections` answers it from a plan, the policy, this site's rows and its
+memory of earlier runs.
+"""

@@ -30,7 +30,10 @@ def refusal(objections: Sequence[Objection], policy: Policy | None = None) -> st
     if not any(objection.allow for objection in objections):
         return text
     if policy == Policy():
-        where = "This policy has only default values. A policy.toml beside agent.toml, or --policy FILE, changes them."
+        where = (
+            "This policy has only default values. A policy.toml beside agent.toml, or --policy"
+            " FILE, changes them."
+        )
     else:
         where = "These limits are in this site's policy.toml, or in the file of --policy."
     return f"{text} {where}"

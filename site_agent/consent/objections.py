@@ -305,9 +305,9 @@ def _of_rows(
         )
     elif left == 1 and memory.opened_in(plan.run, rows):
         yield Objection(
-            "an attempt at this run was interrupted after this site had answered with sums of these "
-            f"labelled rows. One of openings = {policy.openings} is left, and a retry does not use "
-            "it: submit the study again when all sites are up"
+            "an attempt at this run was interrupted after this site had answered with sums of"
+            f" these labelled rows. One of openings = {policy.openings} is left, and a retry does"
+            " not use it: submit the study again when all sites are up"
         )
 
 

@@ -1,4 +1,6 @@
-"""A table of this site and how to read it: a section [data.NAME] of agent.toml, or the options of a command."""
+"""A table of this site and how to read it: a section [data.NAME] of agent.toml, or the options of a
+command.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +20,9 @@ Decimal = Literal[".", ","] | None
 
 
 def a_source(value: object) -> Source | None:
-    """Parse a file name or a query; a value that is already one, or a data frame, is returned as it is."""
+    """Parse a file name or a query; a value that is already one, or a data frame, is returned as it
+    is.
+    """
     if value is None or isinstance(value, Path | Query) or hasattr(value, "columns"):
         return value  # type: ignore[return-value]
     if not isinstance(value, str) or not value:
@@ -39,7 +43,11 @@ def _as_dates(value: Any) -> Any:
 
 
 class Inputs(BaseModel):
-    """One table. A target and an id that are not given follow from the study or the table (`site_agent.data.prepare`)."""
+    """One table.
+
+    A target and an id that are not given follow from the study or the table
+    (`site_agent.data.prepare`).
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True

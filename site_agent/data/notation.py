@@ -1,6 +1,9 @@
-"""The notation of a table: separator, decimal mark and dates. The operator names it, or the cells show it.
+"""The notation of a table: separator, decimal mark and dates.
 
-A notation that the cells leave open is refused and not guessed: `1,234` alone is a thousand or a little more than one.
+The operator names it, or the cells show it.
+
+A notation that the cells leave open is refused and not guessed: `1,234` alone is a thousand or a
+little more than one.
 """
 
 import csv
@@ -62,7 +65,7 @@ def flag(key: str, value: str) -> str:
     return f"--{key} {shlex.quote(value)}"
 
 
-# --- separators ---------------------------------------------------------------------------------------------------
+# --- separators -----------------------------------------------------------------------------------
 
 
 def separator_of(body: bytes, source: str) -> str:
@@ -75,7 +78,10 @@ def separator_of(body: bytes, source: str) -> str:
     fitting = [s for s in wide if _fits(text, s, wide[s])]
     if len(fitting) > 1:
         either = " or ".join(SEPARATORS[s] for s in fitting)
-        what = f"can be read with {either} between columns. Every line has as many cells as the header either way."
+        what = (
+            f"can be read with {either} between columns. Every line has as many cells as the header"
+            " either way."
+        )
         todo = f"Give {flag('separator', fitting[0])}; or the other one."
         raise BadTable(Fault(source, what, todo, kind="separator", lines=(1,)))
     return fitting[0] if fitting else max(wide, key=lambda s: wide[s])
@@ -96,12 +102,14 @@ def _fits(text: str, separator: str, width: int) -> bool:
         return False
 
 
-# --- decimals -----------------------------------------------------------------------------------------------------
+# --- decimals -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Decimals:
-    """The decimal mark ("?": open); ``thousands``: the other one groups; ``why``: of a bad cell; ``note``: found."""
+    """The decimal mark ("?": open); ``thousands``: the other one groups; ``why``: of a bad cell;
+    ``note``: found.
+    """
 
     mark: Mark = "."
     thousands: bool = False
@@ -111,7 +119,9 @@ class Decimals:
 
 @dataclass
 class Column:
-    """A column of a CSV file: its first cells, all of them, and the numbers if all are numbers under one mark."""
+    """A column of a CSV file: its first cells, all of them, and the numbers if all are numbers
+    under one mark.
+    """
 
     name: str
     head: pl.Series
@@ -137,7 +147,9 @@ def numbers_under(texts: pl.DataFrame, mark: Mark) -> list[str]:
 
 
 def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
-    """The decimal mark of a CSV file: a mark shows it where it cannot separate thousands, as in 1,5 and 0,125."""
+    """The decimal mark of a CSV file: a mark shows it where it cannot separate thousands, as in 1,5
+    and 0,125.
+    """
     for column in columns:
         column.look((".",) if separator == "," else (".", ","))
     if separator == "," and not any(
@@ -184,7 +196,10 @@ def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
         every = commas + counts["grouped", ","]
         if not every or (counts["both", "."] and not commas):
             return Decimals(".", bool(counts["both", "."]))
-        why = "commas separate this table's columns too, so a comma in a cell can be a decimal comma, a thousand or a mistake"
+        why = (
+            "commas separate this table's columns too, so a comma in a cell can be a decimal comma,"
+            " a thousand or a mistake"
+        )
         return Decimals("." if every < SLIPS or SLIPS * every <= points else "?", why=why)
     sure = {mark: examples["sure", mark] for mark in ".,"}
     if commas and points and SLIPS * min(commas, points) > max(commas, points):
@@ -192,7 +207,10 @@ def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
         return Decimals("?", why=why)
     if commas > points:
         told = " and ".join(sure[","][:2])
-        note = f"numbers with {'decimal commas' if ',' in told else 'points between thousands'}, such as {told}"
+        note = (
+            f"numbers with {'decimal commas' if ',' in told else 'points between thousands'}, such"
+            f" as {told}"
+        )
         why = f"this table's decimals have commas ({sure[','][0]})"
         return Decimals(",", bool(counts["both", ","]), why, note)
     if points:
@@ -201,13 +219,18 @@ def find_decimals(columns: Sequence[Column], separator: str) -> Decimals:
         )
     for mark, marks in ((".", "points"), (",", "commas")):
         if first := examples["grouped", mark]:
-            why = f"no cell of the table shows whether its {marks} ({first[0]}) separate decimals or thousands"
+            why = (
+                f"no cell of the table shows whether its {marks} ({first[0]}) separate decimals or"
+                " thousands"
+            )
             return Decimals("?", why=why)
     return Decimals()
 
 
 def grouped_note(columns: Sequence[Column], mark: Mark) -> str:
-    """With the operator's decimal mark: a cell whose other mark then separates thousands, and its number; "" without one."""
+    """With the operator's decimal mark: a cell whose other mark then separates thousands, and its
+    number; "" without one.
+    """
     other = "." if mark == "," else ","
     for column in columns:
         if column.mark == mark:  # the other mark is in no cell
@@ -215,7 +238,10 @@ def grouped_note(columns: Sequence[Column], mark: Mark) -> str:
         texts = column.texts().drop_nulls()
         if len(found := texts.filter(texts.str.contains(GROUPED[other]))):
             number = found[0].replace(other, "")
-            return f"numbers with {flag('decimal', mark)}: {found[0]!r} in {column.name!r} is read as {number}"
+            return (
+                f"numbers with {flag('decimal', mark)}: {found[0]!r} in {column.name!r} is read as"
+                f" {number}"
+            )
     return ""
 
 
@@ -250,7 +276,7 @@ def looks_numeric(texts: Iterable[str | None]) -> bool:
     return most(texts, NUMBER.search)
 
 
-# --- dates --------------------------------------------------------------------------------------------------------
+# --- dates ----------------------------------------------------------------------------------------
 
 _TIME = re.compile(r"[T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$")
 _SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/\d{4}$")
@@ -281,12 +307,15 @@ def check_layout(column: str, layout: str) -> None:
         day.toordinal() - _EPOCH for day in days
     ]:
         raise UsageError(
-            f"dates: {column}={layout}: the format needs a day, a month and a year, such as %d/%m/%Y or %Y-%m-%d."
+            f"dates: {column}={layout}: the format needs a day, a month and a year, such as"
+            " %d/%m/%Y or %Y-%m-%d."
         )
 
 
 def day_of(text: str, layout: str) -> int | None:
-    """Days since 1970-01-01; None if the text is no date of this layout. A time of day is not used."""
+    """Days since 1970-01-01; None if the text is no date of this layout. A time of day is not
+    used.
+    """
     try:
         return (
             datetime.strptime(text if "%H" in layout else _TIME.sub("", text), layout).toordinal()
@@ -333,7 +362,7 @@ def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
     raise BadTable(Fault(file, what, todo, "date of two readings", column, lines))
 
 
-# --- cells that do not fit ----------------------------------------------------------------------------------------
+# --- cells that do not fit ------------------------------------------------------------------------
 
 
 _KINDS = (
@@ -348,10 +377,16 @@ _ADVICE = {
     "decimal point": "Write this column with decimal commas, without a mark for thousands.",
     "thousands separators": "Write numbers without a mark for thousands.",
     "date": "Name the dates, such as {dates}, or leave the column out: {drop}.",
-    "detection limit": "Replace it by a number, for example half the limit, or declare it as missing (--na-values).",
+    "detection limit": (
+        "Replace it by a number, for example half the limit, or declare it as missing"
+        " (--na-values)."
+    ),
     "number with a unit": "Write the number only, and the unit into the column's name.",
 }
-OTHERWISE = "Correct the cell, or declare it as missing (--na-values). If the column holds texts: {categorical}."
+OTHERWISE = (
+    "Correct the cell, or declare it as missing (--na-values). If the column holds texts:"
+    " {categorical}."
+)
 OF_TARGET = (
     "A target is a number or empty. Of a yes/no target name the value that means 1 (--positive)."
 )
@@ -372,11 +407,14 @@ def advice(kind: str, column: str, *, target: bool = False) -> str:
     return text.format(dates=flag("dates", f"{column}=%d.%m.%Y"), **options)
 
 
-# --- ids that a spreadsheet would run as formulas -------------------------------------------------------------------
+# --- ids that a spreadsheet would run as formulas -------------------------------------------------
 
 
 def guarded(text: str) -> str:
-    """An id for a CSV file: an apostrophe before what a spreadsheet would run as a formula. Numbers stay."""
+    """An id for a CSV file: an apostrophe before what a spreadsheet would run as a formula.
+
+    Numbers stay.
+    """
     return f"'{text}" if _RUNS.match(text) and not PLAIN.fullmatch(text) else text
 
 

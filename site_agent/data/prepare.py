@@ -1,9 +1,11 @@
-"""Read the operator's files into the arrays of a run: a site's labelled rows, and the shared instances in the same order at
-every site. With notes for the operator. Rows, ids and columns stay at the site.
+"""Read the operator's files into the arrays of a run: a site's labelled rows, and the shared
+instances in the same order at every site. With notes for the operator. Rows, ids and columns stay
+at the site.
 
-Ids are text: stripped, NFC-normalised, and sorted by their UTF-8 bytes. So the order of the file and a guessed type cannot
-change them. The shared ids are those of rows without a label, of a table of their own, or those that an alignment found. A data
-set is read when a run needs it, and again if its file has changed.
+Ids are text: stripped, NFC-normalised, and sorted by their UTF-8 bytes. So the order of the file
+and a guessed type cannot change them. The shared ids are those of rows without a label, of a table
+of their own, or those that an alignment found. A data set is read when a run needs it, and again if
+its file has changed.
 """
 
 import hashlib
@@ -40,11 +42,13 @@ _DATE = re.compile(f"{_YEAR}[-./]{_MONTH}[-./]{_DAY}|{_COMPACT}|{_DAY}[-./]{_MON
 _FEW_IDS, _LONG = 10**7, 20
 
 
-# --- ids of an alignment --------------------------------------------------------------------------------------------
+# --- ids of an alignment --------------------------------------------------------------------------
 
 
 def normalised(text: str, rule: IdRule) -> str:
-    """An id by the rule: "exact" (NFC), "folded" (NFKC, no case or inner spaces), "numbers" (also no leading zeros)."""
+    """An id by the rule: "exact" (NFC), "folded" (NFKC, no case or inner spaces), "numbers" (also
+    no leading zeros).
+    """
     if rule == "exact":
         return unicodedata.normalize("NFC", text).strip()
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
@@ -61,7 +65,9 @@ class SharedIds:
 
 
 class AlignedIds:
-    """The results of this site's alignments in a folder: one file for a list of own ids, the other sites and a rule."""
+    """The results of this site's alignments in a folder: one file for a list of own ids, the other
+    sites and a rule.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -71,7 +77,9 @@ class AlignedIds:
         return self._folder / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.json"
 
     def find(self, plan: Plan, ids: Sequence[str], rule: IdRule) -> SharedIds | None:
-        """The shared ids of these own ids with the sites of the plan; None if no alignment found them yet."""
+        """The shared ids of these own ids with the sites of the plan; None if no alignment found
+        them yet.
+        """
         path = self._path(plan, ids, rule)
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
@@ -101,7 +109,9 @@ class AlignedIds:
 
 
 def guessable(ids: Sequence[str]) -> str:
-    """A warning where a member can list all ids that are possible, and test them; "" where there are too many."""
+    """A warning where a member can list all ids that are possible, and test them; "" where there
+    are too many.
+    """
     possible = max((10 if text.isdigit() else 36) ** min(len(text), _LONG) for text in ids)
     if all(_DATE.fullmatch(text) for text in ids):
         what = "dates"
@@ -110,8 +120,8 @@ def guessable(ids: Sequence[str]) -> str:
     else:
         return ""
     return (
-        f"WARNING: these ids are {what}. A member can align a list of all of them, and learns which ones every site has. "
-        "Use ids with more possible values, such as pseudonyms."
+        f"WARNING: these ids are {what}. A member can align a list of all of them, and learns which"
+        " ones every site has. Use ids with more possible values, such as pseudonyms."
     )
 
 
@@ -129,12 +139,14 @@ def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
     return tuple(sorted(known, key=str.encode))
 
 
-# --- labelled and shared rows ---------------------------------------------------------------------------------------
+# --- labelled and shared rows ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SiteTable:
-    """Labelled rows, and shared rows sorted by id; ``positions`` of the labelled in the shared ones, -1 of others."""
+    """Labelled rows, and shared rows sorted by id; ``positions`` of the labelled in the shared
+    ones, -1 of others.
+    """
 
     labelled: Table
     y: Arr
@@ -147,7 +159,10 @@ class SiteTable:
 
 
 def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> SiteTable:
-    """Read labelled and shared rows; ``aligned``: the shared are those with these ids. ``own`` collects faults, to find more."""
+    """Read labelled and shared rows; ``aligned``: the shared are those with these ids.
+
+    ``own`` collects faults, to find more.
+    """
     data, target, id_column, unlabelled = (
         inputs.table,
         inputs.target or "",
@@ -207,7 +222,8 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
     notes = [*table.notes]
     if positive and len(labelled) and not y[labelled].any():
         notes.append(
-            f"{table.source}: no row of {target!r} has the positive value {positive!r}, so all labels are 0"
+            f"{table.source}: no row of {target!r} has the positive value {positive!r}, so all"
+            " labels are 0"
         )
     shared = table.rows(empty)
     if unlabelled is not None:
@@ -218,11 +234,13 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
             shared.require(features, f"features of {table.source}")
             if extra := [c for c in shared.columns if c not in {*features, *apart}]:
                 notes.append(
-                    f"{shared.source}: not used, because {table.source} does not have these columns: {some(extra)}"
+                    f"{shared.source}: not used, because {table.source} does not have these"
+                    f" columns: {some(extra)}"
                 )
         if len(empty):
             notes.append(
-                f"{table.source}: {len(empty)} rows without a target are left out: --unlabelled names the shared set"
+                f"{table.source}: {len(empty)} rows without a target are left out: --unlabelled"
+                " names the shared set"
             )
     if aligned is not None:
         with own.caught():
@@ -251,7 +269,10 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
             rule: IdRule = "exact" if aligned is None else aligned.rule
             own_ids = tuple(normalised(text, rule) for text in table.rows(labelled).ids(id_column))
             if copies := _repeated(own_ids, table.lines[labelled]):
-                told = f"more than one labelled row has the id {some(copies)}. A run that aligns ids refuses the table"
+                told = (
+                    f"more than one labelled row has the id {some(copies)}. A run that aligns ids"
+                    " refuses the table"
+                )
                 doubts.append(f"{table.source}: {told}")
             ids = unique_ids(shared, id_column, rule, own)
     order = order_of(ids)
@@ -299,7 +320,10 @@ def _parts_lacking(
         yield Fault(table.source, what, kind="column", about=target)
     if here and empty == 0:
         what = f"no row has an empty {target!r}, so there are no shared unlabelled instances."
-        todo = "A run aligns the ids first. Without that, add rows with an empty target, or name their table with --unlabelled."
+        todo = (
+            "A run aligns the ids first. Without that, add rows with an empty target, or name their"
+            " table with --unlabelled."
+        )
         yield Fault(table.source, what, todo, kind=UNSHARED, about=target)
 
 
@@ -309,7 +333,9 @@ def order_of(ids: Sequence[str]) -> Ints:
 
 
 def unique_ids(table: Table, column: str, rule: IdRule, found: Faults) -> list[str]:
-    """The ids of all rows, normalised; an empty one, and one that occurs twice, is a fault in ``found``."""
+    """The ids of all rows, normalised; an empty one, and one that occurs twice, is a fault in
+    ``found``.
+    """
     ids = [normalised(text, rule) for text in table.ids(column)]
     if empty := tuple(int(table.lines[i]) for i, text in enumerate(ids) if not text):
         found.add(
@@ -353,10 +379,16 @@ def with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete: 
     )
     rows = np.array([i for i, text in enumerate(ids) if text in shared], dtype=np.int64)
     if complete and (gone := sorted(shared - set(ids))):
-        what = f"{len(gone)} of the {len(aligned.ids)} ids that the sites share are not in {column!r}: {some(gone)}."
+        what = (
+            f"{len(gone)} of the {len(aligned.ids)} ids that the sites share are not in {column!r}:"
+            f" {some(gone)}."
+        )
         todo = "Restore their rows, or align again."
         if len(gone) == len(aligned.ids):
-            todo = f"None is there, so {column!r} is probably not the id column, or this is another table."
+            todo = (
+                f"None is there, so {column!r} is probably not the id column, or this is another"
+                " table."
+            )
         raise BadTable(Fault(table.source, what, todo, "missing", column))
     return table.rows(rows)
 
@@ -371,7 +403,9 @@ def ids_digest(ids: Sequence[str]) -> str:
 
 
 def own_name(digest: str, salt: bytes) -> str:
-    """The name of a set of instances in this site's ledger, keyed by its own secret: a change of `ids_secret` keeps it."""
+    """The name of a set of instances in this site's ledger, keyed by its own secret: a change of
+    `ids_secret` keeps it.
+    """
     return hmac.new(salt, b"instances " + digest.encode(), hashlib.sha256).hexdigest()
 
 
@@ -380,7 +414,7 @@ def keyed(digest: str, secret: str) -> str:
     return hmac.new(secret.encode(), digest.encode(), hashlib.sha256).hexdigest()
 
 
-# --- arrays -------------------------------------------------------------------------------------------------------------
+# --- arrays ---------------------------------------------------------------------------------------
 
 Stamp = tuple[tuple[int, int, int], ...]
 T = TypeVar("T")
@@ -429,14 +463,16 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
 
 
 def site_salt(path: Path, ledger: Path) -> bytes:
-    """The site's secret for its data digest, and for names in its ledger: created once (mode 0600), never sent."""
+    """The site's secret for its data digest, and for names in its ledger: created once (mode 0600),
+    never sent.
+    """
     try:
         if path.exists():
             return path.read_bytes()
         if ledger.exists() and ledger.stat().st_size:
             raise StorageError(
-                f"{path} is missing, and {ledger} has answers whose instances are named under it. Restore both from the same "
-                "backup (docs/how-to/operate-a-site.md)."
+                f"{path} is missing, and {ledger} has answers whose instances are named under it."
+                " Restore both from the same backup (docs/how-to/operate-a-site.md)."
             )
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         salt = secrets.token_bytes(32)
@@ -447,7 +483,9 @@ def site_salt(path: Path, ledger: Path) -> bytes:
 
 
 class DataSets:
-    """Reads data sets on demand, and keeps what it read until the file, its settings or the question change."""
+    """Reads data sets on demand, and keeps what it read until the file, its settings or the
+    question change.
+    """
 
     def __init__(
         self,
@@ -460,7 +498,10 @@ class DataSets:
         self._lock = threading.RLock()  # a run that needs a data set waits until it is read
 
     def choose(self, name: str) -> str:
-        """The data set of a plan: the one that it names, or the only one if it names none. The error leaves the site."""
+        """The data set of a plan: the one that it names, or the only one if it names none.
+
+        The error leaves the site.
+        """
         if name in self._inputs:
             return name
         if "" in self._inputs or (
@@ -470,8 +511,8 @@ class DataSets:
         if not name:
             raise UsageError("the plan names no data set, and this site has several.")
         raise UsageError(
-            f"this site has no data set {name!r}. Add [data.{name}] to its agent.toml and start the agent again, or correct "
-            "`data` of the study."
+            f"this site has no data set {name!r}. Add [data.{name}] to its agent.toml and start the"
+            " agent again, or correct `data` of the study."
         )
 
     @property
@@ -497,7 +538,10 @@ class DataSets:
     def get(
         self, name: str, inputs: Inputs | None = None, aligned: SharedIds | None = None
     ) -> tuple[Prepared, bool]:
-        """A data set as it is on the disk now, and whether it was read again. Errors can name rows: they must not leave."""
+        """A data set as it is on the disk now, and whether it was read again.
+
+        Errors can name rows: they must not leave.
+        """
         own = self._inputs[name] if inputs is None else inputs
         return self._made(
             (name, "rows"), own, (own, aligned), lambda: self._prepare(own, self.salt, aligned)
@@ -506,7 +550,9 @@ class DataSets:
     def _made(
         self, key: tuple[str, ...], inputs: Inputs, asked: Any, make: Callable[[], T]
     ) -> tuple[T, bool]:
-        """``make()`` or what it made before from the same question and files; and whether it is new."""
+        """``make()`` or what it made before from the same question and files; and whether it is
+        new.
+        """
         with self._lock:
             stamp = _stamp(inputs)
             if (known := self._known.get(key)) is not None and known[0] == (asked, stamp):
@@ -534,14 +580,16 @@ def _of(path: Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-# --- the columns that a site leaves open ------------------------------------------------------------------------------
+# --- the columns that a site leaves open ----------------------------------------------------------
 
 USUAL_TARGETS = ("y", "target", "label")
 USUAL_ID = "id"
 
 
 def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool = True) -> Inputs:
-    """The inputs with both columns; ``target`` and ``id_column`` are the study's, "" where it names none."""
+    """The inputs with both columns; ``target`` and ``id_column`` are the study's, "" where it names
+    none.
+    """
     open_target = trains and inputs.target is None and inputs.labels
     if inputs.id is not None and not open_target:
         return inputs

@@ -1,7 +1,10 @@
-"""Encode the columns of a table as a float64 matrix. The encoding is fitted once and kept in the model file.
+"""Encode the columns of a table as a float64 matrix.
 
-The fit equals SimpleImputer, StandardScaler and OneHotEncoder of scikit-learn. It is stored as plain numbers in JSON, without
-pickle. Means and scales are from the labelled rows. Levels and missing values are from the labelled and unlabelled rows.
+The encoding is fitted once and kept in the model file.
+
+The fit equals SimpleImputer, StandardScaler and OneHotEncoder of scikit-learn. It is stored as
+plain numbers in JSON, without pickle. Means and scales are from the labelled rows. Levels and
+missing values are from the labelled and unlabelled rows.
 """
 
 import math
@@ -31,7 +34,9 @@ TRUE, FALSE = frozenset({"true", "yes"}), frozenset({"false", "no"})
 
 @dataclass(frozen=True)
 class Column:
-    """(x − mean)/scale of numbers and dates (``layout``: days since 1970), 0/1 for each level, and an indicator."""
+    """(x − mean)/scale of numbers and dates (``layout``: days since 1970), 0/1 for each level, and
+    an indicator.
+    """
 
     name: str
     kind: Kind
@@ -98,7 +103,8 @@ class Column:
 
     def encoded(self, table: Table) -> Arr:
         if self.kind == "text":
-            # An unknown text becomes a row of zeros, as with OneHotEncoder(handle_unknown="ignore").
+            # An unknown text becomes a row of zeros, as with
+            # OneHotEncoder(handle_unknown="ignore").
             places = {level: j for j, level in enumerate(self.levels)}
             codes = np.array(
                 [places.get(text or "", -1) for text in table.texts(self.name)], dtype=np.int64
@@ -116,7 +122,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The encoding of all columns in order; ``ranges`` of numbers and dates are over labelled and shared rows."""
+    """The encoding of all columns in order; ``ranges`` of numbers and dates are over labelled and
+    shared rows.
+    """
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
@@ -155,13 +163,16 @@ class Preprocessing:
         dates: Mapping[str, str] | None = None,
         scale: bool = True,
     ) -> "Preprocessing":
-        """Fit the kind of each column on all rows, and its numbers on the labelled ones (the shared ones if none is)."""
+        """Fit the kind of each column on all rows, and its numbers on the labelled ones (the shared
+        ones if none is).
+        """
         dates = dates or {}
         for option, names in (("categorical", categorical), ("dates", dates)):
             if unknown := [name for name in names if name not in labelled.columns]:
                 known = some(labelled.columns, COLUMNS)
                 raise UsageError(
-                    f"--{option} {', '.join(unknown)}: no such feature column. The columns are {known}."
+                    f"--{option} {', '.join(unknown)}: no such feature column. The columns are"
+                    f" {known}."
                 )
         for name, layout in dates.items():
             check_layout(name, layout)
@@ -187,7 +198,10 @@ class Preprocessing:
                     text for text in dict.fromkeys(tables[0].texts(column.name)) if text is not None
                 ]
                 shown = " and ".join(map(repr, texts[:2]))
-                told = f"read as dates of the format {column.layout}, as their numbers show: {shown} in {column.name!r}"
+                told = (
+                    f"read as dates of the format {column.layout}, as their numbers show: {shown}"
+                    f" in {column.name!r}"
+                )
                 notes.append(f"{tables[0].source}: {told}")
         constant = [c.name for c in columns if c.kind != "text" and _constant(c.numbers(tables[0]))]
         if constant:
@@ -196,8 +210,8 @@ class Preprocessing:
             )
         total = sum(len(column.feature_names) for column in columns)
         notes += [
-            f"column {c.name!r} makes {len(c.feature_names)} of {total} features, one for each text. Group the texts, or leave "
-            f"the column out: {flag('drop', c.name)}"
+            f"column {c.name!r} makes {len(c.feature_names)} of {total} features, one for each"
+            f" text. Group the texts, or leave the column out: {flag('drop', c.name)}"
             for c in columns
             if len(c.levels) >= MANY_LEVELS and 2 * len(c.feature_names) > total
         ]
@@ -223,7 +237,9 @@ class Preprocessing:
         return X
 
     def moved(self, table: Table) -> list[str]:
-        """Notes on columns that differ from training: new texts, newly missing cells, values outside the range."""
+        """Notes on columns that differ from training: new texts, newly missing cells, values
+        outside the range.
+        """
         table.require(self.sources, "a feature of this model")
         return [
             f"{table.source}, column {column.name!r}: {note}"
@@ -252,7 +268,7 @@ class Preprocessing:
         return cls(columns, (), known, tuple(plain["na_values"]))
 
 
-# --- fitting ------------------------------------------------------------------------------------------------------
+# --- fitting --------------------------------------------------------------------------------------
 
 
 def _fit_column(
@@ -300,7 +316,8 @@ def _fit_column(
         )
         raise BadTable(Fault(labelled.source, what, todo, "too large", name, (line,)))
     if _constant(values):
-        # The floating-point mean of 0.1, 0.1 and 0.1 is not 0.1. With the value itself, a constant column becomes exact zeros.
+        # The floating-point mean of 0.1, 0.1 and 0.1 is not 0.1. With the value itself, a constant
+        # column becomes exact zeros.
         one = float(values[largest])
         return replace(column, mean=one if scale else 0.0, fill=one)
     fill = mean_of_present(values)
@@ -309,7 +326,9 @@ def _fit_column(
 
 
 def kind_of_column(name: str, tables: list[Table]) -> tuple[Kind, str | None]:
-    """Numeric if any cell is a number, so that one typing error is a fault and does not make the column one-hot."""
+    """Numeric if any cell is a number, so that one typing error is a fault and does not make the
+    column one-hot.
+    """
     if any(table.is_numeric(name) for table in tables):
         return "numeric", None
     places = [
@@ -361,7 +380,10 @@ def _moved(column: Column, table: Table, known: Range | None) -> Iterator[str]:
             day, dated = date(1970, 1, 1), column.kind == "date"
             ends = [str(day + timedelta(days=x)) if dated else f"{x:g}" for x in (low, high)]
             share = f"{outside} of {cells} cells ({100 * outside / cells:.0f} %)"
-            yield f"{share} are outside the range of training ({' to '.join(ends)}). The model extrapolates there"
+            yield (
+                f"{share} are outside the range of training ({' to '.join(ends)}). The model"
+                " extrapolates there"
+            )
     if missing and not column.indicator:
         instead = "none of its levels" if column.kind == "text" else "the mean"
         yield f"missing cells: {missing}, and none in training. They count as {instead}"
@@ -379,9 +401,11 @@ def mean_of_present(values: Float64[Arr, " n"]) -> float:
 
 
 def standard(values: Float64[Arr, " n"]) -> tuple[float, float]:
-    r"""Mean and population deviation, (Σ(x − mean)² − (Σ(x − mean))²/n)/n, equal to the bit to scikit-learn's StandardScaler.
+    r"""Mean and population deviation, (Σ(x − mean)² − (Σ(x − mean))²/n)/n, equal to the bit to
+    scikit-learn's StandardScaler.
 
-    1 if the column is constant up to rounding. To import scikit-learn for these sums takes 65 MB and one second.
+    1 if the column is constant up to rounding. To import scikit-learn for these sums takes 65 MB
+    and one second.
     """
     column, n = values[:, None], len(values)
     mean = column.sum(axis=0) / n

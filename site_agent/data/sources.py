@@ -1,7 +1,9 @@
-"""The source of a table, and its faults: a sentence for a person, fields for a program, and an error that lists all of them.
+"""The source of a table, and its faults: a sentence for a person, fields for a program, and an
+error that lists all of them.
 
-A source is a file, or a query to an SQLite database (`sqlite:clinic.db?SELECT …`), opened read-only. The text of a fault can
-show a cell, because only the site's own operator reads it. Its fields name the kind of the cell and never its content.
+A source is a file, or a query to an SQLite database (`sqlite:clinic.db?SELECT …`), opened
+read-only. The text of a fault can show a cell, because only the site's own operator reads it. Its
+fields name the kind of the cell and never its content.
 """
 
 import sqlite3
@@ -22,7 +24,10 @@ MOST = 20  # sentences of one error; `coreg-agent check` shows them all
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of a table. ``kind``: the problem in a word or two, for a program; ``about``: a column that the file lacks."""
+    """One fault of a table.
+
+    ``kind``: the problem in a word or two, for a program; ``about``: a column that the file lacks.
+    """
 
     file: str
     what: str
@@ -71,7 +76,10 @@ def _places(what: str, lines: Sequence[int]) -> str:
 
 
 class BadTable(BadData):
-    """A table that cannot be used, with all its faults. Their advice is for a site that has an agent.toml."""
+    """A table that cannot be used, with all its faults.
+
+    Their advice is for a site that has an agent.toml.
+    """
 
     def __init__(self, *faults: Fault):
         self.faults = faults
@@ -97,7 +105,9 @@ class BadTable(BadData):
 
 
 class Faults:
-    """Collects faults, each once, so that reading can continue. `raise_any` raises them together."""
+    """Collects faults, each once, so that reading can continue. `raise_any` raises them
+    together.
+    """
 
     def __init__(self) -> None:
         self._found: dict[Fault, None] = {}
@@ -137,10 +147,11 @@ def shortened(texts: Sequence[str], most: int) -> str:
     return ", ".join(texts[:most]) + more
 
 
-# --- sources ------------------------------------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 SQLITE = "sqlite:"
-# Texts that mean a missing value, unless the operator gives a list. An empty cell is always missing.
+# Texts that mean a missing value, unless the operator gives a list. An empty cell is always
+# missing.
 NA_VALUES = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 SECONDS = 600.0  # timeout of a query
 BUSY_SECONDS = 10.0  # timeout for a lock of another program
@@ -181,7 +192,10 @@ def at(source: Source, base: Path) -> Source:
 
 
 def files_of(source: Source) -> tuple[Path, ...]:
-    """The files that hold the table; a database also has its write-ahead log or its journal. A data frame has none."""
+    """The files that hold the table; a database also has its write-ahead log or its journal.
+
+    A data frame has none.
+    """
     if isinstance(source, Path):
         return (source,)
     if not isinstance(source, Query):
@@ -214,7 +228,10 @@ def ask(query: Query) -> tuple[list[str], Sequence[Sequence[Any]]]:
 
 
 def _only_table(connection: sqlite3.Connection, source: str) -> str:
-    tables = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+    tables = (
+        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE"
+        " 'sqlite!_%' ESCAPE '!'"
+    )
     names = [str(name) for (name,) in connection.execute(tables)]
     if len(names) != 1:
         there = ", ".join(names) or "none"

@@ -1,7 +1,8 @@
 """Read a table as columns of cells: a CSV or Parquet file, a query, or a pandas or polars frame.
 
-A cell is a text without white space around it. An empty cell and the texts of ``na_values`` are missing; in an id only an empty
-cell is. A column is looked at when it is used, so the faults of other columns do not matter.
+A cell is a text without white space around it. An empty cell and the texts of ``na_values`` are
+missing; in an id only an empty cell is. A column is looked at when it is used, so the faults of
+other columns do not matter.
 """
 
 import csv
@@ -66,11 +67,14 @@ EXACT = 1e15  # a larger id that was a number may have lost digits
 _SWAPPED = bytes.maketrans(b".,", b",.")
 
 
-# --- columns ------------------------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 
 class Cells:
-    """One column of a source. Texts (``raw``, or a function that reads them) and numbers are made when they are asked for."""
+    """One column of a source.
+
+    Texts (``raw``, or a function that reads them) and numbers are made when they are asked for.
+    """
 
     def __init__(
         self,
@@ -208,12 +212,14 @@ def _text(value: Any) -> str | None:
     raise TypeError("bytes" if isinstance(value, bytes) else type(value).__name__)
 
 
-# --- tables -------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a source: its columns, which of their cells are in the table, and the line of each row."""
+    """Rows of a source: its columns, which of their cells are in the table, and the line of each
+    row.
+    """
 
     source: str
     lines: Ints
@@ -248,7 +254,8 @@ class Table:
 
     def like(self, name: str) -> str | None:
         """The column with the most similar name, or None."""
-        # difflib counts upper and lower case as different letters, and that is the most frequent mistake.
+        # difflib counts upper and lower case as different letters, and that is the most frequent
+        # mistake.
         folded = {column.casefold(): column for column in reversed(self.columns)}
         return next(
             (folded[match] for match in get_close_matches(name.casefold(), list(folded), n=1)), None
@@ -283,7 +290,9 @@ class Table:
         return missing if self.kept is None else np.asarray(missing[self.kept], dtype=np.bool_)
 
     def is_numeric(self, name: str) -> bool:
-        """Whether any cell is a number, or half of them look like numbers, so that an unreadable number is a fault."""
+        """Whether any cell is a number, or half of them look like numbers, so that an unreadable
+        number is a fault.
+        """
         return not bool(np.isnan(self._read(name)).all()) or looks_numeric(self.texts(name))
 
     def _read(self, name: str) -> Arr:
@@ -291,7 +300,10 @@ class Table:
         return values if self.kept is None else values[self.kept]
 
     def numbers(self, name: str, *, target: bool = False) -> Arr:
-        """A column as float64, NaN where missing. ``target``: the advice about a fault is about a target."""
+        """A column as float64, NaN where missing.
+
+        ``target``: the advice about a fault is about a target.
+        """
         values = self._read(name)
         if self.cells(name).plain is None and (bad := np.isnan(values) & ~self.missing(name)).any():
             raise BadTable(*self._no_numbers(name, np.flatnonzero(bad), target))
@@ -305,10 +317,16 @@ class Table:
         marked = decimals.mark == "?" and any(kind.startswith("decimal") for kind in kinds)
         if target and "text" in kinds and len(bad) == sum(text is not None for text in texts):
             what = f"the target has {len(known)} texts: {some(sorted(known))}."
-            todo = "More than two classes are not supported. Correct the wrong cells, or name another target."
+            todo = (
+                "More than two classes are not supported. Correct the wrong cells, or name another"
+                " target."
+            )
             if len(known) <= 2:
                 flags = " or ".join(flag("positive", text) for text in sorted(known))
-                todo = f"If it is yes/no, add {flags}: the value that means 1 at every site. Else name another target."
+                todo = (
+                    f"If it is yes/no, add {flags}: the value that means 1 at every site. Else name"
+                    " another target."
+                )
             return [Fault(self.source, what, todo, "text", name)]
         found = []
         if marked:  # one fault for the whole table
@@ -338,7 +356,9 @@ class Table:
         return found
 
     def ids(self, name: str) -> list[str]:
-        """An id column as NFC text, without the apostrophe against formulas. A missing id is empty."""
+        """An id column as NFC text, without the apostrophe against formulas. A missing id is
+        empty.
+        """
         self.require([name], "the id column")
         own = self.cells(name).own
         return [unguarded(unicodedata.normalize("NFC", text)) for text in self._of_rows(own)]
@@ -349,12 +369,15 @@ class Table:
         return tuple(f"{self.source}: {text}" for text in self.found)
 
     def doubts(self, names: Sequence[str], id_column: str | None = None) -> tuple[str, ...]:
-        """Notes that need an answer: rounded ids, and cells of columns such as -99.0 where -99 means a missing value."""
+        """Notes that need an answer: rounded ids, and cells of columns such as -99.0 where -99
+        means a missing value.
+        """
         told = []
         if id_column in self.columns and (cell := self.cells(str(id_column)).rounded):
             told.append(
-                f"{self.source}: {cell!r} in {id_column!r} is a rounded number: a spreadsheet or a program read long ids as "
-                "numbers, and their last digits are lost. Export the ids as text"
+                f"{self.source}: {cell!r} in {id_column!r} is a rounded number: a spreadsheet or a"
+                " program read long ids as numbers, and their last digits are lost. Export the ids"
+                " as text"
             )
         columns = [self.cells(name) for name in names]
         codes = sorted(
@@ -388,7 +411,9 @@ class Table:
         return replace(self, lines=np.union1d(self.lines, other.lines), kept=kept)
 
     def with_id(self, column: str) -> "Table":
-        """With the columns of an id in several, ``last_name+birth_date``, joined into one; missing if a part is."""
+        """With the columns of an id in several, ``last_name+birth_date``, joined into one; missing
+        if a part is.
+        """
         parts = column.split("+")
         if column in self.columns or len(parts) < 2:
             return self
@@ -412,7 +437,10 @@ class Table:
             wrong = alike or set(others) - {max(others, key=others.__getitem__)}
             lines = tuple(int(self.lines[i]) for i, text in enumerate(texts) if text in wrong)
             what = f"holds {some(sorted(others))} besides the positive value, {positive!r}."
-            todo = "A yes/no target has two values. Correct these cells, or the positive value (capitals count)."
+            todo = (
+                "A yes/no target has two values. Correct these cells, or the positive value"
+                " (capitals count)."
+            )
             raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
         coded = [
             None if text is None else str(int(text == positive))
@@ -424,7 +452,7 @@ class Table:
         )
 
 
-# --- reading ------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def name_of(source: Source | Any) -> str:
@@ -438,7 +466,10 @@ def read_table(
     na_values: Sequence[str] = NA_VALUES,
     notation: Notation = Notation(),  # noqa: B008 - it is frozen
 ) -> Table:
-    """Read a CSV or Parquet file, the rows of a query, or a frame. ``found`` collects faults, which are raised without it."""
+    """Read a CSV or Parquet file, the rows of a query, or a frame.
+
+    ``found`` collects faults, which are raised without it.
+    """
     name, here = name_of(source), Faults()
     try:
         table = _read(source, name, na_values, notation, here)
@@ -526,7 +557,8 @@ def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults
         raise BadTable(
             Fault(source, "a NUL byte. This is not a CSV file.", kind="encoding", lines=(line,))
         )
-    # Excel writes a byte order mark before the first name; polars counts columns in the first line, even if it is blank.
+    # Excel writes a byte order mark before the first name; polars counts columns in the first line,
+    # even if it is blank.
     body = data.removeprefix(BOM).lstrip(b"\r\n \v\f")
     if not body:
         raise BadTable(Fault(source, "empty."))
@@ -562,7 +594,10 @@ def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults
 def _by_line(
     body: bytes, above: int, separator: str, decimal: Mark | None
 ) -> tuple[list[Column], Ints] | None:
-    """The columns, if each line is one row; None: read row by row. Texts of columns of numbers are read when asked for."""
+    """The columns, if each line is one row; None: read row by row.
+
+    Texts of columns of numbers are read when asked for.
+    """
     # polars pads short rows, and does not see cells that follow.
     end = body.find(b"\n")
     if end < 0 or (b"\r" in body and body.count(b"\r") != body.count(b"\r\n")):
@@ -657,7 +692,9 @@ def _quoted(separator: str) -> re.Pattern[str]:
 def _by_row(
     body: str, above: int, separator: str, source: str, found: Faults
 ) -> tuple[list[Column], Ints]:
-    """The columns by the standard reader, and the first line of each row; a row of another length is a fault, and left out."""
+    """The columns by the standard reader, and the first line of each row; a row of another length
+    is a fault, and left out.
+    """
     rows, begins, ragged, line = list[list[str]](), list[int](), dict[int, int](), above + 1
     reader = csv.reader(io.StringIO(body, newline=""), strict=True, delimiter=separator)
     try:

@@ -1,11 +1,14 @@
-"""The site's own identity: one directory with its key, its certificate and the authority that it trusts.
+"""The site's own identity: one directory with its key, its certificate and the authority that it
+trusts.
 
-site.key (mode 0600) never leaves the site. site.csr is the request that `join` sends, with an invitation. `install` splits the
-answer into site.pem and ca.pem. `check_identity` finds a fault before the agent connects.
+site.key (mode 0600) never leaves the site. site.csr is the request that `join` sends, with an
+invitation. `install` splits the answer into site.pem and ca.pem. `check_identity` finds a fault
+before the agent connects.
 
-`join` opens two connections over TLS. On the first, nothing is verified and nothing is sent but the question for the
-authority's certificate. Its SHA-256 must be that of the invitation. The second is verified against that authority and the
-host's name. It carries the request and a proof of the secret, never the secret or the key.
+`join` opens two connections over TLS. On the first, nothing is verified and nothing is sent but the
+question for the authority's certificate. Its SHA-256 must be that of the invitation. The second is
+verified against that authority and the host's name. It carries the request and a proof of the
+secret, never the secret or the key.
 """
 
 import json
@@ -42,7 +45,10 @@ from coreg_wire.identity.signatures import check_private, key_pem, load_key
 
 WARN_DAYS = 25  # before its end, a certificate that no coordinator has renewed is reported
 KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
-_STEPS = "Run `coreg-agent join` with the coordinator's invitation, or name the folder where this site has joined (--identity)."
+_STEPS = (
+    "Run `coreg-agent join` with the coordinator's invitation, or name the folder where this site"
+    " has joined (--identity)."
+)
 _JOIN_AGAIN = (
     "Ask the coordinator's operator for a new invitation, and run `coreg-agent join` with it."
 )
@@ -50,7 +56,9 @@ _JOIN_AGAIN = (
 
 @dataclass(frozen=True)
 class Identity:
-    """A site's checked identity, with the PEM texts for `coreg_wire.identity.credentials.client_credentials`."""
+    """A site's checked identity, with the PEM texts for
+    `coreg_wire.identity.credentials.client_credentials`.
+    """
 
     name: str
     key_pem: bytes = field(repr=False)  # the text can get into a log
@@ -67,11 +75,16 @@ class Identity:
         """A sentence if the certificate expires soon, else None."""
         if (days := self.days_left()) >= WARN_DAYS:
             return None
-        return f"{self.directory / CERTIFICATE} expires in {days:.0f} days, and no coordinator has renewed it. {_JOIN_AGAIN}"
+        return (
+            f"{self.directory / CERTIFICATE} expires in {days:.0f} days, and no coordinator has"
+            f" renewed it. {_JOIN_AGAIN}"
+        )
 
 
 def enrol(directory: Path | str, name: str) -> Path:
-    """Create the site's key, unless it exists, and a request for a certificate in `name`; the file of the request."""
+    """Create the site's key, unless it exists, and a request for a certificate in `name`; the file
+    of the request.
+    """
     directory, name = Path(directory), check_site_name(name)
     path, known_as = directory / KEY, directory / CERTIFICATE
     if known_as.exists():
@@ -80,7 +93,8 @@ def enrol(directory: Path | str, name: str) -> Path:
         )
         if other != name:
             raise UsageError(
-                f"{directory} holds the certificate of {other}. Join as {name} in another folder (--folder)."
+                f"{directory} holds the certificate of {other}. Join as {name} in another folder"
+                " (--folder)."
             )
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,7 +115,9 @@ def enrol(directory: Path | str, name: str) -> Path:
 
 
 def install(directory: Path | str, answer: Path | bytes) -> Identity:
-    """Check and install the answer: the site's certificate, then its authority's, which this site trusts from now on."""
+    """Check and install the answer: the site's certificate, then its authority's, which this site
+    trusts from now on.
+    """
     directory = Path(directory)
     what, pem = (
         ("the answer", answer) if isinstance(answer, bytes) else (str(answer), _read(answer))
@@ -109,7 +125,8 @@ def install(directory: Path | str, answer: Path | bytes) -> Identity:
     bundle = load_certificates(pem, what)
     if len(bundle) != 2:
         raise BadData(
-            f"{what} holds {len(bundle)} certificates, expected two: the site's, then the authority's."
+            f"{what} holds {len(bundle)} certificates, expected two: the site's, then the"
+            " authority's."
         )
     certificate, ca = bundle
     where = f"{what}: the site's certificate", f"{what}: the authority's certificate"
@@ -119,8 +136,8 @@ def install(directory: Path | str, answer: Path | bytes) -> Identity:
     if installed is not None and certificate.not_valid_before_utc < installed.not_valid_before_utc:
         begins, before = certificate.not_valid_before_utc, installed.not_valid_before_utc
         raise Refused(
-            f"{what}: an older answer. Its certificate begins {begins:%Y-%m-%d %H:%M}, the installed one "
-            f"{before:%Y-%m-%d %H:%M} (UTC). Nothing was installed. {_JOIN_AGAIN}"
+            f"{what}: an older answer. Its certificate begins {begins:%Y-%m-%d %H:%M}, the"
+            f" installed one {before:%Y-%m-%d %H:%M} (UTC). Nothing was installed. {_JOIN_AGAIN}"
         )
     write_whole(directory / AUTHORITY, ca.public_bytes(keys.Encoding.PEM), mode=0o644)
     write_whole(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM), mode=0o644)
@@ -128,20 +145,25 @@ def install(directory: Path | str, answer: Path | bytes) -> Identity:
 
 
 def check_authority(directory: Path, mark: str) -> None:
-    """Refuse an authority other than the one in the folder, if there is one. ``mark``: the fingerprint of its certificate."""
+    """Refuse an authority other than the one in the folder, if there is one.
+
+    ``mark``: the fingerprint of its certificate.
+    """
     path = directory / AUTHORITY
     if (
         path.exists()
         and (trusted := fingerprint(load_certificates(_read(path), str(path))[0])) != mark
     ):
         raise Refused(
-            f"The authority {mark[:16]}… is not the one that this site trusts ({path}: {trusted[:16]}…). For another federation, "
-            "join in another folder (--folder)."
+            f"The authority {mark[:16]}… is not the one that this site trusts ({path}:"
+            f" {trusted[:16]}…). For another federation, join in another folder (--folder)."
         )
 
 
 def install_renewed(directory: Path, certificate_pem: bytes) -> None:
-    """Check and install the next certificate that the coordinator sent: for this site's key and name, by its authority."""
+    """Check and install the next certificate that the coordinator sent: for this site's key and
+    name, by its authority.
+    """
     where, path = "the certificate that the coordinator sent", directory / AUTHORITY
     certificate = load_certificates(certificate_pem, where)[0]
     ca = load_certificates(_read(path), str(path))[0]
@@ -152,13 +174,16 @@ def install_renewed(directory: Path, certificate_pem: bytes) -> None:
         or certificate.not_valid_after_utc <= installed.not_valid_after_utc
     ):
         raise Refused(
-            f"{where} is of {name}, until {certificate.not_valid_after_utc:%Y-%m-%d}: not the next one of this site."
+            f"{where} is of {name}, until {certificate.not_valid_after_utc:%Y-%m-%d}: not the next"
+            " one of this site."
         )
     write_whole(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM), mode=0o644)
 
 
 def certificate_in(directory: Path) -> x509.Certificate | None:
-    """The certificate in use; None if there is none, or it is damaged: the next answer then replaces it."""
+    """The certificate in use; None if there is none, or it is damaged: the next answer then
+    replaces it.
+    """
     path = directory / CERTIFICATE
     with suppress(BadData):
         return load_certificates(_read(path), str(path))[0] if path.exists() else None
@@ -193,12 +218,16 @@ def _check_chain(
     where: str,
     where_ca: str,
 ) -> str:
-    """Check that key, certificate and authority belong together and are valid now. Returns the site's name."""
+    """Check that key, certificate and authority belong together and are valid now.
+
+    Returns the site's name.
+    """
     if certificate.public_key() != key.public_key():
         raise Refused(
-            f"{where} was issued for another key than {KEY} ({key_fingerprint(key.public_key())[:16]}…). It is the certificate "
-            f"of {certificate_name(certificate, where)}. If that is another site, ask for the certificate of this site. "
-            f"If it is this site, put the old key back. {_JOIN_AGAIN}"
+            f"{where} was issued for another key than {KEY}"
+            f" ({key_fingerprint(key.public_key())[:16]}…). It is the certificate of"
+            f" {certificate_name(certificate, where)}. If that is another site, ask for the"
+            f" certificate of this site. If it is this site, put the old key back. {_JOIN_AGAIN}"
         )
     if not _extension(
         ca, x509.BasicConstraints, x509.BasicConstraints(ca=False, path_length=None)
@@ -208,18 +237,20 @@ def _check_chain(
         certificate.verify_directly_issued_by(ca)
     except InvalidSignature as error:
         raise Refused(
-            f"{where} names {_who(ca)} but has no valid signature of it: {where_ca} is another authority's, or the "
-            f"certificate was changed. {_JOIN_AGAIN}"
+            f"{where} names {_who(ca)} but has no valid signature of it: {where_ca} is another"
+            f" authority's, or the certificate was changed. {_JOIN_AGAIN}"
         ) from error
     except (ValueError, TypeError) as error:
         raise Refused(
-            f"{where} was signed by {_who(certificate, issuer=True)}, but {where_ca} is {_who(ca)}. {_JOIN_AGAIN}"
+            f"{where} was signed by {_who(certificate, issuer=True)}, but {where_ca} is {_who(ca)}."
+            f" {_JOIN_AGAIN}"
         ) from error
     _check_period(ca, where_ca, "Its federation is over: join a new one.")
     _check_period(certificate, where, _JOIN_AGAIN)
     if ExtendedKeyUsageOID.CLIENT_AUTH not in _extension(certificate, x509.ExtendedKeyUsage, ()):
         raise Refused(
-            f"{where} is not a client's certificate, but perhaps the coordinator's own. {_JOIN_AGAIN}"
+            f"{where} is not a client's certificate, but perhaps the coordinator's own."
+            f" {_JOIN_AGAIN}"
         )
     return certificate_name(certificate, where)
 
@@ -228,12 +259,13 @@ def _check_period(certificate: x509.Certificate, where: str, next_step: str) -> 
     start, end, now = certificate.not_valid_before_utc, certificate.not_valid_after_utc, utc_now()
     if now < start:
         raise Refused(
-            f"{where} is not valid before {start:%Y-%m-%d %H:%M} UTC, but this machine's clock shows "
-            f"{now:%Y-%m-%d %H:%M} UTC: check the clock."
+            f"{where} is not valid before {start:%Y-%m-%d %H:%M} UTC, but this machine's clock"
+            f" shows {now:%Y-%m-%d %H:%M} UTC: check the clock."
         )
     if now > end:
         raise Refused(
-            f"{where} expired on {end:%Y-%m-%d %H:%M} UTC (now {now:%Y-%m-%d %H:%M} UTC). {next_step}"
+            f"{where} expired on {end:%Y-%m-%d %H:%M} UTC (now {now:%Y-%m-%d %H:%M} UTC)."
+            f" {next_step}"
         )
 
 
@@ -264,7 +296,7 @@ def _read(path: Path) -> bytes:
     return read(path, _STEPS)
 
 
-# --- joining by an invitation -------------------------------------------------------------------------------------------
+# --- joining by an invitation ---------------------------------------------------------------------
 
 # A coordinator delays refusals by 5 s and ends each connection after 10 s.
 SECONDS, MOST_BYTES = 15.0, 64 << 10
@@ -281,9 +313,9 @@ def join(invitation: Invitation, directory: Path) -> Identity:
     authority = load_certificates(shown.encode(), "The coordinator's authority")[0]
     if (found := fingerprint(authority)) != invitation.authority:
         raise Refused(
-            f"{invitation.address} shows the authority {found[:16]}…, but the invitation names {invitation.authority[:16]}…. "
-            "Another service answers there, or somebody intercepts the connection. Nothing was sent. Call the coordinator's "
-            "operator."
+            f"{invitation.address} shows the authority {found[:16]}…, but the invitation names"
+            f" {invitation.authority[:16]}…. Another service answers there, or somebody intercepts"
+            " the connection. Nothing was sent. Call the coordinator's operator."
         )
     pem = authority.public_bytes(
         Encoding.PEM
@@ -315,17 +347,20 @@ def _ask(
         line = _answered(host, port, context, json.dumps(question).encode() + b"\n")
     except ssl.SSLCertVerificationError as error:
         raise Refused(
-            f"{host}:{port}: its certificate is not valid for the invitation ({error.verify_message}). The operator "
-            f"can renew it: `coreg-coordinator init FOLDER --renew-server --host {host}`."
+            f"{host}:{port}: its certificate is not valid for the invitation"
+            f" ({error.verify_message}). The operator can renew it: `coreg-coordinator init FOLDER"
+            f" --renew-server --host {host}`."
         ) from None
     except (socket.gaierror, UnicodeError) as error:
         raise Unreachable(
-            f"{host}: no such name here ({error}). Ask the coordinator's operator for the right one."
+            f"{host}: no such name here ({error}). Ask the coordinator's operator for the right"
+            " one."
         ) from None
     except OSError as error:
         raise Unreachable(
-            f"{host}:{port} does not answer ({error}). The coordinator must run (`coreg-coordinator run` or `serve`), and the "
-            f"firewall must let port {port} through, beside port {invitation.port}."
+            f"{host}:{port} does not answer ({error}). The coordinator must run (`coreg-coordinator"
+            f" run` or `serve`), and the firewall must let port {port} through, beside port"
+            f" {invitation.port}."
         ) from None
     try:
         answer = json.loads(line)
@@ -333,13 +368,17 @@ def _ask(
         answer = None
     if not isinstance(answer, dict):
         raise Unreachable(
-            f"{host}:{port} gave no answer of a coordinator. Check the port, or try again in a minute."
+            f"{host}:{port} gave no answer of a coordinator. Check the port, or try again in a"
+            " minute."
         )
     return answer
 
 
 def _answered(host: str, port: int, context: ssl.SSLContext, line: bytes) -> bytes:
-    """A line for a line. A coordinator that does not listen yet, or has too many connections, is asked again for a while."""
+    """A line for a line.
+
+    A coordinator that does not listen yet, or has too many connections, is asked again for a while.
+    """
     until = time.monotonic() + STARTING
     while True:
         try:
@@ -363,6 +402,7 @@ def _text(invitation: Invitation, answer: dict[str, object], key: str) -> str:
     text = answer.get(key)
     if not (isinstance(text, str) and text.isascii() and text.replace("\n", "").isprintable()):
         raise Unreachable(
-            f"{invitation.host}:{invitation.enrolment_port} gave no answer of a coordinator ({key})."
+            f"{invitation.host}:{invitation.enrolment_port} gave no answer of a coordinator"
+            f" ({key})."
         )
     return text

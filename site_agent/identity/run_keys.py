@@ -1,12 +1,16 @@
-r"""The keys of one attempt of a run: ephemeral, made from a contribution of every member, and unknown to the coordinator.
+r"""The keys of one attempt of a run: ephemeral, made from a contribution of every member, and
+unknown to the coordinator.
 
-    secret_uv = X25519(e_u, E_v)                c_u → v:  AES-256-GCM under HKDF(secret_uv; T, "u → v")
-    K = HKDF(c_1, …, c_M; T)                    words_v = n_v + Σ_u ± mask_uv + [v is the first] keystream_K  (mod 2⁶⁴)
+    secret_uv = X25519(e_u, E_v)                c_u → v:  AES-256-GCM under HKDF(secret_uv; T, "u →
+    v")
+    K = HKDF(c_1, …, c_M; T)                    words_v = n_v + Σ_u ± mask_uv + [v is the first]
+    keystream_K  (mod 2⁶⁴)
 
-T is the digest of the plan and of all offers. Masks and keystream are AES-256-CTR, each under a key that HKDF derives for
-one step's context. An additive tag accompanies the words (`coreg_core.secure.sums`): it shows a changed sum, and a site with
-another K. The coordinator is the certificate authority, so a signature counts only if this site's own operator has confirmed
-its key, by the eight words. These secrets are never written to a disk.
+T is the digest of the plan and of all offers. Masks and keystream are AES-256-CTR, each under a key
+that HKDF derives for one step's context. An additive tag accompanies the words
+(`coreg_core.secure.sums`): it shows a changed sum, and a site with another K. The coordinator is
+the certificate authority, so a signature counts only if this site's own operator has confirmed its
+key, by the eight words. These secrets are never written to a disk.
 """
 
 import json
@@ -100,15 +104,16 @@ class AttemptSecrets:
         for one, other in combinations(roster, 2):
             if one.key == other.key or one.identity == other.identity:
                 raise Refused(
-                    f"{other.site} has the same key as {one.site}: one site cannot take part under two names."
+                    f"{other.site} has the same key as {one.site}: one site cannot take part under"
+                    " two names."
                 )
 
     def _checked(self, peer: Offer) -> Offer:
         confirmed = self._confirmed(peer.site)
         if confirmed is None:
             raise Refused(
-                f"the key of {peer.site} is not confirmed here, so it could be the coordinator under another name. Compare the "
-                "eight words with the other operators."
+                f"the key of {peer.site} is not confirmed here, so it could be the coordinator"
+                " under another name. Compare the eight words with the other operators."
             )
         try:
             identity = serialization.load_der_public_key(bytes.fromhex(peer.identity))
@@ -121,9 +126,10 @@ class AttemptSecrets:
         )
         if fingerprint != confirmed or not isinstance(identity, ec.EllipticCurvePublicKey):
             raise Refused(
-                f"the key that the coordinator sent for {peer.site} is not the one that is confirmed here "
-                f"(sent {fingerprint[:16]}…, confirmed {confirmed[:16]}…). Call the operator of {peer.site}. Without a new key "
-                "there, another party poses as that site: do not take part."
+                f"the key that the coordinator sent for {peer.site} is not the one that is"
+                f" confirmed here (sent {fingerprint[:16]}…, confirmed {confirmed[:16]}…). Call the"
+                f" operator of {peer.site}. Without a new key there, another party poses as that"
+                " site: do not take part."
             )
         if not is_signed(identity, peer.signature, _statement(peer)):
             raise Refused(f"the offer of {peer.site} for this run is not signed by that site.")
@@ -195,8 +201,8 @@ class AttemptSeal:
             if is_sum(tag, tags, key[:16], n_words, len(answering)):
                 return total
         raise BadData(
-            "the sum of this step does not match the sites' answers: a site answered another step, state or question, or the "
-            "sum was changed in transit. It is not used."
+            "the sum of this step does not match the sites' answers: a site answered another step,"
+            " state or question, or the sum was changed in transit. It is not used."
         )
 
     def _tag_key(self, context: bytes) -> bytes:
@@ -217,8 +223,8 @@ class AttemptSeal:
             )
         except InvalidTag:
             raise BadData(
-                f"what {sender} sealed for this step cannot be opened: it was changed in transit, or the coordinator told the "
-                "sites different things before. It is not used."
+                f"what {sender} sealed for this step cannot be opened: it was changed in transit,"
+                " or the coordinator told the sites different things before. It is not used."
             ) from None
 
     def _text_cipher(self, context: bytes, sender: str, receiver: str) -> AESGCM:
@@ -257,7 +263,7 @@ def _add_stream(words: Row, stream: bytes, *, negative: bool) -> None:
         change(into, mask, out=into)
 
 
-# --- the members of a study -------------------------------------------------------------------------------------------
+# --- the members of a study -----------------------------------------------------------------------
 
 FILE = "members.json"
 OTHERS = "the words that you gave are not these"
@@ -265,7 +271,9 @@ OTHERS = "the words that you gave are not these"
 
 @dataclass
 class Members:
-    """The members of a study by their keys, which all operators confirm by the eight words, over the telephone."""
+    """The members of a study by their keys, which all operators confirm by the eight words, over
+    the telephone.
+    """
 
     identity: Identity
     written: str = ""  # the words of a setting
@@ -282,7 +290,8 @@ class Members:
             self._replaced = {str(key) for key in stored.get("replaced", ())}
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise StorageError(
-                f"{self._path}: cannot be read ({error}). Delete it: the agent asks for the eight words again."
+                f"{self._path}: cannot be read ({error}). Delete it: the agent asks for the eight"
+                " words again."
             ) from None
 
     def keys_of(self, proposal: Proposal) -> dict[str, str]:
@@ -309,7 +318,9 @@ class Members:
         return "; ".join(parts)
 
     def settled(self, keys: Mapping[str, str]) -> bool:
-        """Whether this site answers with these keys: they are confirmed, written down as words, or accepted unseen."""
+        """Whether this site answers with these keys: they are confirmed, written down as words, or
+        accepted unseen.
+        """
         if not self.news(keys):
             return True
         # Words that stay in a file must not bring back a key that was replaced since.
@@ -325,7 +336,9 @@ class Members:
         return not self.news(keys)
 
     def confirm(self, keys: Mapping[str, str]) -> None:
-        """Remember keys whose words the operators have compared: on the disk first, since an answer can follow at once."""
+        """Remember keys whose words the operators have compared: on the disk first, since an answer
+        can follow at once.
+        """
         replaced = self._replaced | {
             old for site, old in self._confirmed.items() if keys.get(site, old) != old
         }

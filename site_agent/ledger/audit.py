@@ -1,8 +1,9 @@
-"""Verify a ledger against its signatures: one party alone cannot rewrite lines that both sides signed.
+"""Verify a ledger against its signatures: one party alone cannot rewrite lines that both sides
+signed.
 
-The audit reads the chain. It checks every head against its line, the site's certificate beside it and the
-federation's authority, and every countersignature in the same way. It also checks the heads that the coordinator kept,
-if they are given.
+The audit reads the chain. It checks every head against its line, the site's certificate beside it
+and the federation's authority, and every countersignature in the same way. It also checks the heads
+that the coordinator kept, if they are given.
 """
 
 import json
@@ -123,9 +124,10 @@ class _Reading:
         signed = self._head_of(line)
         if (signed.head.lines, signed.head.last) != (self._lines, self._last):
             raise self._damaged(
-                f"the head of run {signed.run}, signed at {signed.head.at}, covers {signed.head.lines} lines up to "
-                f"{signed.head.last[:16]}…, but {self._lines} lines up to {self._last[:16]}… precede it: lines were changed, "
-                "removed or inserted, and the chain was recomputed",
+                f"the head of run {signed.run}, signed at {signed.head.at}, covers"
+                f" {signed.head.lines} lines up to {signed.head.last[:16]}…, but {self._lines}"
+                f" lines up to {self._last[:16]}… precede it: lines were changed, removed or"
+                " inserted, and the chain was recomputed",
                 line,
             )
         fault = site_fault(
@@ -184,7 +186,10 @@ class _Reading:
 
     def hold_to(self, kept: SignedHead) -> None:
         """Compare a head of the coordinator's record, whose signatures are valid."""
-        told = f"{kept.site} signed a head over {kept.head.lines} lines at the end of run {kept.run}, {kept.head.at}"
+        told = (
+            f"{kept.site} signed a head over {kept.head.lines} lines at the end of run {kept.run},"
+            f" {kept.head.at}"
+        )
         if kept.head.lines > self._lines:
             raise self._damaged(
                 f"{told}, but this ledger has {self._lines}: its last lines were removed"
@@ -202,8 +207,8 @@ class _Reading:
     def found(self, compared: int) -> Audited:
         if self._unsigned and not self._heads:
             raise self._damaged(
-                f"it records {self._unsigned} results and no signature. Without signatures the chain does not protect against "
-                "the owner of the file (signatures were removed)"
+                f"it records {self._unsigned} results and no signature. Without signatures the"
+                " chain does not protect against the owner of the file (signatures were removed)"
             )
         ordered = sorted(self._heads, key=lambda s: s.head.lines)
         heads = [replace(s, receipt=self._receipts.get((s.run, s.head.lines))) for s in ordered]
@@ -216,13 +221,15 @@ class _Reading:
     def _damaged(self, what: str, line: Line | None = None) -> StorageError:
         where = self._path if line is None else f"{self._path}, line {line.number}"
         return StorageError(
-            f"{where}: {what}. The ledger was changed, or parts of it are missing. Do not "
-            "start the agent; look for the missing lines in backups, and tell the coordinator's operator."
+            f"{where}: {what}. The ledger was changed, or parts of it are missing. Do not start the"
+            " agent; look for the missing lines in backups, and tell the coordinator's operator."
         )
 
 
 def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
-    """Checkpoints from a file with the output of `coreg-coordinator show RUN --json`, of one run or of several."""
+    """Checkpoints from a file with the output of `coreg-coordinator show RUN --json`, of one run or
+    of several.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -239,7 +246,8 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
         of = "" if site is None else f" of {site}"
         todo = "with the last RUN in which this site took part to its end: a refused run has none"
         raise BadData(
-            f"{path}: no checkpoint{of} in it. Write it by `coreg-coordinator show RUN --json`, {todo}."
+            f"{path}: no checkpoint{of} in it. Write it by `coreg-coordinator show RUN --json`,"
+            f" {todo}."
         )
     if len({head.site for head in mine}) > 1:
         raise BadData(

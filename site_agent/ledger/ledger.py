@@ -1,7 +1,8 @@
-"""The ledger's lines, and its writer: one process, one line at a time, synced to disk before its message leaves.
+"""The ledger's lines, and its writer: one process, one line at a time, synced to disk before its
+message leaves.
 
-Opening the ledger verifies its chain: the agent's memory is read from these lines, so a changed ledger is refused.
-`site_agent.consent.memory` has what is remembered of them.
+Opening the ledger verifies its chain: the agent's memory is read from these lines, so a changed
+ledger is refused. `site_agent.consent.memory` has what is remembered of them.
 """
 
 import contextlib
@@ -58,7 +59,9 @@ class Line:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Every line, with the chain verified. A torn last line is left out: its message was not sent."""
+    """Every line, with the chain verified. A torn last line is left out: its message was not
+    sent.
+    """
     previous, end = GENESIS, 0
     try:
         with path.open("rb") as file:
@@ -76,8 +79,9 @@ def read_lines(path: Path) -> Iterator[Line]:
                 )
                 if not fits:
                     raise StorageError(
-                        f"{path}, line {number}: the chain is broken: this line or the one before was changed, removed or "
-                        "inserted. Keep the file as evidence, and restore the newest backup (docs/how-to/troubleshoot.md)."
+                        f"{path}, line {number}: the chain is broken: this line or the one before"
+                        " was changed, removed or inserted. Keep the file as evidence, and restore"
+                        " the newest backup (docs/how-to/troubleshoot.md)."
                     )
                 previous, end = hashlib.sha256(whole[:-1]).hexdigest(), end + len(whole)
                 yield Line(number, previous, entry, end)
@@ -91,21 +95,26 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def remember(path: Path, memory: Memory) -> Line:
-    """Read the ledger at that path into the memory; its last line, or an empty one if there is no ledger."""
+    """Read the ledger at that path into the memory; its last line, or an empty one if there is no
+    ledger.
+    """
     line = Line(0, GENESIS, {}, 0)
     for line in read_lines(path) if path.exists() else ():
         try:
             memory.add(line.entry)
         except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
             raise StorageError(
-                f"{path}, line {line.number}: not an entry of this release ({error!r}). Restore the ledger from a backup: "
-                "without it, this site has no record of its earlier answers."
+                f"{path}, line {line.number}: not an entry of this release ({error!r}). Restore the"
+                " ledger from a backup: without it, this site has no record of its earlier"
+                " answers."
             ) from None
     return line
 
 
 def require_ledger(path: Path, salt: Path) -> None:
-    """Refuse to begin a second ledger: the site's first start made the salt beside the first one."""
+    """Refuse to begin a second ledger: the site's first start made the salt beside the first
+    one.
+    """
     if salt.exists() and not path.exists():
         raise StorageError(
             f"{path} is missing, and {salt} exists: this site has had a ledger. Without it, the "
@@ -114,12 +123,14 @@ def require_ledger(path: Path, salt: Path) -> None:
         )
 
 
-# --- writing ------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Disclosed:
-    """Counts of one kind: messages that left, and numbers in them that depend on labels or features."""
+    """Counts of one kind: messages that left, and numbers in them that depend on labels or
+    features.
+    """
 
     messages: int
     numbers: int
@@ -154,7 +165,9 @@ def entry_for(message: FromSite, disclosure: Disclosure | None) -> dict[str, Any
 
 
 def digest_of(answer: Answer) -> tuple[int, str]:
-    """The bytes that an answer carries, and their SHA-256: its words, then each part after its receiver."""
+    """The bytes that an answer carries, and their SHA-256: its words, then each part after its
+    receiver.
+    """
     data = b"" if answer.summed is None else answer.summed.data
     size, digest = len(data), hashlib.sha256(data)
     for part in answer.parts:
@@ -202,11 +215,17 @@ def _describe(message: FromSite) -> dict[str, Any]:
 
 
 MAX_AWAITED = 256  # heads that can wait for a countersignature
-IN_USE = "another agent of this site is running in this folder and writes it. Keep that agent, or end it first."
+IN_USE = (
+    "another agent of this site is running in this folder and writes it. Keep that agent, or end it"
+    " first."
+)
 
 
 class HeadSigner:
-    """Signs heads with the key of the site's certificate, and checks countersignatures. Certificates are renewed."""
+    """Signs heads with the key of the site's certificate, and checks countersignatures.
+
+    Certificates are renewed.
+    """
 
     def __init__(self, identity: Identity):
         self.site = identity.name
@@ -229,7 +248,10 @@ class HeadSigner:
 
 
 class Ledger:
-    """The ledger of one site; see the package's docstring. ``torn``: bytes of a last line that a crash cut, which is removed."""
+    """The ledger of one site; see the package's docstring.
+
+    ``torn``: bytes of a last line that a crash cut, which is removed.
+    """
 
     def __init__(self, path: Path, signer: HeadSigner | None = None, *, disk: Disk | None = None):
         self.path, self.signer, self.new = path, signer, not path.exists()
@@ -238,9 +260,8 @@ class Ledger:
         self._lock = self.memory.lock  # several runs write to one chain
         self.sent: dict[str, Disclosed] = {}
         self._signed: dict[str, Fetched] = {}  # sent heads without a countersignature, by run
-        self._failed = (
-            ""  # the reason of a failed write: how much of its line is on the disk is not known
-        )
+        # the reason of a failed write: how much of its line is on the disk is not known
+        self._failed = ""
         self._held = contextlib.ExitStack()
         try:
             self._held.enter_context(exclusive(path, IN_USE))
@@ -264,7 +285,7 @@ class Ledger:
             file.truncate(last.end)
         return file
 
-    # --- writing --------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def record(
         self,
@@ -272,7 +293,10 @@ class Ledger:
         disclosure: Disclosure | None = None,
         outcome: Outcome | None = None,
     ) -> FromSite:
-        """Write the line for a message; returns the message to send. If it raises, the message must not leave."""
+        """Write the line for a message; returns the message to send.
+
+        If it raises, the message must not leave.
+        """
         with self._lock:
             beside, signer = {}, self.signer  # a new session can replace the signer
             if isinstance(message, Fetched) and signer is not None and not message.signature:
@@ -301,7 +325,10 @@ class Ledger:
             return message
 
     def awaits(self, run: str, head: LedgerHead) -> bool:
-        """Whether that head was sent and is not countersigned yet. It takes no lock: another thread can be at the disk."""
+        """Whether that head was sent and is not countersigned yet.
+
+        It takes no lock: another thread can be at the disk.
+        """
         sent = self._signed.get(run)
         return sent is not None and sent.head == head
 
@@ -325,13 +352,17 @@ class Ledger:
             fault = f"its line {head.lines} is not the one that the coordinator countersigned"
         if fault:
             raise StorageError(
-                f"{self.path}: an older copy of this site's ledger, or another one: {fault}. This site would not know what it "
-                "has answered. Do not answer with it: see docs/how-to/operate-a-site.md."
+                f"{self.path}: an older copy of this site's ledger, or another one: {fault}. This"
+                " site would not know what it has answered. Do not answer with it: see"
+                " docs/how-to/operate-a-site.md."
             )
         return True
 
     def countersigned(self, receipt: Countersigned) -> str | None:
-        """Write the countersignature of a head. Returns the reason if it is not valid and was not written."""
+        """Write the countersignature of a head.
+
+        Returns the reason if it is not valid and was not written.
+        """
         with self._lock:
             fetched, signer = self._signed.pop(receipt.run, None), self.signer
             if fetched is None or signer is None:
@@ -343,7 +374,10 @@ class Ledger:
             fault = "it is for another head" if receipt.head != fetched.head else None
             fault = fault or signer.fault(fetched.signature, receipt)
             if fault is not None:
-                return f"the coordinator's countersignature for run {receipt.run} is not valid and was not kept: {fault}"
+                return (
+                    f"the coordinator's countersignature for run {receipt.run} is not valid and was"
+                    f" not kept: {fault}"
+                )
             self.memory.note(countersigned(receipt))
             return None
 

@@ -1,1 +1,4 @@
-"""A site's part in a run as state machines over values: data, answers and limits. No socket, no clock."""
+"""A site's part in a run as state machines over values: data, answers and limits.
+
+No socket, no clock.
+"""

@@ -1,4 +1,5 @@
-"""The additive training at a site: its exchange (`coreg_core.additive.exchange`) as bytes and words.
+"""The additive training at a site: its exchange (`coreg_core.additive.exchange`) as bytes and
+words.
 
     summary → announce → sums → private, if a site has private rows → parts
 
@@ -86,7 +87,9 @@ class AdditiveComputation:
         self._ids = data.ids or tuple(str(i) for i in range(self.n_unlabelled))
 
     def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
-        """The features, and fresh secrets, of a new attempt. The same rows have the same features."""
+        """The features, and fresh secrets, of a new attempt. The same rows have the same
+        features.
+        """
         rows = self._rows
         seed = secret_of(
             self.data.salt, b"features", rows.X.tobytes(), rows.own.tobytes(), rows.y.tobytes()
@@ -274,8 +277,10 @@ class AdditiveComputation:
             outcome=outcome,
             reason=reason,
             findings=(
-                f"{T.n_labelled} labelled shared individuals, {int(T.private.sum())} private ones; "
-                f"features of a site: {max(T.d)}",
+                (
+                    f"{T.n_labelled} labelled shared individuals, {int(T.private.sum())} private"
+                    f" ones; features of a site: {max(T.d)}"
+                ),
             ),
             model=self.exchange.model(self._judged.verdict),
             judged=self._judged,

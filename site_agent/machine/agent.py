@@ -63,8 +63,8 @@ from site_agent.machine.session_events import (
 )
 
 MAX_INBOX = 8  # messages of a run that wait; an honest coordinator sends one, and the run's end
-# In a row: plans that are refused, and ends of runs that this site does not know. Each leaves a line
-# in the ledger.
+# In a row: plans that are refused, and ends of runs that this site does not know. Each leaves a
+# line in the ledger.
 MAX_USELESS = 100
 # Seconds before an agent dials again: an operator has to act first. After a breach they grow.
 REFUSED_PAUSE, LONGEST_PAUSE = 30.0, 600.0

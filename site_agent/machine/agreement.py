@@ -102,9 +102,11 @@ def many_labels(terms: Agreement, n: int) -> tuple[str, ...]:
     if terms.form != "semi-parametric" or n <= terms.landmarks:
         return ()
     return (
-        f"This site has {n} labelled rows, more than landmarks = {terms.landmarks}: its function "
-        "uses so many points, drawn from the labelled and the shared rows, instead of all labelled "
-        "rows.",
+        (
+            f"This site has {n} labelled rows, more than landmarks = {terms.landmarks}: its"
+            " function uses so many points, drawn from the labelled and the shared rows, instead"
+            " of all labelled rows."
+        ),
     )
 
 

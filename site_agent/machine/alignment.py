@@ -1,6 +1,7 @@
 """Alignment of ids at a site: its list of points, the passes of other lists, and the shared ids.
 
-    list sizes → for each list and block: a pass at the owner, then at each other site → canaries → tally …
+    list sizes → for each list and block: a pass at the owner, then at each other site → canaries →
+    tally …
 
 Each pass has one answering site, whose part is sealed for the next one; the last returns the list
 to its owner. Every site multiplies each list once (`site_agent.id_points`), so every list ends as

@@ -1,4 +1,7 @@
-"""Notices of an agent for console and log: a name, a sentence, and fields. And a plan as its operator reads it."""
+"""Notices of an agent for console and log: a name, a sentence, and fields.
+
+And a plan as its operator reads it.
+"""
 
 from coreg_core.outcomes import Notice, Outcome, end_sentence
 from coreg_core.plan import Plan
@@ -77,7 +80,10 @@ def still_waiting(runs: tuple[str, ...], seconds: float, *, approval: bool = Fal
     what = (
         "this site's approval (`coreg-agent pending`)"
         if approval
-        else "the coordinator or for other sites (its operator sees for whom: `coreg-coordinator runs`)"
+        else (
+            "the coordinator or for other sites (its operator sees for whom: `coreg-coordinator"
+            " runs`)"
+        )
     )
     text = f"connected; nothing received for {seconds:.0f} s: waiting for {what}"
     return Notice("waiting", text, fields={"runs": runs, "seconds": seconds})
@@ -122,7 +128,10 @@ def describe_plan(plan: Plan) -> str:
         if plan.masked
         else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
     )
-    return f"plan of run {plan.run}: the coordinator gets {gets}; {plan.objective.method(plan)}; sites {', '.join(plan.sites)}"
+    return (
+        f"plan of run {plan.run}: the coordinator gets {gets}; {plan.objective.method(plan)}; sites"
+        f" {', '.join(plan.sites)}"
+    )
 
 
 IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"

@@ -1,4 +1,5 @@
-r"""Scoring together at a site: which individuals it has a record of, then its parts of their scores.
+r"""Scoring together at a site: which individuals it has a record of, then its parts of their
+scores.
 
     additive:    a + Σ_{v∈S} φ_v(x)·β_v^S = E[score | the sites S that have a record of x]
     agreement:   (1/|S|) Σ_{v∈S} f_v(x)

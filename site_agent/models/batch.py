@@ -1,5 +1,5 @@
-"""Tables to score together with the other sites: from the operator's files to the parts of this site's model. And the tables of
-scores and of predictions that come of it.
+"""Tables to score together with the other sites: from the operator's files to the parts of this
+site's model. And the tables of scores and of predictions that come of it.
 """
 
 import io
@@ -36,7 +36,9 @@ from site_agent.models.file import ModelFile
 
 @dataclass(frozen=True)
 class Scored:
-    """What the operator learns of a scoring; ``correction`` of an additive score, with ``local`` predictions (NaN: missing)."""
+    """What the operator learns of a scoring; ``correction`` of an additive score, with ``local``
+    predictions (NaN: missing).
+    """
 
     ids: tuple[str, ...]
     id_column: str
@@ -46,7 +48,9 @@ class Scored:
     local: Arr | None = None
 
     def write(self, result: ScoringResult, folder: Path) -> tuple[Path, ...]:
-        """Write ids, scores, the sites in each, the deviation that absent ones leave, and known parts."""
+        """Write ids, scores, the sites in each, the deviation that absent ones leave, and known
+        parts.
+        """
         assert result.scores is not None
         scores, missing, beside = (
             self.correction(result.scores, self.local),
@@ -69,7 +73,10 @@ class Scored:
 def batch_of(
     model: ModelFile, inputs: Inputs, salt: bytes, aligned: SharedIds | None = None
 ) -> tuple[Batch, Scored]:
-    """This site's parts of the scores, by ids as the sites compare them. An instance is missing if its features are empty."""
+    """This site's parts of the scores, by ids as the sites compare them.
+
+    An instance is missing if its features are empty.
+    """
     preprocessing, column, faults = model.preprocessing, inputs.id or "", Faults()
     table = read_table(
         inputs.table, na_values=preprocessing.na_values, notation=inputs.notation
@@ -99,7 +106,8 @@ def batch_of(
     if absent.any():
         lacking = some([ids[i] for i in np.flatnonzero(absent)])
         notes.append(
-            f"{inputs.table}: no record of {int(absent.sum())} instances ({lacking}): all features are empty"
+            f"{inputs.table}: no record of {int(absent.sum())} instances ({lacking}): all features"
+            " are empty"
         )
     joined = model.function if isinstance(model.function, SiteModel) else None
     batch = Batch(
@@ -123,13 +131,15 @@ def batch_of(
     return batch, Scored(ids, column, tuple(notes), model.score_probability, correction, alone)
 
 
-# --- tables of scores and predictions ---------------------------------------------------------------------------------
+# --- tables of scores and predictions -------------------------------------------------------------
 
 TABLES = (".csv", ".parquet", ".pq")
 
 
 def check_predictions(path: Path, read: Sequence[Path]) -> None:
-    """Check before the work that predictions can be written, and that the file is none of those that are ``read``."""
+    """Check before the work that predictions can be written, and that the file is none of those
+    that are ``read``.
+    """
     if path.exists() and any(each.exists() and path.samefile(each) for each in read):
         raise UsageError(
             f"{path} is read by this command, and would be overwritten. Give another --output."
@@ -153,10 +163,14 @@ def write_predictions(
     column: str = "prediction",
     beside: Mapping[str, Arr] | None = None,
 ) -> None:
-    """Write a CSV or Parquet table: ids, predictions under ``column``, the columns ``beside``. A new file has mode 0600."""
+    """Write a CSV or Parquet table: ids, predictions under ``column``, the columns ``beside``.
+
+    A new file has mode 0600.
+    """
     if ids is not None and id_column in (column, *(beside or {})):
         raise UsageError(
-            f"{path}: the id column has the name of the column of {column}s. Rename it in the table."
+            f"{path}: the id column has the name of the column of {column}s. Rename it in the"
+            " table."
         )
     texts = (
         []

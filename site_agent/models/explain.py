@@ -1,7 +1,8 @@
 """What a model makes of each own column, and the picture of a report (extra ``plot``).
 
-A linear model is a sum over columns: f(x) = f(mean) + Σ_j (f(x) − f(x with column j at its mean)), so each term is the exact
-Shapley value of its column. Of any other model, a column's importance is what the error grows by when the column is permuted.
+A linear model is a sum over columns: f(x) = f(mean) + Σ_j (f(x) − f(x with column j at its mean)),
+so each term is the exact Shapley value of its column. Of any other model, a column's importance is
+what the error grows by when the column is permuted.
 """
 
 from collections.abc import Mapping
@@ -22,11 +23,13 @@ PERMUTATIONS, MOST_ROWS = 5, 1000  # of each column, and of the rows that are pe
 
 
 def contributions(model: ModelFile, table: Table) -> dict[str, Arr]:
-    """Of each own column to each prediction, in the target's units: its deviation from the prediction at the column's mean."""
+    """Of each own column to each prediction, in the target's units: its deviation from the
+    prediction at the column's mean.
+    """
     if not is_linear(model):
         raise UsageError(
-            'contributions of single records are for a linear model of numbers (kernel = "linear"). `coreg-agent report` shows '
-            "the importance of this model's columns."
+            'contributions of single records are for a linear model of numbers (kernel = "linear").'
+            " `coreg-agent report` shows the importance of this model's columns."
         )
     X = model.features(table)
     found = _shapley(model.function, model.preprocessing, X) * model.divisor
@@ -34,7 +37,9 @@ def contributions(model: ModelFile, table: Table) -> dict[str, Arr]:
 
 
 def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"]) -> dict[str, Any]:
-    """The importance of each own column on these labelled rows, in the target's units; empty below two rows."""
+    """The importance of each own column on these labelled rows, in the target's units; empty below
+    two rows.
+    """
     if len(y) < 2:
         return {}
     some = np.linspace(0, len(y) - 1, min(len(y), MOST_ROWS)).astype(np.int64)
@@ -89,8 +94,14 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     if not (columns := found.get("columns")):
         return []
     what = {
-        "shapley": f"mean size of each own column's contribution to {target} in the joined model (exact: it is linear)",
-        "permutation": f"importance of own columns: growth of the error of {target} if one is permuted (0 or less: no help)",
+        "shapley": (
+            f"mean size of each own column's contribution to {target} in the joined model (exact:"
+            " it is linear)"
+        ),
+        "permutation": (
+            f"importance of own columns: growth of the error of {target} if one is permuted (0 or"
+            " less: no help)"
+        ),
     }[found["columns_by"]]
     wide = max(map(len, columns))
     return [what, *(f"{name:<{wide}} {value:>9.4g}" for name, value in _ordered(columns))]
@@ -101,7 +112,9 @@ def _ordered(columns: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def picture(path: Path, found: Mapping[str, Any], target: str, models: Mapping[str, str]) -> None:
-    """Errors by model, left-out predictions against labels, importance of own columns; ``models``: names by key of ``found``."""
+    """Errors by model, left-out predictions against labels, importance of own columns; ``models``:
+    names by key of ``found``.
+    """
     from matplotlib.figure import Figure
 
     if path.suffix.lower() not in (".svg", ".png", ".pdf"):

@@ -1,10 +1,12 @@
-"""The model file: arrays and JSON in one safetensors file (no pickle), with a version and a checksum.
+"""The model file: arrays and JSON in one safetensors file (no pickle), with a version and a
+checksum.
 
-It holds the function, the preprocessing, the units of the target and the plan. The points of a kernel model and the landmarks of
-an additive one are rows of the site's table. Only a linear model (weights of features) holds no rows. The file has mode 0600 and
-a warning if it holds rows.
+It holds the function, the preprocessing, the units of the target and the plan. The points of a
+kernel model and the landmarks of an additive one are rows of the site's table. Only a linear model
+(weights of features) holds no rows. The file has mode 0600 and a warning if it holds rows.
 
-The function is a kernel expansion (agreement), all that a site owns after an additive training, or its local model.
+The function is a kernel expansion (agreement), all that a site owns after an additive training, or
+its local model.
 """
 
 import hashlib
@@ -35,10 +37,13 @@ from site_agent.data.tables import Table
 
 FORMAT = "coreg-model/10"
 WARNING = (
-    "This file holds rows of the site's own data (the points of its kernels). Keep it as private as the site's table: mode 0600, "
-    "never on a shared volume."
+    "This file holds rows of the site's own data (the points of its kernels). Keep it as private as"
+    " the site's table: mode 0600, never on a shared volume."
 )
-AS_TRAINED = "Correct the cell or leave it empty. Which columns are texts, and which texts mean missing, is as in training."
+AS_TRAINED = (
+    "Correct the cell or leave it empty. Which columns are texts, and which texts mean missing, is"
+    " as in training."
+)
 Function: TypeAlias = KernelExpansion | SiteModel | LocalModel
 _KINDS: dict[str, type[Function]] = {
     "agreement": KernelExpansion,
@@ -62,7 +67,9 @@ _PLAIN = (
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A function of one site, from raw columns to the target's units: function · ``divisor`` + ``shift``."""
+    """A function of one site, from raw columns to the target's units: function · ``divisor`` +
+    ``shift``.
+    """
 
     function: Function
     preprocessing: Preprocessing
@@ -88,14 +95,19 @@ class ModelFile:
         return "agreement" if isinstance(self.function, KernelExpansion) else "additive"
 
     def features(self, table: Table) -> Arr:
-        """The table as in training. The advice about a fault names no setting: those of the training hold."""
+        """The table as in training.
+
+        The advice about a fault names no setting: those of the training hold.
+        """
         try:
             return self.preprocessing.transform(table)
         except BadTable as error:
             raise error.advised(lambda todo: AS_TRAINED if "--" in todo else todo) from None
 
     def rows_seen(self, table: Table) -> int:
-        """How many rows are among those of the training that the function holds, which are not all of them."""
+        """How many rows are among those of the training that the function holds, which are not all
+        of them.
+        """
         X, function = self.features(table), self.function
         if not isinstance(function, KernelExpansion):
             X = _basis(function).standardised(X)
@@ -106,30 +118,38 @@ class ModelFile:
         return sum(row.tobytes() in held for row in X)
 
     def predict(self, table: Table) -> Arr:
-        """f(x) · divisor + shift, in the target's units, or the probability of a yes/no target, (n,)."""
+        """f(x) · divisor + shift, in the target's units, or the probability of a yes/no target,
+        (n,).
+        """
         scores: Arr = self.function.predict(self.features(table)) * self.divisor + self.shift
         return scores if self.probability is None else self.probability.of(scores)
 
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
-        """Low and high ends of f(x) ± z d(x), which a share ``coverage`` of new labels is within; d: the model's deviation."""
+        """Low and high ends of f(x) ± z d(x), which a share ``coverage`` of new labels is within;
+        d: the model's deviation.
+        """
         if self.probability is not None:
             raise UsageError(
                 "intervals are for a target of numbers. This model predicts a probability."
             )
         if (deviations := self.deviations(table)) is None:
             raise BadData(
-                "this model has no values for intervals. Name the joined model of an additive run: --model …/model.coreg."
+                "this model has no values for intervals. Name the joined model of an additive run:"
+                " --model …/model.coreg."
             )
         if not 0.0 < coverage < 1.0:
             raise UsageError(
-                f"an interval of {100 * coverage:g} %: needs a percentage between 0 and 100, such as 90 (from Python 0.9)."
+                f"an interval of {100 * coverage:g} %: needs a percentage between 0 and 100, such"
+                " as 90 (from Python 0.9)."
             )
         half = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * deviations
         middle = self.predict(table)
         return middle - half, middle + half
 
     def deviations(self, table: Table) -> Arr | None:
-        """Of a new label from each prediction of a joined model of numbers; None for another model."""
+        """Of a new label from each prediction of a joined model of numbers; None for another
+        model.
+        """
         if self.probability is not None or not isinstance(self.function, SiteModel):
             return None
         return self.function.deviations(self.features(table))
@@ -145,10 +165,13 @@ class ModelFile:
         return self.local.predict(self.features(table))
 
     def phi(self, table: Table) -> Arr:
-        """What this site's part of a joint score is made of (n, d): φ(x), or f(x) under the agreement, in the target's units."""
+        """What this site's part of a joint score is made of (n, d): φ(x), or f(x) under the
+        agreement, in the target's units.
+        """
         if isinstance(self.function, LocalModel):
             raise BadData(
-                "this model has no part for joint scoring, because it is the site's local model. Give the joined model of a run."
+                "this model has no part for joint scoring, because it is the site's local model."
+                " Give the joined model of a run."
             )
         if isinstance(self.function, SiteModel):
             return self.function.phi(self.features(table))
@@ -188,7 +211,9 @@ def save_model(path: Path, model: ModelFile) -> None:
 
 
 def _wide(model: ModelFile) -> dict[str, Range]:
-    """Ranges that hold no cell: `CLIP` deviations around the mean, beyond which additive models clip."""
+    """Ranges that hold no cell: `CLIP` deviations around the mean, beyond which additive models
+    clip.
+    """
     seen, function, out = model.preprocessing.ranges or {}, model.function, dict[str, Range]()
     for column, block in zip(model.preprocessing.columns, blocks(model.preprocessing), strict=True):
         middle, half = column.mean, CLIP * column.scale
@@ -213,7 +238,10 @@ def _basis(function: SiteModel | LocalModel) -> Basis:
 
 
 def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
-    """JSON of dataclasses within dataclasses. An array goes into ``arrays``, once for all fields that have it."""
+    """JSON of dataclasses within dataclasses.
+
+    An array goes into ``arrays``, once for all fields that have it.
+    """
     if isinstance(value, np.ndarray):
         known = next((known for known, array in arrays.items() if array is value), name)
         arrays[known] = value
@@ -229,7 +257,10 @@ def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
 
 
 def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
-    """The value of that type which `_nested` turned into JSON. The types of the fields decide what is made, and not the file."""
+    """The value of that type which `_nested` turned into JSON.
+
+    The types of the fields decide what is made, and not the file.
+    """
     if hint == Kernel:
         return make_kernel(**value)
     if get_origin(hint) is UnionType:
@@ -248,7 +279,9 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
 
 
 def contains_records(function: Function) -> bool:
-    """Whether the points are rows of a table, and not unit vectors under the linear kernel (weights)."""
+    """Whether the points are rows of a table, and not unit vectors under the linear kernel
+    (weights).
+    """
     if isinstance(function, KernelExpansion):
         weights = isinstance(function.kernel, Linear)
         return not (weights and np.array_equal(function.points, np.eye(function.points.shape[1])))
@@ -269,16 +302,21 @@ def load_model(path: Path) -> ModelFile:
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except SafetensorError as error:
-        todo = "Name a file that an agent wrote, such as clinic.model. A file of joblib or pickle is read by these alone."
+        todo = (
+            "Name a file that an agent wrote, such as clinic.model. A file of joblib or pickle is"
+            " read by these alone."
+        )
         raise BadData(f"{path}: not a model file of coreg ({error}). {todo}") from None
     if header.get("format") != FORMAT:
         raise BadData(
-            f"{path}: format {header.get('format')!r}, but this version reads {FORMAT}. Train the model again."
+            f"{path}: format {header.get('format')!r}, but this version reads {FORMAT}. Train the"
+            " model again."
         )
     text = header.get("model", "")
     if header.get("sha256") != _checksum(arrays, text):
         raise BadData(
-            f"{path}: the checksum is wrong, so the file is damaged or was changed. Use another copy."
+            f"{path}: the checksum is wrong, so the file is damaged or was changed. Use another"
+            " copy."
         )
     try:
         meta = json.loads(text)

@@ -1,7 +1,8 @@
-"""Does joining pay here? The findings of one run at this site, as plain values for a model file, as a table and as
-sentences. And the errors of models on a table of labelled records (`evaluate`).
+"""Does joining pay here? The findings of one run at this site, as plain values for a model file, as
+a table and as sentences. And the errors of models on a table of labelled records (`evaluate`).
 
-All errors are from labels that the models had not seen. Only the weight of the blend is chosen on them.
+All errors are from labels that the models had not seen. Only the weight of the blend is chosen on
+them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,12 +45,17 @@ FEW = 20  # labels; with fewer, left-out errors are chance
 MOST_POINTS = 500  # of left-out labels that are kept for a picture
 CLEAR = 0.01  # a smaller change of the error is no reason for a model
 LOCAL_CHOSEN = "Your labels chose λ = 0; both files are equal: they make the same predictions."
-UNSEEN = "warning: the eight words were NOT compared (--accept-words): any site of this run can be an invention."
+UNSEEN = (
+    "warning: the eight words were NOT compared (--accept-words): any site of this run can be an"
+    " invention."
+)
 USE = {
     "local": "stay alone",
     "joined": "keep the joined model",
-    "score": "score together the instances that all sites know (a scoring study of the coordinator's operator, or "
-    "`coreg-agent score`)",
+    "score": (
+        "score together the instances that all sites know (a scoring study of the coordinator's"
+        " operator, or `coreg-agent score`)"
+    ),
 }
 
 
@@ -85,7 +91,9 @@ def of_training(judged: Judged, *, classes: bool = False) -> Found:
 
 
 def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
-    """With kernel = "linear": this site's coefficients in the units of its columns, with standard errors; the noise and R²."""
+    """With kernel = "linear": this site's coefficients in the units of its columns, with standard
+    errors; the noise and R².
+    """
     if (estimated := model.slopes()) is None:
         return {}
     scales = [scale for column in preprocessing.columns for scale in column.scales]
@@ -101,7 +109,10 @@ def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
 
 
 def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) -> Found:
-    """Of a path of λ with 0. The joined model stays unless its nested loss is larger by a standard error."""
+    """Of a path of λ with 0.
+
+    The joined model stays unless its nested loss is larger by a standard error.
+    """
     local = choice.left_out[couplings.index(0.0)]
     found: Found = {
         "labels": len(local),
@@ -120,7 +131,9 @@ def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) ->
 
 
 def _errors(residuals: Arr, local: Arr | None = None) -> dict[str, float]:
-    """The error with its standard error, and its relative change against the local model on the same rows."""
+    """The error with its standard error, and its relative change against the local model on the
+    same rows.
+    """
     error = estimate(residuals)
     out = {"rmse": error.rmse, "se": _known(error.standard_error) or 0.0, "rows": error.rows}
     if local is None:
@@ -139,12 +152,16 @@ def chose_local(found: Mapping[str, Any]) -> bool:
 
 
 def decimals(largest: float) -> str:
-    """The format of a column of errors: as many decimals for each as give the largest four digits."""
+    """The format of a column of errors: as many decimals for each as give the largest four
+    digits.
+    """
     return f"{max(0, 3 - floor(log10(largest)))}f" if 1e-3 <= largest < 1e7 else "4g"
 
 
 def shown_models(found: Mapping[str, Any]) -> dict[str, str]:
-    """ROWS with an error; where the labels chose λ = 0, "agreement" is the error of the choice, and the local model is kept."""
+    """ROWS with an error; where the labels chose λ = 0, "agreement" is the error of the choice, and
+    the local model is kept.
+    """
     return {
         k: name
         for k, name in ROWS.items()
@@ -153,7 +170,9 @@ def shown_models(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def lines(found: Mapping[str, Any], target: str) -> list[str]:
-    """The errors as text under a header: a bar for each error, its light end for one standard error; none without errors."""
+    """The errors as text under a header: a bar for each error, its light end for one standard
+    error; none without errors.
+    """
     if not (shown := shown_models(found)):
         return []
     of = (
@@ -179,7 +198,8 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     if areas := {key: area for key, area in (found.get("auc") or {}).items() if area is not None}:
         listed = ", ".join(f"{ROWS[key]} {area:.2f}" for key, area in areas.items())
         out.append(
-            f"area under the ROC curve on the same labels (AUC; 0.5 is chance, 1 is perfect): {listed}"
+            "area under the ROC curve on the same labels (AUC; 0.5 is chance, 1 is perfect):"
+            f" {listed}"
         )
     return out
 
@@ -200,7 +220,8 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
         return []
     wide = max(len(row["column"]) for row in rows)
     out = [
-        f"change of the score of {target} for one unit of each column, all others fixed (± s.e., 95 % interval)"
+        f"change of the score of {target} for one unit of each column, all others fixed (± s.e., 95"
+        " % interval)"
     ]
     for row in rows:
         b, se = row["coefficient"], row["se"]
@@ -208,7 +229,10 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
         out.append(f"{row['column']:<{wide}} {b:>11.4g} ± {se:<9.3g} {ends}")
     return [
         *out,
-        f"of all sites: R² {found['r2']:.2f}, deviation of a label from its score {found['noise']:.4g}, noise on labels included",
+        (
+            f"of all sites: R² {found['r2']:.2f}, deviation of a label from its score"
+            f" {found['noise']:.4g}, noise on labels included"
+        ),
     ]
 
 
@@ -241,8 +265,11 @@ def _recommendation(found: Mapping[str, Any]) -> list[str]:
     errors = [found[key]["rmse"] for key in ("local", "joined", "score") if key in found]
     if "mean" in found and min(errors) > (1.0 - CLEAR) * found["mean"]["rmse"]:
         return [
-            "recommendation: none yet. On left-out labels no model is clearly better than the mean of the labels, which can be "
-            "chance with few labels. Use more labels before you rely on a model. All models are saved.",
+            (
+                "recommendation: none yet. On left-out labels no model is clearly better than the"
+                " mean of the labels, which can be chance with few labels. Use more labels before"
+                " you rely on a model. All models are saved."
+            ),
             *_warnings(found),
         ]
     saved = " The local model is saved too." * ("local" in found)
@@ -256,11 +283,17 @@ def _advice(found: Mapping[str, Any]) -> str:
         return f"{USE[choice]}. The labels of this site are too few for a test, or all equal."
     change = found[key]["change"]
     what = {"score": "the score's error is"}.get(key, "the joined model's error is")
-    told = f"On left-out labels {what} {100 * abs(change):.1f} % {'larger' if change > 0.0 else 'smaller'}"
+    told = (
+        f"On left-out labels {what} {100 * abs(change):.1f} %"
+        f" {'larger' if change > 0.0 else 'smaller'}"
+    )
     if abs(change) < CLEAR:
         return f"no clear difference. {told}; either model serves."
     if change > 0.0 and choice != "local":
-        told += ", which is within one standard error: joined models are better on average, so they are the default"
+        told += (
+            ", which is within one standard error: joined models are better on average, so they are"
+            " the default"
+        )
     elif labels < FEW or not abs(change) > found[key]["change_se"]:
         told += f". With {labels} labels this can be chance"
     if choice == "score":
@@ -269,7 +302,10 @@ def _advice(found: Mapping[str, Any]) -> str:
             min(found[model]["rmse"] for model in ("local", "joined"))
             > (1.0 - CLEAR) * found["mean"]["rmse"]
         ):
-            return f"{USE[choice]}. {told}. For other instances no model is clearly better than the mean of the labels."
+            return (
+                f"{USE[choice]}. {told}. For other instances no model is clearly better than the"
+                " mean of the labels."
+            )
         told += f". For other instances {USE[alone(found)]}"
         told += f" (the difference can be chance: {100 * joined:+.1f} % ± {100 * se:.1f})" * (
             abs(joined) <= se
@@ -278,14 +314,20 @@ def _advice(found: Mapping[str, Any]) -> str:
 
 
 def _warnings(found: Mapping[str, Any]) -> list[str]:
-    """Of labels that move otherwise than the federation's predictions, and of probabilities from too few labels."""
+    """Of labels that move otherwise than the federation's predictions, and of probabilities from
+    too few labels.
+    """
     out, slope = list[str](), found.get("slope", 1.0)
     if slope != 1.0:
-        moves = f"change by {slope:.2g} where predictions with the other sites change by 1. Check their unit"
+        moves = (
+            f"change by {slope:.2g} where predictions with the other sites change by 1. Check their"
+            " unit"
+        )
         if slope == 0.0:
             moves = "fall where predictions with the other sites rise. Check their sign"
         out.append(
-            f"warning: this site's labels {moves}. One in twenty sites without a fault gets this warning."
+            f"warning: this site's labels {moves}. One in twenty sites without a fault gets this"
+            " warning."
         )
     if not found.get("calibrated", True):
         needed = f"This takes {LEAST_TO_CALIBRATE} labels, at least two of each class."
@@ -302,7 +344,8 @@ def report(models: Sequence[Path]) -> dict[Path, ModelFile]:
     loaded = {path: load_model(path) for path in models}
     if len(sites := sorted({model.site for model in loaded.values()})) > 1:
         raise UsageError(
-            f"these models are of {len(sites)} sites ({', '.join(sites)}). A report is about one site."
+            f"these models are of {len(sites)} sites ({', '.join(sites)}). A report is about one"
+            " site."
         )
     runs: dict[str, Path] = {}
     for path, model in loaded.items():
@@ -310,18 +353,21 @@ def report(models: Sequence[Path]) -> dict[Path, ModelFile]:
             runs.setdefault(model.run, path)
     if not runs:
         raise BadData(
-            f"{', '.join(map(str, models))}: no report is in there. A local model has none: give the joined model of the "
-            "same run (model.coreg). It has a report if the run had the additive objective or a path of couplings."
+            f"{', '.join(map(str, models))}: no report is in there. A local model has none: give"
+            " the joined model of the same run (model.coreg). It has a report if the run had the"
+            " additive objective or a path of couplings."
         )
     return {path: loaded[path] for path in runs.values()}
 
 
-# --- models on the site's own held-back records -----------------------------------------------------------------------
+# --- models on the site's own held-back records ---------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Of each model its error, ``paired`` with that of the first model on the same rows, and the quality of probabilities."""
+    """Of each model its error, ``paired`` with that of the first model on the same rows, and the
+    quality of probabilities.
+    """
 
     target: str
     rows: int
@@ -331,7 +377,9 @@ class Evaluated:
 
 
 def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evaluated:
-    """Errors of each model on the labelled rows of ``data``, with standard errors, each paired with the first model's."""
+    """Errors of each model on the labelled rows of ``data``, with standard errors, each paired with
+    the first model's.
+    """
     loaded = {str(path): load_model(path) for path in models}
     if len(loaded) < len(models):
         raise UsageError("a model is named twice. Name each model once.")
@@ -363,14 +411,18 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
     for model in loaded.values():
         notes += [text for text in model.preprocessing.moved(table) if text not in notes]
     if seen := max(model.rows_seen(table) for model in loaded.values()):
-        what = f"{data}: at least {seen} of these rows have the features of rows of the training. If they are the same"
+        what = (
+            f"{data}: at least {seen} of these rows have the features of rows of the training. If"
+            " they are the same"
+        )
         todo = "use others. `coreg-agent report` has errors on left-out labels"
         notes.append(f"{what} individuals, these errors are too small: {todo}")
     if not np.isin(y, (0.0, 1.0)).all() and any(
         model.probability is not None for model in loaded.values()
     ):
         raise BadData(
-            f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability."
+            f"{data}: {target!r} has other values than 0 and 1, and these models predict a"
+            " probability."
         )
     compared, residuals = dict[str, dict[str, Any]](), list[Arr]()
     for name, model in loaded.items():
@@ -388,7 +440,9 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
 
 
 def evaluated_lines(evaluated: Evaluated) -> list[str]:
-    """One line for each model: its error ± one standard error, its change against the first model, and a bar."""
+    """One line for each model: its error ± one standard error, its change against the first model,
+    and a bar.
+    """
     longest = max(each["rmse"] for each in evaluated.models.values()) or 1.0
     width, digits = max(len(name) for name in evaluated.models), decimals(longest)
     out = []
@@ -404,6 +458,9 @@ def evaluated_lines(evaluated: Evaluated) -> list[str]:
     for name, each in evaluated.models.items():
         if "auc" in each:
             known = "unknown (one class)" if each["auc"] is None else f"{each['auc']:.3f}"
-            figures = f"log loss {each['log_loss']:.3f}, calibration error {each['calibration_error']:.3f}"
+            figures = (
+                f"log loss {each['log_loss']:.3f}, calibration error"
+                f" {each['calibration_error']:.3f}"
+            )
             out.append(f"{name:<{width}}  AUC {known}, {figures}")
     return out

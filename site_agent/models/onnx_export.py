@@ -1,7 +1,9 @@
-"""A model file as an ONNX graph of standard operators: encoder, kernels and forest, in double precision (extra ``onnx``).
+"""A model file as an ONNX graph of standard operators: encoder, kernels and forest, in double
+precision (extra ``onnx``).
 
-One input for each column of the table, of shape (n, 1): numbers with NaN for an empty cell, dates in days since 1970-01-01,
-truth values as 0 and 1, texts with "" for an empty cell. One output, ``prediction`` (n,): the target's units, or a probability.
+One input for each column of the table, of shape (n, 1): numbers with NaN for an empty cell, dates
+in days since 1970-01-01, truth values as 0 and 1, texts with "" for an empty cell. One output,
+``prediction`` (n,): the target's units, or a probability.
 """
 
 from pathlib import Path
@@ -26,7 +28,9 @@ OPSET, ML_OPSET, IR = 19, 3, 9  # the first opset that compares texts, and its f
 
 
 def export(path: Path, model: ModelFile) -> None:
-    """Write the model in ONNX with mode 0600: the points of kernels are rows of the site's table, as in the model file."""
+    """Write the model in ONNX with mode 0600: the points of kernels are rows of the site's table,
+    as in the model file.
+    """
     write_whole(path, graph_of(model).SerializeToString(), mode=0o600)
 
 
@@ -198,7 +202,10 @@ def _corrected(
 
 
 def _forest(graph: _Graph, forest: Forest, S: str) -> str:
-    """The mean of the trees. Rows and thresholds are float32, as the trees were grown: x ≤ t is x ≤ the float32 below t."""
+    """The mean of the trees.
+
+    Rows and thresholds are float32, as the trees were grown: x ≤ t is x ≤ the float32 below t.
+    """
     from onnx import TensorProto
 
     near = forest.threshold.astype(np.float32)
@@ -209,11 +216,15 @@ def _forest(graph: _Graph, forest: Forest, S: str) -> str:
     leaf = forest.children[:, 0] == np.arange(len(tree))
     below = forest.children - forest.roots[tree][:, None]
     total = graph(
-        "TreeEnsembleRegressor", graph("Cast", S, to=TensorProto.FLOAT), domain="ai.onnx.ml", n_targets=1,
-        nodes_treeids=tree.tolist(), nodes_nodeids=node.tolist(), nodes_featureids=forest.column.tolist(),
+        "TreeEnsembleRegressor", graph("Cast", S, to=TensorProto.FLOAT), domain="ai.onnx.ml",
+        n_targets=1,
+        nodes_treeids=tree.tolist(), nodes_nodeids=node.tolist(),
+        nodes_featureids=forest.column.tolist(),
         nodes_modes=np.where(leaf, "LEAF", "BRANCH_LEQ").tolist(), nodes_values=threshold.tolist(),
-        nodes_truenodeids=np.where(leaf, 0, below[:, 0]).tolist(), nodes_falsenodeids=np.where(leaf, 0, below[:, 1]).tolist(),
-        target_treeids=tree[leaf].tolist(), target_nodeids=node[leaf].tolist(), target_ids=[0] * int(leaf.sum()),
+        nodes_truenodeids=np.where(leaf, 0, below[:, 0]).tolist(),
+        nodes_falsenodeids=np.where(leaf, 0, below[:, 1]).tolist(),
+        target_treeids=tree[leaf].tolist(), target_nodeids=node[leaf].tolist(),
+        target_ids=[0] * int(leaf.sum()),
         target_weights=forest.value[leaf].tolist(), aggregate_function="SUM",
     )  # fmt: skip
     return graph("Div", graph("Cast", total, to=TensorProto.DOUBLE), float(len(ends)))

@@ -51,7 +51,8 @@ class ModelStore:
                 trial.flush()
         except OSError as error:
             raise StorageError(
-                f"{self.folder}: models cannot be written there ({error.strerror}). Free some space, or change the permissions."
+                f"{self.folder}: models cannot be written there ({error.strerror}). Free some"
+                " space, or change the permissions."
             ) from None
         return shutil.disk_usage(there).free
 
@@ -60,7 +61,7 @@ class ModelStore:
             self.folder / check_name(plan.study or UNNAMED, "study") / check_name(plan.run, "run")
         )
 
-    # --- reading --------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def model_of(self, run: str) -> ModelFile:
         found = sorted(self.folder.glob(f"*/{check_name(run, 'run')}/{MODEL}"))
@@ -69,7 +70,9 @@ class ModelStore:
         return load_model(found[0])
 
     def newest(self) -> Path:
-        """The folder of the newest run that left a model; of one that ended well, if there is one."""
+        """The folder of the newest run that left a model; of one that ended well, if there is
+        one.
+        """
         having = [m for m in self.manifests() if (Path(m["folder"]) / MODEL).exists()]
         if not having:
             todo = "A run writes one. Go to the site's folder, or name a file with --model."
@@ -94,7 +97,7 @@ class ModelStore:
             for folder in _runs_of(study)
         ]
 
-    # --- writing --------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def put_models(
         self,
@@ -183,8 +186,8 @@ def _changing(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(
-            f"{place}: cannot be changed ({error.strerror}). A result is not lost: start the agent again while the coordinator "
-            "serves, and it sends the end of the run again."
+            f"{place}: cannot be changed ({error.strerror}). A result is not lost: start the agent"
+            " again while the coordinator serves, and it sends the end of the run again."
         ) from None
 
 
@@ -207,7 +210,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-# --- the models of one run --------------------------------------------------------------------------------------------
+# --- the models of one run ------------------------------------------------------------------------
 
 
 def _functions(plan: Plan, result: Result) -> dict[str, dict[str, Any]]:

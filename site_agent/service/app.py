@@ -1,4 +1,6 @@
-"""Build and run an agent from the operator's settings: `serve` keeps running, `join` takes part in one run."""
+"""Build and run an agent from the operator's settings: `serve` keeps running, `join` takes part in
+one run.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -55,7 +57,9 @@ def join(
     asked: Terminal,
     kind: Literal["training", "scoring"] = "training",
 ) -> Joined:
-    """Take part in one run of that kind, and store its models or scores; ``asked`` decides for the operator."""
+    """Take part in one run of that kind, and store its models or scores; ``asked`` decides for the
+    operator.
+    """
     running = _Running(settings, observer, asked=asked)
     try:
         workers = running.daemon.workers
@@ -91,7 +95,9 @@ def serve(settings: AgentSettings, observer: Observer) -> None:
 
 
 class _Running:
-    """An agent built from its settings, with its signal handlers; ``asked`` is that of an agent of one run."""
+    """An agent built from its settings, with its signal handlers; ``asked`` is that of an agent of
+    one run.
+    """
 
     def __init__(self, settings: AgentSettings, observer: Observer, *, asked: Terminal | None):
         assert settings.coordinator is not None
@@ -159,7 +165,10 @@ class _Running:
             fields = {"coordinator": settings.coordinator, "data": tuple(sorted(settings.data))}
             self._observer(Notice("starting", site=self.daemon.workers.name, fields=fields))
         if self.ledger.new:
-            text = f"{self.ledger.path}: a new ledger. This agent remembers no answers of earlier runs."
+            text = (
+                f"{self.ledger.path}: a new ledger. This agent remembers no answers of earlier"
+                " runs."
+            )
             self._observer(Notice("ledger_is_new", text))
         if self.ledger.torn:
             cut = f"a last line that a crash cut was removed ({self.ledger.torn} bytes)"
@@ -176,20 +185,23 @@ class _Running:
             raise OperatorInterrupt("interrupted. Start the agent again to rejoin.")
         return end
 
-    # --- signals --------------------------------------------------------------------------------------------------
+    # --- signals ----------------------------------------------------------------------------------
 
     def _stop(self) -> None:
         self._stopped = True
         self.daemon.stop()
 
 
-# --- the identity of a running agent ----------------------------------------------------------------------------------
+# --- the identity of a running agent --------------------------------------------------------------
 
 DAY = 86_400.0
 
 
 class ReloadingIdentity:
-    """Read again when its files change, unchanged if the new ones have a fault. ``in_use`` receives what signs from now on."""
+    """Read again when its files change, unchanged if the new ones have a fault.
+
+    ``in_use`` receives what signs from now on.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""The operator's decisions on plans: asked at the terminal, or by `coreg-agent approve` through files.
+"""The operator's decisions on plans: asked at the terminal, or by `coreg-agent approve` through
+files.
 
 An approval confirms the eight words that were shown with the question, and no others. A decision
 counts for the plan that it was made on: if the plan, the keys or what the operator saw has changed,
@@ -49,7 +50,9 @@ class Approvals:
 
     @property
     def compared(self) -> bool:
-        """Whether the operators compared the words of all members; an agent without keys has none."""
+        """Whether the operators compared the words of all members; an agent without keys has
+        none.
+        """
         return self.members is None or not self.members.unseen
 
     def has_strangers(self, proposal: Proposal) -> bool:

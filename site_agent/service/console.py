@@ -1,4 +1,6 @@
-"""Observers of an agent: a console for an operator, a log for a service; and the questions to an operator at a terminal."""
+"""Observers of an agent: a console for an operator, a log for a service; and the questions to an
+operator at a terminal.
+"""
 
 import asyncio
 import math
@@ -28,7 +30,9 @@ QUIET, LONGEST_QUIET = (
 
 
 class OperatorConsole:
-    """Prints sentences on standard error, or JSON on standard output; on a terminal also a progress line."""
+    """Prints sentences on standard error, or JSON on standard output; on a terminal also a progress
+    line.
+    """
 
     def __init__(self, *, as_json: bool, console: Console | None = None):
         self._as_json = as_json
@@ -70,7 +74,10 @@ class OperatorConsole:
 
 
 class ServiceLog:
-    """One structured line per notice, without private ones. Repeated connection failures are logged at growing intervals."""
+    """One structured line per notice, without private ones.
+
+    Repeated connection failures are logged at growing intervals.
+    """
 
     def __init__(self, log: Log):
         self._log = log
@@ -92,7 +99,7 @@ class ServiceLog:
         return False
 
 
-# --- questions ----------------------------------------------------------------------------------------------------
+# --- questions ------------------------------------------------------------------------------------
 
 
 def question_lines(about: Mapping[str, str]) -> Iterator[str]:
@@ -113,9 +120,9 @@ class Terminal:
     def __init__(self, *, consents: bool, before: Callable[[], None] = lambda: None):
         if consents and not isatty():
             raise UsageError(
-                "the standard input is not a terminal, so the agent cannot ask for consent. Give --yes to take part, and "
-                "--words with the eight words that the operators have compared; or use `coreg-agent serve` and `coreg-agent "
-                "approve`."
+                "the standard input is not a terminal, so the agent cannot ask for consent. Give"
+                " --yes to take part, and --words with the eight words that the operators have"
+                " compared; or use `coreg-agent serve` and `coreg-agent approve`."
             )
         self._consents, self._before = consents, before
 
@@ -127,9 +134,13 @@ class Terminal:
             give = f'give them: --words "{words}", or words = "{words}" in agent.toml.'
             then = f"Then {give}"
             if OTHERS in news:
-                then = f"If they read other words than these, another party poses as a site: take no part. Else {give}"
+                then = (
+                    "If they read other words than these, another party poses as a site: take no"
+                    f" part. Else {give}"
+                )
             return Refused(
-                f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}. {then}"
+                f"the eight words of this study are not confirmed here ({news}):\n "
+                f" {words}\n{COMPARE}. {then}"
             )
         self._before()
         if isatty():  # what was typed before a question is no answer

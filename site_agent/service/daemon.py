@@ -1,6 +1,8 @@
-"""The agent's process: it keeps the session open, for months if needed, and executes the machine's actions.
+"""The agent's process: it keeps the session open, for months if needed, and executes the machine's
+actions.
 
-An agent of one run ends with its run. Threads (`workers.py`) work on messages; `site_agent.machine.agent` orders them.
+An agent of one run ends with its run. Threads (`workers.py`) work on messages;
+`site_agent.machine.agent` orders them.
 """
 
 import asyncio
@@ -62,7 +64,8 @@ from site_agent.session.stream import (
     keep_dialling,
 )
 
-SETTLED = 1.0  # seconds without a message after which the site counts as connected: a rejection arrives earlier
+# seconds without a message after which the site counts as connected: a rejection arrives earlier
+SETTLED = 1.0
 SILENCE = 30.0  # seconds without a message before a notice about it
 FOR_RUNS = "for runs"  # what an idle agent waits for
 OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits for others
@@ -149,7 +152,8 @@ class AgentDaemon:
             for task in beside:
                 task.cancel()
             if self._failed.done():
-                self._failed.exception()  # marks the error as retrieved: this one or another was raised
+                # marks the error as retrieved: this one or another was raised
+                self._failed.exception()
             self.waiting = "stopped"
             for run in list(self._questions):
                 self._end_question(run)
@@ -160,15 +164,19 @@ class AgentDaemon:
                 await asyncio.to_thread(self._state.write_status, self.status())
 
     def status(self) -> dict[str, Any]:
-        """What `coreg-agent status` shows: the connection, the runs, and what the operator has to mend."""
+        """What `coreg-agent status` shows: the connection, the runs, and what the operator has to
+        mend.
+        """
         silent = self.waiting != FOR_RUNS and self.connected_since is not None
         runs = {
             run.plan.run: {
                 "study": run.plan.study,
                 "data": run.plan.data,
-                "doing": f"waiting {self.waiting}"
-                if silent and not run.busy and run.stage in OWN
-                else run.stage.value,
+                "doing": (
+                    f"waiting {self.waiting}"
+                    if silent and not run.busy and run.stage in OWN
+                    else run.stage.value
+                ),
             }
             for run in self.agent.runs.values()
         }
@@ -207,7 +215,7 @@ class AgentDaemon:
         self.waiting = text
         self.notify(Notice("not_connected", text, "warning"))
 
-    # --- one session ----------------------------------------------------------------------------------------------
+    # --- one session ------------------------------------------------------------------------------
 
     async def _converse(self, connection: Connection, heard: Callable[[], None]) -> Exit:
         session = self._session = Session(connection, self._ledger)
@@ -312,7 +320,10 @@ class AgentDaemon:
         self.notify(Notice("connected", "connected"))
 
     async def _receive_countersignature(self, session: Session, run: str) -> None:
-        """Wait for the countersignature. It is optional: the next run's head covers this run's lines too."""
+        """Wait for the countersignature.
+
+        It is optional: the next run's head covers this run's lines too.
+        """
         self._countersigned.clear()
         try:
             async with asyncio.timeout(COUNTERSIGNING):
@@ -325,10 +336,13 @@ class AgentDaemon:
         except (TimeoutError, ConnectionError, ProtocolError):
             pass
         if not self._countersigned.is_set():
-            reason = f"{self._ledger.path} is not countersigned for this run. This is normal if the run did not begin"
+            reason = (
+                f"{self._ledger.path} is not countersigned for this run. This is normal if the run"
+                " did not begin"
+            )
             self.notify(notices.not_countersigned(run, reason))
 
-    # --- the machine ----------------------------------------------------------------------------------------------
+    # --- the machine ------------------------------------------------------------------------------
 
     def _apply(self, event: Event) -> None:
         self.agent, actions = machine.handle(self.agent, event)

@@ -1,6 +1,9 @@
-"""`coreg-agent predict --listen`: a model over HTTP on this machine. The same encoder and faults as for files.
+"""`coreg-agent predict --listen`: a model over HTTP on this machine.
 
-POST /predict {"rows": [{column: value, …}, …]}  →  {"run", "target", "predictions", "notes"}, and of some
+The same encoder and faults as for files.
+
+POST /predict {"rows": [{column: value, …}, …]}  →  {"run", "target", "predictions", "notes"}, and
+of some
 models "deviations", "contributions" by column, "low" and "high"
 """
 
@@ -167,7 +170,8 @@ def serve(model: ModelFile, address: str, interval: float | None) -> None:
     """Answer until a signal ends the process."""
     if not is_loopback(address):
         raise UsageError(
-            f"--listen {address}: a loopback address only. For other machines put a proxy with TLS before it."
+            f"--listen {address}: a loopback address only. For other machines put a proxy with TLS"
+            " before it."
         )
     config = uvicorn.Config(application(model, interval), log_config=None, server_header=False)
     with listening(address, "--listen") as server:

@@ -118,13 +118,19 @@ def check(
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
         if both := prepared.labelled_and_shared:
-            text = "An additive training learns most from them. In an agreement other members can estimate their labels"
-            shared = f"{called}: labelled instances that are shared too: {len(both)} ({some(both)}). {text}"
+            text = (
+                "An additive training learns most from them. In an agreement other members can"
+                " estimate their labels"
+            )
+            shared = (
+                f"{called}: labelled instances that are shared too: {len(both)} ({some(both)})."
+                f" {text}"
+            )
             note(shared, True, {"check": "table", "warning": False})
         return (
-            f"{len(d.X)} labelled and {len(d.Z)} shared instances, {d.X.shape[1]} features from the columns "
-            f"{prepared.preprocessing.summary}; "
-            f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same, unless a run aligns the ids)"
+            f"{len(d.X)} labelled and {len(d.Z)} shared instances, {d.X.shape[1]} features from the"
+            f" columns {prepared.preprocessing.summary}; digest of the ordered ids"
+            f" {d.ids_digest[:12]} (every site must show the same, unless a run aligns the ids)"
             + f'; {inputs.positive!r} is 1, and the study needs task = "classification"'
             * bool(inputs.positive)
         )
@@ -164,10 +170,14 @@ def check(
                 raise StorageError(f"{what}. Run `chmod o-w {path}`.")
             if path.stat().st_uid not in (os.geteuid(), 0):
                 raise StorageError(
-                    f"{path} belongs to another user, who can change what this site agrees to. If that is the user of a "
-                    "service, run this command as that user (sudo -u coreg-agent …). Else change the owner."
+                    f"{path} belongs to another user, who can change what this site agrees to. If"
+                    " that is the user of a service, run this command as that user (sudo -u"
+                    " coreg-agent …). Else change the owner."
                 )
-        return f"not writable by all users: {', '.join(map(str, paths)) or 'no identity, policy or configuration yet'}"
+        return (
+            "not writable by all users:"
+            f" {', '.join(map(str, paths)) or 'no identity, policy or configuration yet'}"
+        )
 
     def network() -> str:
         if settings.coordinator is None:
@@ -195,7 +205,8 @@ def check(
             terms = planned.objective
             can = terms.computable(planned, both)
             note(
-                f"plan: {before}leaves this machine: {terms.leaves(shared)}; members can compute: {can}",
+                f"plan: {before}leaves this machine: {terms.leaves(shared)}; members can compute:"
+                f" {can}",
                 True,
                 fields,
             )
@@ -304,6 +315,12 @@ def check(
 
 
 def versions() -> str:
-    """Versions of the software. The sites need the same release of coreg; other packages can differ."""
+    """Versions of the software.
+
+    The sites need the same release of coreg; other packages can differ.
+    """
     others = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "grpcio"))
-    return f"coreg {release() or '(not installed: run from its source)'}, Python {platform.python_version()}, {others}"
+    return (
+        f"coreg {release() or '(not installed: run from its source)'}, Python"
+        f" {platform.python_version()}, {others}"
+    )

@@ -43,7 +43,9 @@ Private: TypeAlias = PrivateData | Batch | IdList
 
 
 class Unusable(Exception):
-    """A data set cannot be used. The cause can name rows, so the coordinator does not receive it."""
+    """A data set cannot be used. The cause can name rows, so the coordinator does not receive
+    it.
+    """
 
 
 class NotAligned(Exception):
@@ -231,7 +233,9 @@ class RunTables:
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[None]:
-        """Report faults of a data set to the operator; the coordinator receives that there is one."""
+        """Report faults of a data set to the operator; the coordinator receives that there is
+        one.
+        """
         self.troubles.pop(name, None)
         try:
             yield
@@ -244,7 +248,9 @@ class RunTables:
             raise Unusable(_unusable(name)) from None
 
     def fault_behind(self, reason: str) -> str | None:
-        """The fault of the data set that a refusal names, which the coordinator must not receive."""
+        """The fault of the data set that a refusal names, which the coordinator must not
+        receive.
+        """
         behind = (text for name, text in self.troubles.items() if reason == _unusable(name))
         return next(behind, None)
 

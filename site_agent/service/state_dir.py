@@ -1,7 +1,9 @@
-"""The folder in which a serving agent and its operator's commands exchange files; only their owner can read it.
+"""The folder in which a serving agent and its operator's commands exchange files; only their owner
+can read it.
 
-STATE/status.json: the agent's status. STATE/pending/RUN.json: a plan that waits for approval. STATE/decisions/RUN.json:
-the decision. STATE/asked/RUN.json: what was shown of it. STATE/history.jsonl: a line for each run that ended here.
+STATE/status.json: the agent's status. STATE/pending/RUN.json: a plan that waits for approval.
+STATE/decisions/RUN.json: the decision. STATE/asked/RUN.json: what was shown of it.
+STATE/history.jsonl: a line for each run that ended here.
 """
 
 import contextlib
@@ -23,7 +25,9 @@ MOST_HISTORY = 16 << 20  # bytes
 
 @dataclass(frozen=True)
 class Decision:
-    """The operator's decision on a run; ``words``, ``digest`` and ``about``: of the members, and of the plan, as shown."""
+    """The operator's decision on a run; ``words``, ``digest`` and ``about``: of the members, and of
+    the plan, as shown.
+    """
 
     approved: bool
     reason: str
@@ -40,7 +44,10 @@ class StateDir:
     disk: Disk = field(default_factory=Disk)
 
     def open(self) -> None:
-        """Make the folders. Requests of an earlier process go: the coordinator proposes the plans of open runs again."""
+        """Make the folders.
+
+        Requests of an earlier process go: the coordinator proposes the plans of open runs again.
+        """
         try:
             for name in ("pending", "decisions", "asked"):
                 self.disk.make_folder(self.folder / name)
@@ -49,7 +56,7 @@ class StateDir:
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be created ({error.strerror}).") from None
 
-    # --- the agent's side -----------------------------------------------------------------------------------------
+    # --- the agent's side -------------------------------------------------------------------------
 
     def request_approval(
         self,
@@ -60,7 +67,9 @@ class StateDir:
         words: str = "",
         digest: str = "",
     ) -> bool:
-        """Ask the operator: the plan by heading, unconfirmed ``words``, and ``seconds`` until it expires (0: never)."""
+        """Ask the operator: the plan by heading, unconfirmed ``words``, and ``seconds`` until it
+        expires (0: never).
+        """
         expires = None if seconds <= 0 else (utc_now() + dt.timedelta(seconds=seconds)).isoformat()
         shown, asked = {"digest": digest, "words": words}, self._file("asked", run)
         if (before := _read(asked)) is not None and any(
@@ -116,7 +125,7 @@ class StateDir:
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be written ({error.strerror}).") from None
 
-    # --- the operator's side --------------------------------------------------------------------------------------
+    # --- the operator's side ----------------------------------------------------------------------
 
     def status(self) -> dict[str, Any] | None:
         return _read(self.folder / "status.json")
@@ -128,13 +137,16 @@ class StateDir:
         )
 
     def record_decision(self, prefix: str, decision: Decision) -> tuple[str, str]:
-        """Approve or refuse a pending run. Returns the run's name, and the eight words that this confirms or refuses."""
+        """Approve or refuse a pending run.
+
+        Returns the run's name, and the eight words that this confirms or refuses.
+        """
         pending = {str(entry["plan"]["run"]): entry for entry in self.pending()}
         found = [run for run in pending if run.startswith(prefix)]
         if len(found) != 1:
             raise UsageError(
-                f"{len(found) or 'no'} pending runs begin with {prefix!r}. `coreg-agent pending` lists them, `coreg-agent "
-                "status` and `coreg-agent runs` the others."
+                f"{len(found) or 'no'} pending runs begin with {prefix!r}. `coreg-agent pending`"
+                " lists them, `coreg-agent status` and `coreg-agent runs` the others."
             )
         [run] = found
         entry = {"approved": decision.approved, "reason": decision.reason, "at": timestamp()}

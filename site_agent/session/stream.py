@@ -1,4 +1,5 @@
-"""Connect to the coordinator over gRPC and mutual TLS, reconnect when the stream breaks, and one open stream.
+"""Connect to the coordinator over gRPC and mutual TLS, reconnect when the stream breaks, and one
+open stream.
 
 Each message is recorded in the ledger before it leaves.
 """
@@ -38,7 +39,10 @@ HINTS = (
     ),
     (
         "expired",
-        "the server's certificate has expired. Check this clock; its operator runs `init --renew-server`",
+        (
+            "the server's certificate has expired. Check this clock; its operator runs `init"
+            " --renew-server`"
+        ),
     ),
     (
         "not yet valid",
@@ -46,22 +50,33 @@ HINTS = (
     ),
     (
         "Hostname",
-        "the server's certificate is for another name. Dial that name, or ask its operator to sign this one",
+        (
+            "the server's certificate is for another name. Dial that name, or ask its operator to"
+            " sign this one"
+        ),
     ),
     (
         "VERIFY_FAILED",
-        "the server's certificate is not of the authority in ca.pem. Check the address, or join again",
+        (
+            "the server's certificate is not of the authority in ca.pem. Check the address, or join"
+            " again"
+        ),
     ),
     ("WRONG_VERSION", "the server does not speak TLS: it is another service"),
     (
         "reset",
-        "the server closed the connection. It is no coordinator, or a firewall cut it. Check the port",
+        (
+            "the server closed the connection. It is no coordinator, or a firewall cut it. Check"
+            " the port"
+        ),
     ),
     ("HTTP/2", "the server does not speak gRPC. Check the port"),
     (
         "Socket closed",
-        "the server closed the connection. It rejected this site's certificate (ask its operator for a new invitation), or is "
-        "not a coordinator",
+        (
+            "the server closed the connection. It rejected this site's certificate (ask its"
+            " operator for a new invitation), or is not a coordinator"
+        ),
     ),
 )
 PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")  # gRPC reads the first that is set
@@ -135,7 +150,10 @@ async def keep_dialling(
     dial: Dial,
     note: Callable[[str], None],
 ) -> T:
-    """Connect, and reconnect, until a conversation is complete. Unreachable after ``dial.timeout`` s without a session."""
+    """Connect, and reconnect, until a conversation is complete.
+
+    Unreachable after ``dial.timeout`` s without a session.
+    """
     loop = asyncio.get_running_loop()
     pause, last_session = FIRST_PAUSE, loop.time()
     while True:
@@ -179,7 +197,8 @@ async def _session(
         except SessionRefused:
             raise
         except (ConnectionError, LostSession) as error:
-            # Another service at that address closes every stream immediately. That is no session: the timeout continues.
+            # Another service at that address closes every stream immediately. That is no session:
+            # the timeout continues.
             kind = LostSession if heard or loop.time() - since > dial.attempt else NoAnswer
             raise kind(f"the stream broke ({error})") from None
 
@@ -195,7 +214,10 @@ def _seen(reading: "asyncio.Task[bytes | None]") -> None:
 
 @dataclass(eq=False)
 class Session:
-    """One open stream. ``listening``: whether the coordinator still reads; if not, its last message can still arrive."""
+    """One open stream.
+
+    ``listening``: whether the coordinator still reads; if not, its last message can still arrive.
+    """
 
     connection: Connection
     ledger: Ledger
@@ -205,7 +227,10 @@ class Session:
     _reading: "asyncio.Task[bytes | None] | None" = None
 
     def reading(self) -> "asyncio.Task[bytes | None]":
-        """The task that reads the next frame, for `read`. It is not cancelled before `close`: that would end the stream."""
+        """The task that reads the next frame, for `read`.
+
+        It is not cancelled before `close`: that would end the stream.
+        """
         if self._reading is None:
             self._reading = asyncio.create_task(self.connection.read())
             self._reading.add_done_callback(_seen)
@@ -245,11 +270,11 @@ class Session:
                     pass
 
 
-# --- gRPC ---------------------------------------------------------------------------------------------------------------
+# --- gRPC -----------------------------------------------------------------------------------------
 
 Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
-# Each session has its own subchannel pool: otherwise later channels share the back-off of a refused connection, which
-# grows from seconds to minutes.
+# Each session has its own subchannel pool: otherwise later channels share the back-off of a refused
+# connection, which grows from seconds to minutes.
 OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 
@@ -312,11 +337,16 @@ class GrpcDialler:
 
 
 async def check_connection(address: str, identity: Identity, timeout: float = 5.0) -> str:
-    """Open a connection and close it; the coordinator decides at a join whether it admits the site."""
+    """Open a connection and close it; the coordinator decides at a join whether it admits the
+    site.
+    """
     credentials = client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
     try:
         async with GrpcDialler(address, lambda: credentials).connect(timeout):
-            return f"{address} accepts this site's certificate; not checked: whether it is revoked (an agent is told at once)"
+            return (
+                f"{address} accepts this site's certificate; not checked: whether it is revoked (an"
+                " agent is told at once)"
+            )
     except NoAnswer as error:
         raise Unreachable(f"{address}: {error}.") from None
 

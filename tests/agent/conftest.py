@@ -7,7 +7,9 @@ from trained_sites import trained
 
 @pytest.fixture(scope="session")
 def federations(tmp_path_factory):
-    """Trained sites by kernel, and with noise on labels: the local model is then another one than that among the features."""
+    """Trained sites by kernel, and with noise on labels: the local model is then another one than
+    that among the features.
+    """
     rules = {"gaussian": {}, "linear": {"kernel": "linear"}, "noisy": {"label_noise": 0.5}}
     return {
         name: trained(tmp_path_factory.mktemp(name), **changes) for name, changes in rules.items()

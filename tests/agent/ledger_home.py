@@ -1,4 +1,6 @@
-"""A site's ledger with the parties that sign it: an authority, its notary, two enrolled sites, and runs without a network."""
+"""A site's ledger with the parties that sign it: an authority, its notary, two enrolled sites, and
+runs without a network.
+"""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,6 @@
-"""The agent as a function: a table of cases. tests/storm has whatever a coordinator and an operator can do."""
+"""The agent as a function: a table of cases. tests/storm has whatever a coordinator and an operator
+can do.
+"""
 
 from dataclasses import replace
 
@@ -97,6 +99,7 @@ ASKS = {"ask_first": True}
 ONCE = {"once": True}
 BROKE = "end session: the coordinator broke the protocol: it "
 NOTHING = " No answer was sent."
+USELESS = f"sent {MAX_USELESS} plans or ends of runs in which this site takes no part.{NOTHING}"
 
 MEMBERS = ("0a", "0b", "0c")  # their keys
 ABOVE = Proposal(
@@ -125,122 +128,287 @@ def ended(number):
     return [replaced(number), Worked(replaced(number), accepted=True), over, Worked(over)]
 
 
-# fmt: off
 CASES = {
     "a plan is worked on": ([PLAN], {}, "notify plan; work on Proposal"),
     "a step waits while another is worked on": ([*PLANNED, step(), step("r", 1)], {}, ""),
     "and is worked on when that is done": (
-        [*PLANNED, step(), step("r", 1), Worked(step())], {}, "work on Step"),
+        [*PLANNED, step(), step("r", 1), Worked(step())],
+        {},
+        "work on Step",
+    ),
     "a run is forgotten where a step shows that this site does not go on": (
-        [*PLANNED, step(), Worked(step(), accepted=False, reason="another machine")], {}, "notify refused; forget"),
+        [*PLANNED, step(), Worked(step(), accepted=False, reason="another machine")],
+        {},
+        "notify refused; forget",
+    ),
     "a run that ended meanwhile ends an agent of one run": (
-        [*PLANNED, step(), finished(), Worked(step(), accepted=False, reason="opened often")], ONCE,
-        "notify refused; forget; say Fetched; notify run_over; exit STALLED"),
+        [*PLANNED, step(), finished(), Worked(step(), accepted=False, reason="opened often")],
+        ONCE,
+        "notify refused; forget; say Fetched; notify run_over; exit STALLED",
+    ),
     "the consent to a run that stalled stays": (
-        [*PLANNED, finished(), Worked(finished())], {}, "notify run_over; forget, but for the consent"),
+        [*PLANNED, finished(), Worked(finished())],
+        {},
+        "notify run_over; forget, but for the consent",
+    ),
     "an agent of one run ends with it": (
-        [*PLANNED, finished(), Worked(finished())], ONCE, "notify run_over; forget, but for the consent; exit STALLED"),
+        [*PLANNED, finished(), Worked(finished())],
+        ONCE,
+        "notify run_over; forget, but for the consent; exit STALLED",
+    ),
     "another plan under the same name is refused": (
-        [*PLANNED, proposal(federation="another")], {}, "notify refused; say PlanRefused; forget"),
+        [*PLANNED, proposal(federation="another")],
+        {},
+        "notify refused; say PlanRefused; forget",
+    ),
     "a plan with another number of threads is refused": (
-        [*PLANNED, proposal("s", threads=2)], {}, "notify plan; notify refused; say PlanRefused; forget"),
-    "after many begun runs none begins": ([PLAN], {"begun": MAX_BEGUN}, "notify plan; notify refused; say PlanRefused; forget"),
+        [*PLANNED, proposal("s", threads=2)],
+        {},
+        "notify plan; notify refused; say PlanRefused; forget",
+    ),
+    "after many begun runs none begins": (
+        [PLAN],
+        {"begun": MAX_BEGUN},
+        "notify plan; notify refused; say PlanRefused; forget",
+    ),
     # --- consent
     "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; Judge"),
     "the operator is asked about a plan that the policy allows": (
-        ASKED, ASKS, "AskOperator; say Approval"),
-    "and not about one that it refuses": ([PLAN, Judged("r", "max_rounds")], ASKS, "notify refused; say PlanRefused; forget"),
+        ASKED,
+        ASKS,
+        "AskOperator; say Approval",
+    ),
+    "and not about one that it refuses": (
+        [PLAN, Judged("r", "max_rounds")],
+        ASKS,
+        "notify refused; say PlanRefused; forget",
+    ),
     "a run waits for a table that can be mended": (
-        [PLAN, Judged("r", "a fault", for_now=True)], ASKS, "notify dismissed; say PlanRefused for now; forget"),
-    "an approved plan is worked on": ([*ASKED, Decided("r", True, "", DIGEST)], ASKS,
-        "notify approved; say Approval; work on Proposal"),
+        [PLAN, Judged("r", "a fault", for_now=True)],
+        ASKS,
+        "notify dismissed; say PlanRefused for now; forget",
+    ),
+    "an approved plan is worked on": (
+        [*ASKED, Decided("r", True, "", DIGEST)],
+        ASKS,
+        "notify approved; say Approval; work on Proposal",
+    ),
     "and is worked on once there": (
-        [*ASKED, SessionEnded(), Decided("r", True, "", DIGEST), SessionOpened(), PLAN, Worked(PLAN, accepted=True)], ASKS, ""),
+        [
+            *ASKED,
+            SessionEnded(),
+            Decided("r", True, "", DIGEST),
+            SessionOpened(),
+            PLAN,
+            Worked(PLAN, accepted=True),
+        ],
+        ASKS,
+        "",
+    ),
     "a plan that comes again while the operator thinks is pending still": (
-        [*ASKED, SessionEnded(), SessionOpened(), PLAN], ASKS, "notify plan; say Approval"),
+        [*ASKED, SessionEnded(), SessionOpened(), PLAN],
+        ASKS,
+        "notify plan; say Approval",
+    ),
     "a plan that the operator refuses is refused": (
-        [*ASKED, Decided("r", False, "not this one", DIGEST)], ASKS, "notify refused; say PlanRefused; forget"),
+        [*ASKED, Decided("r", False, "not this one", DIGEST)],
+        ASKS,
+        "notify refused; say PlanRefused; forget",
+    ),
     "a run that ends before it was approved is over": (
-        [*ASKED, finished()], ASKS, "say Fetched; notify run_over; forget, but for the consent"),
+        [*ASKED, finished()],
+        ASKS,
+        "say Fetched; notify run_over; forget, but for the consent",
+    ),
     "a plan with unconfirmed keys is put to the operator": (
-        [MessageReceived(PLAN, strangers=True)], {}, "notify plan; Judge"
+        [MessageReceived(PLAN, strangers=True)],
+        {},
+        "notify plan; Judge",
     ),
     # --- alignments of ids
-    "the alignment of an approved run needs no approval": ([*APPROVED, ALIGN], ASKS, "notify plan; work on Proposal"),
+    "the alignment of an approved run needs no approval": (
+        [*APPROVED, ALIGN],
+        ASKS,
+        "notify plan; work on Proposal",
+    ),
     "on another column it is refused": ([*APPROVED, OTHER_COLUMN], ASKS, REFUSES),
     "without its run it is refused": ([ALIGN], {}, REFUSES),
-    "a run that has the name of an alignment is refused": ([*TAKEN, proposal("r-ids-0")], {}, REFUSES),
+    "a run that has the name of an alignment is refused": (
+        [*TAKEN, proposal("r-ids-0")],
+        {},
+        REFUSES,
+    ),
     "one consent is for few alignments": (
-        [*TAKEN, *(each for n in range(3) for each in ended(n)), replaced(3)], {}, REFUSES),
-    "a decision on another plan has no effect": ([*ASKED, Decided("r", True, "", "another")], ASKS, ""),
-    "and with keys that nobody confirmed": ([*APPROVED, MessageReceived(ALIGN, strangers=True)], ASKS, "notify plan; Judge"),
+        [*TAKEN, *(each for n in range(3) for each in ended(n)), replaced(3)],
+        {},
+        REFUSES,
+    ),
+    "a decision on another plan has no effect": (
+        [*ASKED, Decided("r", True, "", "another")],
+        ASKS,
+        "",
+    ),
+    "and with keys that nobody confirmed": (
+        [*APPROVED, MessageReceived(ALIGN, strangers=True)],
+        ASKS,
+        "notify plan; Judge",
+    ),
     "an alignment waits until its run is decided": ([ABOVE, ALIGN], ONCE, ""),
-    "and is worked on after that": ([ABOVE, ALIGN, Worked(ABOVE, accepted=True)], ONCE, "notify plan; work on Proposal"),
-    "and is refused with it": ([ABOVE, ALIGN, Worked(ABOVE, accepted=False, reason="no")], {},
-        "notify refused; say PlanRefused; forget"),
+    "and is worked on after that": (
+        [ABOVE, ALIGN, Worked(ABOVE, accepted=True)],
+        ONCE,
+        "notify plan; work on Proposal",
+    ),
+    "and is refused with it": (
+        [ABOVE, ALIGN, Worked(ABOVE, accepted=False, reason="no")],
+        {},
+        "notify refused; say PlanRefused; forget",
+    ),
     "one of a session that ended comes again": (
-        [ABOVE, ALIGN, SessionEnded(), SessionOpened(), ABOVE, Worked(ABOVE, accepted=True)], ONCE, ""),
+        [ABOVE, ALIGN, SessionEnded(), SessionOpened(), ABOVE, Worked(ABOVE, accepted=True)],
+        ONCE,
+        "",
+    ),
     "its end is not that of an agent of one run": (
-        [*TAKEN, ALIGN, Worked(ALIGN, accepted=True), ALIGNED, Worked(ALIGNED)], ONCE,
-        "notify run_over; forget"),
+        [*TAKEN, ALIGN, Worked(ALIGN, accepted=True), ALIGNED, Worked(ALIGNED)],
+        ONCE,
+        "notify run_over; forget",
+    ),
     "nor is its dismissal": (
-        [*TAKEN, ALIGN, Worked(ALIGN, accepted=True), dismissed(run="r-ids-0")], ONCE,
-        "notify dismissed; forget, but for the consent"),
+        [*TAKEN, ALIGN, Worked(ALIGN, accepted=True), dismissed(run="r-ids-0")],
+        ONCE,
+        "notify dismissed; forget, but for the consent",
+    ),
     # --- ends
     "a run that goes on without this site is forgotten": (
-        [*PLANNED, dismissed(Outcome.SITE_FAULT)], {}, "notify dismissed; forget"),
+        [*PLANNED, dismissed(Outcome.SITE_FAULT)],
+        {},
+        "notify dismissed; forget",
+    ),
     "an agent of one run ends when it is dismissed": (
-        [*PLANNED, dismissed(Outcome.SITE_FAULT)], ONCE,
-        "forget; exit BadData: this site does not take part in run r: why"),
-    "and ends an agent of one run": ([finished()], ONCE, "say Fetched; notify run_over; exit STALLED"),
-    "the end of another run does not end an agent of one run": ([*PLANNED, finished(run="s")], ONCE, "say Fetched"),
+        [*PLANNED, dismissed(Outcome.SITE_FAULT)],
+        ONCE,
+        "forget; exit BadData: this site does not take part in run r: why",
+    ),
+    "and ends an agent of one run": (
+        [finished()],
+        ONCE,
+        "say Fetched; notify run_over; exit STALLED",
+    ),
+    "the end of another run does not end an agent of one run": (
+        [*PLANNED, finished(run="s")],
+        ONCE,
+        "say Fetched",
+    ),
     "an agent of one run whose run is being ended ends with the dismissal": (
-        [PLAN, proposal(federation="another"), dismissed()], ONCE,
-        "exit LeftBehind: this site does not take part in run r: why"),
-    "but for an agent of one run": ([dismissed()], ONCE, "exit LeftBehind: this site does not take part in run r: why"),
+        [PLAN, proposal(federation="another"), dismissed()],
+        ONCE,
+        "exit LeftBehind: this site does not take part in run r: why",
+    ),
+    "but for an agent of one run": (
+        [dismissed()],
+        ONCE,
+        "exit LeftBehind: this site does not take part in run r: why",
+    ),
     "a run that ends while its plan is worked on is over at once": (
-        [PLAN, finished()], {}, "say Fetched; notify run_over; forget, but for the consent"),
+        [PLAN, finished()],
+        {},
+        "say Fetched; notify run_over; forget, but for the consent",
+    ),
     "and forgotten again when that is done": (
-        [PLAN, finished(), Worked(PLAN, accepted=True)], {}, "forget, but for the consent"),
+        [PLAN, finished(), Worked(PLAN, accepted=True)],
+        {},
+        "forget, but for the consent",
+    ),
     "and is worked on then": (
-        [PLAN, dismissed(), PLAN, Worked(PLAN, accepted=True)], {}, "forget, but for the consent; notify plan; work on Proposal"),
+        [PLAN, dismissed(), PLAN, Worked(PLAN, accepted=True)],
+        {},
+        "forget, but for the consent; notify plan; work on Proposal",
+    ),
     # --- breaches
-    "a step of an unknown run": ([step()], {}, f"{BROKE}sent a step of run r without a plan.{NOTHING}"),
+    "a step of an unknown run": (
+        [step()],
+        {},
+        f"{BROKE}sent a step of run r without a plan.{NOTHING}",
+    ),
     "a step before the consent": (
-        [*ASKED, step()], ASKS, f"{BROKE}sent a step of run r, whose plan this site did not accept.{NOTHING}"),
+        [*ASKED, step()],
+        ASKS,
+        f"{BROKE}sent a step of run r, whose plan this site did not accept.{NOTHING}",
+    ),
     "and of an agent of one run": (
-        [step()], ONCE, f"exit Refused: the coordinator broke the protocol: it sent a step of run r without a plan.{NOTHING}"),
+        [step()],
+        ONCE,
+        "exit Refused: the coordinator broke the protocol:"
+        f" it sent a step of run r without a plan.{NOTHING}",
+    ),
     "more messages of a run than wait": (
-        [*PLANNED, *(step(number=n) for n in range(MAX_INBOX + 2))], {},
-        f"{BROKE}sent {MAX_INBOX} messages of run r before this site could answer one.{NOTHING}"),
+        [*PLANNED, *(step(number=n) for n in range(MAX_INBOX + 2))],
+        {},
+        f"{BROKE}sent {MAX_INBOX} messages of run r before this site could answer one.{NOTHING}",
+    ),
     "a second next certificate": (
-        [Renewed("pem"), Renewed("pem")], {}, f"{BROKE}sent two next certificates.{NOTHING}"),
+        [Renewed("pem"), Renewed("pem")],
+        {},
+        f"{BROKE}sent two next certificates.{NOTHING}",
+    ),
     "a plan of another run": (
-        [replace(PLAN, run="s")], {}, f"{BROKE}proposed run s with the plan of run r.{NOTHING}"),
+        [replace(PLAN, run="s")],
+        {},
+        f"{BROKE}proposed run s with the plan of run r.{NOTHING}",
+    ),
     "ends of runs that come to nothing": (
-        [finished(run=f"r{n}") for n in range(MAX_USELESS)], {},
-        f"say Fetched; {BROKE}sent {MAX_USELESS} plans or ends of runs in which this site takes no part.{NOTHING}"),
+        [finished(run=f"r{n}") for n in range(MAX_USELESS)],
+        {},
+        f"say Fetched; {BROKE}{USELESS}",
+    ),
     "and dismissals": (
-        [dismissed(run=f"r{n}") for n in range(MAX_USELESS)], {},
-        f"{BROKE}sent {MAX_USELESS} plans or ends of runs in which this site takes no part.{NOTHING}"),
+        [dismissed(run=f"r{n}") for n in range(MAX_USELESS)],
+        {},
+        f"{BROKE}{USELESS}",
+    ),
     "plans that are refused": (
-        [proposal(f"r{n}") for n in range(MAX_USELESS)], {"begun": MAX_BEGUN},
-        f"{REFUSES}; {BROKE}sent {MAX_USELESS} plans or ends of runs in which this site takes no part.{NOTHING}"),
+        [proposal(f"r{n}") for n in range(MAX_USELESS)],
+        {"begun": MAX_BEGUN},
+        f"{REFUSES}; {BROKE}{USELESS}",
+    ),
     "but not those of several sessions": (
-        [*(proposal(f"r{n}") for n in range(MAX_USELESS - 1)), SessionEnded(), SessionOpened(), proposal("r")],
-        {"begun": MAX_BEGUN}, REFUSES),
+        [
+            *(proposal(f"r{n}") for n in range(MAX_USELESS - 1)),
+            SessionEnded(),
+            SessionOpened(),
+            proposal("r"),
+        ],
+        {"begun": MAX_BEGUN},
+        REFUSES,
+    ),
     "more open runs than an agent has": (
-        [proposal(f"r{n}") for n in range(MOST_OPEN + 1)], {}, REFUSES),
+        [proposal(f"r{n}") for n in range(MOST_OPEN + 1)],
+        {},
+        REFUSES,
+    ),
     # --- sessions
     "a session that is refused for good, too": (
-        [Rejected("replaced", final=True)], {}, "end session: the coordinator refused this session: replaced"),
+        [Rejected("replaced", final=True)],
+        {},
+        "end session: the coordinator refused this session: replaced",
+    ),
     "a session that is refused ends, and is dialled again": (
-        [Rejected("not listed")], {}, "end session: the coordinator refused this session: not listed"),
+        [Rejected("not listed")],
+        {},
+        "end session: the coordinator refused this session: not listed",
+    ),
     "or the agent has one run": (
-        [Rejected("not listed")], ONCE, "exit Refused: the coordinator refused this session: not listed"),
-    "a countersignature is written": ([Countersigned("r", LedgerHead(), "", "", "")], {}, "Countersign"),
+        [Rejected("not listed")],
+        ONCE,
+        "exit Refused: the coordinator refused this session: not listed",
+    ),
+    "a countersignature is written": (
+        [Countersigned("r", LedgerHead(), "", "", "")],
+        {},
+        "Countersign",
+    ),
 }
-# fmt: on
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,4 +1,6 @@
-"""The agent's process, against a coordinator in memory: consent, sessions that break, signals, bad will, and dialling."""
+"""The agent's process, against a coordinator in memory: consent, sessions that break, signals, bad
+will, and dialling.
+"""
 
 import asyncio
 import json
@@ -226,7 +228,7 @@ def test_long_silence_is_reported(tmp_path, monkeypatch):
     agent.against(conversation)
 
 
-# --- a coordinator that speaks while a site prepares, and the head of the ledger -----------------------------------------
+# --- a coordinator that speaks while a site prepares, and the head of the ledger ------------------
 
 WHY = "it has other instances"
 
@@ -268,7 +270,9 @@ def test_a_site_that_is_rejected_or_dismissed_while_it_prepares_hears_why(tmp_pa
 
 
 def countersigned(home, folder, answer):
-    """An agent of a run that ends without a model; ``answer`` is given what the notary made of the head in `Fetched`."""
+    """An agent of a run that ends without a model; ``answer`` is given what the notary made of the
+    head in `Fetched`.
+    """
     agent, identity = Agent(folder, once=True, signer=HeadSigner(home.identity())), home.identity()
 
     async def conversation(coordinator):
@@ -312,11 +316,13 @@ def test_a_coordinator_that_does_not_countersign_is_not_waited_for(home, tmp_pat
     assert both_signed(home, agent, record) == record
 
 
-# --- a coordinator of bad will ------------------------------------------------------------------------------------
+# --- a coordinator of bad will --------------------------------------------------------------------
 
 
 def refused(folder, *said, proposed=True):
-    """Why an agent of one run ended that received this, messages or frames, and what stands in its ledger."""
+    """Why an agent of one run ended that received this, messages or frames, and what stands in its
+    ledger.
+    """
     agent = Agent(folder, once=True)
 
     async def conversation(coordinator):
@@ -381,7 +387,7 @@ def test_an_end_that_the_site_did_not_see_ends_an_agent_of_one_run_without_a_mod
     assert recorded == ["Hello", "Offer", "Answer", "Fetched"]
 
 
-# --- dialling ---------------------------------------------------------------------------------------------------------
+# --- dialling -------------------------------------------------------------------------------------
 
 
 async def greet(connection, heard):
@@ -433,7 +439,10 @@ def test_the_timeout_holds_whatever_answers(tmp_path, other):
 
 
 class Script:
-    """A dialler that fails with the given errors, one a call. Then one conversation runs to its end."""
+    """A dialler that fails with the given errors, one a call.
+
+    Then one conversation runs to its end.
+    """
 
     address = "c:1"
 

@@ -1,4 +1,6 @@
-"""The data sets of a serving agent: chosen by the plan's name, and read again when a file has changed."""
+"""The data sets of a serving agent: chosen by the plan's name, and read again when a file has
+changed.
+"""
 
 import hashlib
 import sqlite3
@@ -76,7 +78,7 @@ def test_a_plan_chooses_by_name_or_takes_the_only_data_set(data_sets):
     )
 
 
-# --- a file or a query ------------------------------------------------------------------------------------------------
+# --- a file or a query ----------------------------------------------------------------------------
 
 VISITS = "SELECT id, a, c, y FROM visits"
 ROWS = [

@@ -1,4 +1,6 @@
-"""evaluate, report, and predict's intervals: what a site finds out about its own models, by the commands, on files."""
+"""evaluate, report, and predict's intervals: what a site finds out about its own models, by the
+commands, on files.
+"""
 
 import json
 import os
@@ -44,7 +46,9 @@ N = 60
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A table whose label is 2a + noise, a model that says so and one that says a; both of the site north."""
+    """A table whose label is 2a + noise, a model that says so and one that says a; both of the site
+    north.
+    """
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     a = rng.normal(size=N)
@@ -146,7 +150,9 @@ def test_the_command_writes_intervals_beside_the_predictions(federations, monkey
 
 
 def test_without_a_model_the_commands_take_the_newest_run(tmp_path, monkeypatch):
-    """And of it the model that the verdict recommends; `report` tells where the eight words were not compared."""
+    """And of it the model that the verdict recommends; `report` tells where the eight words were
+    not compared.
+    """
     run = trained(tmp_path)
     monkeypatch.chdir(tmp_path)
     write(tmp_path, 'models = "a-models"\n', "agent.toml")
@@ -163,11 +169,13 @@ def test_without_a_model_the_commands_take_the_newest_run(tmp_path, monkeypatch)
     assert "the eight words were NOT compared" in agent("report").stdout
 
 
-# --- does joining pay? --------------------------------------------------------------------------------------------
+# --- does joining pay? ----------------------------------------------------------------------------
 
 
 def judged(n, *, joined, score=None, level=3.0, opposed=False, two=False):
-    """The verdict at n labels of a site whose local model errs by 1 and the others by so much; ``two``: of two classes."""
+    """The verdict at n labels of a site whose local model errs by 1 and the others by so much;
+    ``two``: of two classes.
+    """
     y, error = np.random.default_rng(0).normal(size=(2, n))
     y = (y > 0.0).astype(float) if two else level * y
     left = 2.0 * y + error if opposed else joined * error
@@ -316,7 +324,7 @@ def test_a_path_keeps_the_joined_model_unless_it_errs_clearly_more(found, words)
     )
 
 
-# --- yes/no targets ---------------------------------------------------------------------------------------------------
+# --- yes/no targets -------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""The ledger: what it says of every message, which changes are found, and signatures against an attacker who can write it."""
+"""The ledger: what it says of every message, which changes are found, and signatures against an
+attacker who can write it.
+"""
 
 import contextlib
 import dataclasses
@@ -77,7 +79,7 @@ def opened(path):
         ledger.close()
 
 
-# --- what it says -------------------------------------------------------------------------------------------------
+# --- what it says ---------------------------------------------------------------------------------
 
 
 def test_every_kind_of_message_has_a_line_with_what_it_disclosed(tmp_path):
@@ -113,14 +115,16 @@ def test_an_answer_has_what_it_tells_and_no_number_that_left(tmp_path, sealed):
     [line], text = read_ledger(tmp_path / "l"), (tmp_path / "l").read_text()
     expected = {
         "run": "r", "attempt": 0, "step": 3, "numbers": 3, "sha256": message.summed.digest,
-        "sent": "sealed" if sealed else "in clear", "question": "respond affine", "labels": "in the vectors",
-        "what": "this site's own predictions for the shared instances", "participants": ["a", "b"] * sealed, "may_change": True,
+        "sent": "sealed" if sealed else "in clear", "question": "respond affine",
+        "labels": "in the vectors",
+        "what": "this site's own predictions for the shared instances",
+        "participants": ["a", "b"] * sealed, "may_change": True,
     }  # fmt: skip
     assert {name: line[name] for name in expected} == expected
     assert not any(number in text for number in ("123456789", "987654321"))
 
 
-# --- changes ------------------------------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
 
 
 @given(data=st.data())
@@ -194,7 +198,7 @@ def test_a_last_line_cut_at_any_byte_is_removed_at_the_next_start(tmp_path):
         assert [e.get("text") for e in read_ledger(path)] == [None, "later"]
 
 
-# --- files --------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def test_two_agents_never_write_one_chain(tmp_path):
@@ -215,7 +219,9 @@ def test_two_agents_never_write_one_chain(tmp_path):
     "room", [20, 10_000], ids=["a part of the line", "a line that is not synced"]
 )
 def test_after_a_failed_write_no_other_line_follows_in_this_process(tmp_path, monkeypatch, room):
-    """Another run's answer would stand behind a line of unknown length: the chain would be broken for ever."""
+    """Another run's answer would stand behind a line of unknown length: the chain would be broken
+    for ever.
+    """
     ledger = Ledger(tmp_path / "l")
     ledger.record(m.Leaving("before"))
     write_all = ledger._file.write
@@ -296,7 +302,7 @@ def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_he
     ledger.close()
 
 
-# --- signatures -------------------------------------------------------------------------------------------------------
+# --- signatures -----------------------------------------------------------------------------------
 
 
 def test_signed_heads_are_found_with_where_and_when(home):
@@ -306,7 +312,8 @@ def test_signed_heads_are_found_with_where_and_when(home):
     assert [(s.run, s.head, s.receipt) for s in found.heads] == [
         (each.run, each.head, each) for each in receipts
     ]
-    # Hello; then of each run an offer, three answers, what was fetched and its countersignature; Leaving.
+    # Hello; then of each run an offer, three answers, what was fetched and its countersignature;
+    # Leaving.
     assert (first.receipt.head.lines, second.receipt.head.lines, found.lines) == (5, 11, 14)
     assert found.both == found.own == found.heads[1]
     assert found.after == {"Fetched": 1, "Countersigned": 1, "Leaving": 1}
@@ -378,7 +385,8 @@ def test_heads_of_another_key_are_not_this_sites(home):
         StorageError, match=r"not signed by north: .* is of 'south', not of 'north'"
     ):
         home.audit()
-    # Its own operator has the key. What was countersigned is what he signed before, and the coordinator has it.
+    # Its own operator has the key. What was countersigned is what he signed before, and the
+    # coordinator has it.
     longer = [
         *entries[:-1],
         *(e for e in entries if e["kind"] == "Offer" for _ in range(5)),
@@ -483,7 +491,10 @@ def test_the_command_verifies_in_words_and_in_json_and_refuses_a_changed_ledger(
     for words in (command[:2], command):  # one fault with one code, however it is read
         with pytest.raises(StorageError) as broken:
             agent(*words)
-        told = "the chain is broken: this line or the one before was changed, removed or inserted. Keep the file as evidence"
+        told = (
+            "the chain is broken: this line or the one before was changed, removed or inserted."
+            " Keep the file as evidence"
+        )
         assert str(broken.value).startswith(f"{home.path}, line 3: {told}")
         assert broken.value.exit_code == 8
 

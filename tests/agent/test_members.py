@@ -1,4 +1,6 @@
-"""The members of a study: the eight words of their keys, what confirms them, and what is refused."""
+"""The members of a study: the eight words of their keys, what confirms them, and what is
+refused.
+"""
 
 from dataclasses import replace
 
@@ -35,7 +37,7 @@ def site(tmp_path):
     return Home(tmp_path / "home").identity()
 
 
-# --- words --------------------------------------------------------------------------------------------------------
+# --- words ----------------------------------------------------------------------------------------
 
 
 def test_the_words_are_the_same_in_every_release_and_in_any_order():
@@ -67,7 +69,7 @@ def test_hyphens_spaces_and_case_of_words_do_not_matter():
     ]
 
 
-# --- what confirms them -------------------------------------------------------------------------------------------
+# --- what confirms them ---------------------------------------------------------------------------
 
 
 def test_the_coordinator_cannot_replace_this_sites_own_key(site):
@@ -131,7 +133,7 @@ def test_words_taken_unseen_hold_in_this_process_alone(site):
     assert Members(site, accept=True).settled(keys)
 
 
-# --- the agent ----------------------------------------------------------------------------------------------------
+# --- the agent ------------------------------------------------------------------------------------
 
 
 def agent_of(tmp_path, site, *, written="", **options):
@@ -188,7 +190,9 @@ def test_an_approval_confirms_the_words_that_were_shown_and_no_others(tmp_path, 
 
 @pytest.mark.parametrize("other", [{"keys": OTHER}, {"max_rounds": 9_999}])
 def test_the_name_of_a_run_stands_for_one_plan_and_one_set_of_keys(tmp_path, site, other):
-    """The coordinator dismisses the run while the operator is on the telephone, and proposes another one by its name."""
+    """The coordinator dismisses the run while the operator is on the telephone, and proposes
+    another one by its name.
+    """
     agent = agent_of(tmp_path, site, approval=True)
     changed = proposed(*([other["keys"]] if "keys" in other else []))
     if "max_rounds" in other:

@@ -116,7 +116,7 @@ def test_a_line_counts_the_numbers_and_bytes_of_an_answer(tmp_path):
     ]
 
 
-# --- rows and instances of a run --------------------------------------------------------------------------------------
+# --- rows and instances of a run ------------------------------------------------------------------
 
 ALL = ("a", "b", "c", "d")
 PLAN = Plan("r", "clinics", Membership(ALL, 3))
@@ -130,7 +130,9 @@ def against_memory(plan, memory, digest):
 
 
 def session(path, secret, sites=ALL, *, run="r", salt=SALT, plain=PLAIN):
-    """An agent that is started with that secret: what it knows before it is summed with these sites, and then it is."""
+    """An agent that is started with that secret: what it knows before it is summed with these
+    sites, and then it is.
+    """
     digest = plain if secret is None else keyed(plain, secret)
     ledger = Ledger(path)
     ledger.memory.know_as(digest, own_name(plain, salt))

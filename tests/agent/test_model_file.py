@@ -1,4 +1,6 @@
-"""The model file: the same bits after a round trip, files that hold records, files that are refused, whole writes."""
+"""The model file: the same bits after a round trip, files that hold records, files that are
+refused, whole writes.
+"""
 
 import csv
 import dataclasses
@@ -107,7 +109,7 @@ def test_a_round_trip_keeps_every_bit_and_the_file_says_whether_it_holds_records
     assert ("the site's own data" in told.get("warning", "")) is records
 
 
-# --- all that a site owns after an additive training -----------------------------------------------------------------
+# --- all that a site owns after an additive training ----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_an_interval_covers_so_many_new_labels(federations, share):
                 model.interval(rows, wrong)
 
 
-# --- what is refused ----------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("additive", [False, True])
@@ -198,7 +200,9 @@ def test_a_change_of_any_byte_is_refused_or_changes_no_prediction(tmp_path, fede
             again = load_model(path).predict(rows)
         except (BadData, StorageError):
             refused += 1
-        else:  # the warning for people stands outside the checksum: whatever loads still predicts the same bits
+        # the warning for people stands outside the checksum: whatever loads still predicts the same
+        # bits
+        else:
             assert again.tobytes() == expected
     assert refused > len(whole) // 41 // 2
     path.write_bytes(whole[: len(whole) // 2])
@@ -259,7 +263,7 @@ def test_files_that_are_no_model_are_refused(tmp_path):
         save_model(tmp_path / "none" / "m", site_model(tmp_path))
 
 
-# --- writing ------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -1,4 +1,6 @@
-"""A site's results on its disk: a folder for each run, another attempt in its place, retention, the choice among models."""
+"""A site's results on its disk: a folder for each run, another attempt in its place, retention, the
+choice among models.
+"""
 
 import dataclasses
 import json
@@ -160,11 +162,13 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
         batch_of(load_model(path), table, b"salt", aligned)
 
 
-# --- the files of both objectives ----------------------------------------------------------------------------------------
+# --- the files of both objectives -----------------------------------------------------------------
 
 
 def agreement(store, coupling=(0.5,), *, alone=False, **changes):
-    """The files and notes of a result whose models predict 1 and 2 times the feature, and the local one -1 times."""
+    """The files and notes of a result whose models predict 1 and 2 times the feature, and the local
+    one -1 times.
+    """
     made, factors = plan("r1", objective=Agreement(coupling=coupling)), (-1.0, 1.0, 2.0)
     local, *joined = (
         Solution(KernelExpansion(Linear(), np.eye(1), np.array([c])), np.zeros(1), 0.0)

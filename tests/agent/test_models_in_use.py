@@ -1,4 +1,6 @@
-"""What a model is used for: its columns, its picture, ONNX, HTTP, and how a new table differs from that of the training."""
+"""What a model is used for: its columns, its picture, ONNX, HTTP, and how a new table differs from
+that of the training.
+"""
 
 import json
 
@@ -126,10 +128,13 @@ def test_a_model_is_exported_in_onnx_with_a_warning_if_it_holds_rows(federations
         assert (ran.exit_code, "holds rows of this site's table" in ran.stderr) == (0, warned)
 
 
-# --- ONNX -------------------------------------------------------------------------------------------------------------
+# --- ONNX -----------------------------------------------------------------------------------------
 
 
-MIXED = "id,a,c,d,b,y\n1,1.5,x,2026-01-02,yes,1\n2,,z,2026-03-04,no,2\n3,4,,2026-05-06,yes,3\n4,0.5,x,,,\n"
+MIXED = (
+    "id,a,c,d,b,y\n1,1.5,x,2026-01-02,yes,1\n2,,z,2026-03-04,no,2\n"
+    "3,4,,2026-05-06,yes,3\n4,0.5,x,,,\n"
+)
 
 
 def of_graph(table, preprocessing):
@@ -218,7 +223,7 @@ def test_joined_and_local_models_of_an_additive_training(federations, tmp_path, 
         np.testing.assert_allclose(mine, its, rtol=0.0, atol=share * scale)
 
 
-# --- over HTTP --------------------------------------------------------------------------------------------------------
+# --- over HTTP ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -258,9 +263,10 @@ def test_predictions_are_those_of_the_file(served):
 def test_a_mistake_is_named_with_its_row_and_column(served, body, status, about):
     _, client, _ = served
     answer = client.post("/predict", content=body)
-    assert (answer.status_code, about in str(answer.json()["error"])) == (status, True), (
-        answer.json()
-    )
+    assert (answer.status_code, about in str(answer.json()["error"])) == (
+        status,
+        True,
+    ), answer.json()
 
 
 def test_health_and_the_interface_describe_the_model(served):
@@ -286,7 +292,7 @@ def test_it_listens_on_loopback_only(served, address):
         server.serve(served[0], address, None)
 
 
-# --- another table than that of the training --------------------------------------------------------------------------
+# --- another table than that of the training ------------------------------------------------------
 
 
 COUNT = 60

@@ -1,4 +1,6 @@
-"""Separators, decimal marks and dates: given as options, found where the cells show them, refused in words where they do not."""
+"""Separators, decimal marks and dates: given as options, found where the cells show them, refused
+in words where they do not.
+"""
 
 import csv
 import io
@@ -160,7 +162,9 @@ def test_thousands_beside_decimals_in_one_cell_show_both(tmp_path):
 
 
 def faults_of(folder, separator, mark, slips):
-    """What is found in a table of 40 rows whose decimals have ``mark``, some cells replaced: (line, column, cell)."""
+    """What is found in a table of 40 rows whose decimals have ``mark``, some cells replaced: (line,
+    column, cell).
+    """
     rows = [["id", "a", "b", "y"]]
     rows += [[f"p{i}", f"{i}.25", f"{50 - i}.5", f"{i}.75" if i < 20 else ""] for i in range(40)]
     rows = [[cell.replace(".", mark) for cell in row] for row in rows]
@@ -192,7 +196,7 @@ def test_a_stray_mark_is_one_fault_in_its_own_cell(
     assert words in str(error)
 
 
-# --- dates --------------------------------------------------------------------------------------------------------
+# --- dates ----------------------------------------------------------------------------------------
 
 EPOCH = date(1970, 1, 1)
 LAYOUTS = {

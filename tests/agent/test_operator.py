@@ -1,4 +1,6 @@
-"""What an operator reads and decides: lines of the console and the log, questions, and the files of a serving agent."""
+"""What an operator reads and decides: lines of the console and the log, questions, and the files of
+a serving agent.
+"""
 
 import asyncio
 import io
@@ -94,7 +96,7 @@ def test_a_coordinator_that_stays_away_is_logged_ever_less_often(capsys, monkeyp
     assert lines_at(range(40, 43), "another certificate") == 1, "another reason is logged at once"
 
 
-# --- questions ----------------------------------------------------------------------------------------------------
+# --- questions ------------------------------------------------------------------------------------
 
 WORDS = "havak rizor lulof zagor zukug vijop kitaj duvug"
 NOT_CONFIRMED = Decision(False, "its operator did not confirm the eight words.")
@@ -157,7 +159,7 @@ def test_where_nobody_can_be_asked_the_error_has_the_words(monkeypatch, stdin):
         Terminal(consents=True)
 
 
-# --- files of a serving agent -----------------------------------------------------------------------------------------
+# --- files of a serving agent ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -273,7 +275,8 @@ def test_the_history_goes_on_after_a_torn_line_and_runs_are_listed_with_their_re
 
 
 IDLE = {
-    "site": "north", "pid": 7, "connected_since": "2026-01-01", "waiting": "for runs", "certificate_until": None,
+    "site": "north", "pid": 7, "connected_since": "2026-01-01", "waiting": "for runs",
+    "certificate_until": None,
     "ended": None, "runs": {}, "troubles": {}, "unresolved": [],
 }  # fmt: skip
 ENDED = {"at": "t", "exit_code": 4, "reason": "no"}

@@ -1,5 +1,6 @@
-"""policy.toml: every key decides something, the border itself is allowed, a mistake in the file is never a default; and how much
-of a sum is one label."""
+"""policy.toml: every key decides something, the border itself is allowed, a mistake in the file is
+never a default; and how much of a sum is one label.
+"""
 
 import tomllib
 from dataclasses import replace
@@ -93,7 +94,8 @@ def test_every_key_has_a_test():
     assert len(Policy.model_fields) == 20
 
 
-# Squared distances 2, 2 and 2, so their median is 2; ‖x‖² are 2, 2 and 2, so their mean is 2 and their sum 6.
+# Squared distances 2, 2 and 2, so their median is 2; ‖x‖² are 2, 2 and 2, so their mean is 2 and
+# their sum 6.
 ROWS = np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
 DATA = PrivateData(ROWS, np.array([1.0, 2.0, 4.0]), ROWS[:2], "ids")
 
@@ -150,7 +152,7 @@ def test_what_the_coordinator_can_learn_is_held_to_the_policy(policy, plan, word
     assert (objection is None) if not words else (words in objection)
 
 
-# --- the additive objective ---------------------------------------------------------------------------------------
+# --- the additive objective -----------------------------------------------------------------------
 
 
 def additive(terms=None, **plan):
@@ -200,7 +202,7 @@ def test_a_site_whose_sums_are_counts_needs_more_noise(columns):
     assert "least_columns = 4" in against(of_additive(least_columns=4), additive(), WIDE)
 
 
-# --- the file -----------------------------------------------------------------------------------------------------
+# --- the file -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -235,11 +237,12 @@ def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows()
     assert reasons == [each.reason for each in other]
     assert "only default values" not in (against(plain(), plan, DATA) or "")
     assert (against(Policy(), plan, DATA) or "").endswith(
-        "This policy has only default values. A policy.toml beside agent.toml, or --policy FILE, changes them."
+        "This policy has only default values. A policy.toml beside agent.toml, or --policy FILE,"
+        " changes them."
     )
 
 
-# --- the share of one label -------------------------------------------------------------------------------------------
+# --- the share of one label -----------------------------------------------------------------------
 
 
 def problem(span, *, among, n=12, m=60):
@@ -254,7 +257,9 @@ def problem(span, *, among, n=12, m=60):
 @pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()])
 @pytest.mark.parametrize("weight", [0.0, 8.0])
 def test_it_is_the_share_of_the_sum_s_variance_that_one_label_has(span, weight):
-    """By its definition, label by label, from answers to labels that are one at one row and nothing elsewhere."""
+    """By its definition, label by label, from answers to labels that are one at one row and nothing
+    elsewhere.
+    """
     view, data = problem(span, among=True)
     unit = [make_view(span, Gaussian(2.0), data.X, e, data.Z, 0.05) for e in np.eye(len(data.y))]
     zero = np.zeros((len(data.Z), 1))

@@ -1,4 +1,6 @@
-"""Columns to numbers: the rules by value, scikit-learn as the oracle, and JSON that gives the same bits."""
+"""Columns to numbers: the rules by value, scikit-learn as the oracle, and JSON that gives the same
+bits.
+"""
 
 import dataclasses
 import warnings
@@ -66,7 +68,8 @@ def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
             "ignore", UserWarning
         )  # "found unknown categories": that is what is tested
         for part, plain in ((found.labelled, L), (found.unlabelled, U)):
-            # Values up to 1e6 against a scale that may be far smaller: the mean's rounding is magnified by it.
+            # Values up to 1e6 against a scale that may be far smaller: the mean's rounding is
+            # magnified by it.
             atol = 1e-15 * 1e6 / ours.columns[0].scale + 1e-13
             X = ours.transform(part)
             assert_allclose(X[:, own], theirs.transform(plain), rtol=1e-12, atol=atol)

@@ -1,4 +1,6 @@
-"""The keys of an attempt: members read sums and nothing else, the coordinator nothing, and whoever cheats is named."""
+"""The keys of an attempt: members read sums and nothing else, the coordinator nothing, and whoever
+cheats is named.
+"""
 
 from dataclasses import replace
 
@@ -144,7 +146,7 @@ def test_blinded_words_add_up_and_one_senders_are_unreadable(seals):
     assert not np.any(elsewhere == sent["b"])
 
 
-# --- whoever cheats -----------------------------------------------------------------------------------------------
+# --- whoever cheats -------------------------------------------------------------------------------
 
 
 def test_a_contribution_that_did_not_arrive_whole_is_refused():

@@ -1,4 +1,6 @@
-"""agent.toml, the environment and the command line; and `check`: everything that can be found out before joining."""
+"""agent.toml, the environment and the command line; and `check`: everything that can be found out
+before joining.
+"""
 
 import json
 import os
@@ -32,7 +34,10 @@ from site_agent.ledger.ledger import require_ledger
 from site_agent.machine.additive import AdditiveComputation
 from tests.issued import enrolled
 
-FLAT = 'coordinator = "c:1"\ndata = "sqlite:clinic.db?SELECT 1"\ntarget = "y"\nid = "id"\nunlabelled = "s.csv"\n'
+FLAT = (
+    'coordinator = "c:1"\ndata = "sqlite:clinic.db?SELECT 1"\ntarget = "y"\nid = "id"\nunlabelled ='
+    ' "s.csv"\n'
+)
 SECTIONS = """
 coordinator = "c:1"
 identity = "north"
@@ -161,7 +166,7 @@ def test_every_setting_of_a_table_has_an_option():
     assert set(OWN) <= set(AgentSettings.model_fields)
 
 
-# --- check ------------------------------------------------------------------------------------------------------------
+# --- check ----------------------------------------------------------------------------------------
 
 
 OPTIONS = ("--data", "north.csv", "--target", "y", "--id", "id")
@@ -191,18 +196,20 @@ def check(*words):
 def test_each_check_has_its_own_verdict(folder):
     write(folder, (folder / "north.csv").read_text().replace("\n3,", "\n3,1;", 1), "typo.csv")
     code, verdicts = check(*OPTIONS)
-    assert (code, [v["check"] for v in verdicts]) == (
-        0, ["versions", "ledger", "table", "ids", "policy", "modes", "identity", "connection", "models"]
-    )  # fmt: skip
+    assert code == 0
+    assert " ".join(verdict["check"] for verdict in verdicts) == (
+        "versions ledger table ids policy modes identity connection models"
+    )
     assert "texts with at most" in verdicts[3]["text"], "the ids of this table are small numbers"
     code, verdicts = check(
         *OPTIONS, "--data", "typo.csv", "--coordinator", "127.0.0.1:9", "--identity", "none"
     )
     assert code == 6
     wrong = [v["text"] for v in verdicts if v["ok"] is False]
-    assert [text.split(":")[0] for text in wrong] == ["table", "identity"], (
-        "the coordinator is not to blame"
-    )
+    assert [text.split(":")[0] for text in wrong] == [
+        "table",
+        "identity",
+    ], "the coordinator is not to blame"
     assert ("line 5" in wrong[0], "coreg-agent join" in wrong[1]) == (True, True)
     [skipped] = [v for v in verdicts if v["ok"] is None]
     assert skipped["text"] == "not checked: connection (127.0.0.1:9: no identity)"
@@ -215,7 +222,10 @@ def test_each_check_has_its_own_verdict(folder):
         code, verdicts = check("--data", "open.csv")
         assert (code, [v["check"] for v in verdicts if v["ok"] is False]) == ended
     said = next(v["text"] for v in verdicts if v["ok"] is None)
-    asked = r"which is the id column\?.* A study can name it; else name it with --id\..*the column to predict\?"
+    asked = (
+        r"which is the id column\?.* A study can name it; else name it with --id\..*the column to"
+        r" predict\?"
+    )
     write(folder, "id,u,y\n1,2,3\n1,2\n2,x,3\n3,1,\n1,3,4\nP,1,\np,1,\n,4,1\n", "faulty.csv")
     listed = "\n".join(
         v["text"] for v in check(*OPTIONS, "--data", "faulty.csv")[1] if v["ok"] is False
@@ -240,7 +250,8 @@ def test_each_check_has_its_own_verdict(folder):
     done = agent("check", *OPTIONS, "--coordinator", "localhost")
     assert done.exit_code == 2
     assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == [
-        "WRONG  connection: --coordinator (or agent.toml) localhost: expected HOST:PORT, as in 127.0.0.1:7600 or [::1]:7600."
+        "WRONG  connection: --coordinator (or agent.toml) localhost: expected HOST:PORT, as in"
+        " 127.0.0.1:7600 or [::1]:7600."
     ]
 
 
@@ -288,7 +299,7 @@ def test_a_file_that_others_can_change_is_wrong(folder):
     assert "chmod o-w" in wrong
 
 
-# --- a plan that is judged beforehand ---------------------------------------------------------------------------------
+# --- a plan that is judged beforehand -------------------------------------------------------------
 
 FEDERATION = """
 [federation]
@@ -330,8 +341,8 @@ def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     assert allowed == "plan: this site would take part in it; 0 of at most 10020 answers are given"
     assert disclosed.startswith("plan: leaves this machine: this site's predictions for the ")
     assert (
-        "members can compute: this site's predictions for the shared instances (sums over two sites)"
-        in disclosed
+        "members can compute: this site's predictions for the shared instances (sums over two"
+        " sites)" in disclosed
     )
     code, _, wrong = judged(folder, planned(folder, 1e-6, 1e-6))
     assert (code, len(wrong)) == (4, 2)
@@ -369,9 +380,10 @@ def test_of_a_plan_that_aligns_ids_the_most_that_can_leave_is_stated_then_what_l
     write(folder, "\n".join(["key,u,v,outcome", *rows[1:]]), "north.csv")
     write(folder, json.dumps(plan | {"target": "outcome", "id": "key"}), "plan.json")
     code, verdicts = check("--data", "north.csv", "--policy", "policy.toml", "--plan", "plan.json")
-    assert (code, [v for v in verdicts if v["ok"] is False]) == (0, []), (
-        "the plan names the columns"
-    )
+    assert (code, [v for v in verdicts if v["ok"] is False]) == (
+        0,
+        [],
+    ), "the plan names the columns"
 
 
 def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_training(folder):

@@ -43,7 +43,10 @@ def test_points_of_small_order_are_refused() -> None:
 
 
 def test_points_are_the_same_in_every_release() -> None:
-    """Sites of two releases have to find the same point. Another text, or another alignment, is another point."""
+    """Sites of two releases have to find the same point.
+
+    Another text, or another alignment, is another point.
+    """
     assert id_points.point_of("ann", "x").hex() == VECTOR
     assert (
         len({id_points.point_of(text, name) for text in ("ann", "bob") for name in ("x", "y")}) == 4
@@ -52,7 +55,9 @@ def test_points_are_the_same_in_every_release() -> None:
 
 @given(st.text(max_size=20))
 def test_every_point_is_on_the_curve_and_not_on_its_twist(text: str) -> None:
-    """Multiplication keeps which of the two: a hash that is taken as it is discloses one bit of every id."""
+    """Multiplication keeps which of the two: a hash that is taken as it is discloses one bit of
+    every id.
+    """
     u = int.from_bytes(id_points.point_of(text, "x"), "little")
     assert gmpy2.jacobi(u * (u * (u + id_points.A) + 1) % id_points.P, id_points.P) == 1
 
@@ -79,7 +84,7 @@ def test_every_list_ends_as_the_same_points(seeds: list[bytes]) -> None:
         assert 2**254 <= end < 2**255
 
 
-# --- ids and files ------------------------------------------------------------------------------------------------
+# --- ids and files --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

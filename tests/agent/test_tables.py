@@ -1,4 +1,6 @@
-"""Files, databases and frames become columns of text: what is read, what is refused, all faults at once."""
+"""Files, databases and frames become columns of text: what is read, what is refused, all faults at
+once.
+"""
 
 import csv
 import hashlib
@@ -118,7 +120,8 @@ def test_a_file_that_is_missing_or_of_another_kind_is_refused(tmp_path, name, wo
         read_table(tmp_path / name)
 
 
-# What a spreadsheet may put into a cell: separators, quotes, newlines, spaces around, other scripts.
+# What a spreadsheet may put into a cell: separators, quotes, newlines, spaces around, other
+# scripts.
 CELLS = st.text(st.sampled_from(list('ab0.,"\n \u00e9\u4e2d')), max_size=6)
 
 
@@ -243,7 +246,7 @@ def test_labelled_rows_are_found_among_the_shared_ones_by_id(tmp_path, second, p
     assert own.positions.tolist() == positions
 
 
-# --- all faults at once -----------------------------------------------------------------------------------------------
+# --- all faults at once ---------------------------------------------------------------------------
 
 
 MESSY = """id,age,weight,ward,yes,y
@@ -312,7 +315,7 @@ def test_check_prints_fields_without_a_cell(messy):
         assert not any(cell in fields for cell in ("fourty", "six", "70 kg", "unknown", "p5"))
 
 
-# --- columns that a site leaves open ----------------------------------------------------------------------------------
+# --- columns that a site leaves open --------------------------------------------------------------
 
 # the header; what the site says; the study's target and id; the target and the id that are taken
 RULES = {
@@ -372,7 +375,7 @@ def test_both_questions_are_asked_at_once_and_a_scoring_needs_no_target(tmp_path
     assert named(said) is said, "the table is not read"
 
 
-# --- cells as other products hold them, from their public bug reports -------------------------------------------------
+# --- cells as other products hold them, from their public bug reports -----------------------------
 
 
 PEOPLE = [
@@ -458,7 +461,7 @@ def test_a_code_for_missing_values_is_a_fine_id(tmp_path_factory, ids, code):
     assert {*found.table.labelled_ids, *found.table.unlabelled_ids} == set(ids)
 
 
-# --- texts that are no categories -------------------------------------------------------------------------------------
+# --- texts that are no categories -----------------------------------------------------------------
 
 UNITS = {
     "unit": "{} kg",
@@ -497,7 +500,7 @@ def test_true_categories_and_tiny_tables_stay(tmp_path, rows, levels):
     assert len(fitted(tmp_path, "id,c,y\n" + lines)[0].columns[0].levels) == levels
 
 
-# --- ids --------------------------------------------------------------------------------------------------------------
+# --- ids ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cell", ["1.10105E+17", "1,10105E+17", "1.1e17", "2E+15"])
@@ -525,7 +528,7 @@ def test_an_id_that_parquet_holds_as_a_large_float_is_a_doubt(tmp_path, large):
     assert read_table(small).doubts(["x"], "id") == ()
 
 
-# --- columns that are not used ------------------------------------------------------------------------------------------
+# --- columns that are not used --------------------------------------------------------------------
 
 
 def test_columns_that_a_model_does_not_use_cannot_break_it(tmp_path):
@@ -595,7 +598,9 @@ MANY_CELLS += ["x", "NA", "1.234,5", "007", "1e5", "inf", "nan", '"6"']
 )
 @example(rows=[["1.5", "2.5", "7"]], separator=",", decimal=",", late=False)
 def test_a_file_is_read_by_lines_as_by_rows(tmp_path_factory, rows, separator, decimal, late):
-    """The fast reader types a column by its first cells; the standard library's reader sees texts only."""
+    """The fast reader types a column by its first cells; the standard library's reader sees texts
+    only.
+    """
     quoted = [[f'"{cell}"' if separator in cell else cell for cell in row] for row in rows]
     first = [["1", "2", "3"]] * (HEAD if late else 0)
     body = "\n".join(separator.join(row) for row in [["a", "b", "c"], *first, *quoted])
@@ -630,7 +635,7 @@ def test_a_row_with_another_number_of_cells_is_found_wherever_it_is(tmp_path, at
         read_table(write(tmp_path, "\n".join(["id,x,y,z", *rows])))
 
 
-# --- processes ------------------------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------
 
 
 def _predicted(path):
@@ -639,7 +644,9 @@ def _predicted(path):
 
 
 def test_a_frame_is_read_without_threads_that_a_fork_would_lose(tmp_path):
-    """predict, then multiprocessing by fork: a thread pool of polars that began before would make the child wait for ever."""
+    """predict, then multiprocessing by fork: a thread pool of polars that began before would make
+    the child wait for ever.
+    """
     path = model_of(tmp_path)
     script = (
         "import multiprocessing, sys, test_tables\n"

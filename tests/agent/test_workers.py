@@ -1,4 +1,6 @@
-"""The work on a run's messages: which data set is read, what the coordinator hears of it, and where results go."""
+"""The work on a run's messages: which data set is read, what the coordinator hears of it, and where
+results go.
+"""
 
 from dataclasses import replace
 
@@ -40,7 +42,9 @@ def agent(tmp_path):
 
 
 def worked(agent, message, *, listening=True):
-    """The answers to a message of the coordinator, or to a plan as it proposes it first, and the worker's report."""
+    """The answers to a message of the coordinator, or to a plan as it proposes it first, and the
+    worker's report.
+    """
     message = m.Proposal(message.run, 0, message) if isinstance(message, Plan) else message
     frames, report = agent.workers.work(message, listening=listening)
     assembler = Assembler()
@@ -203,7 +207,7 @@ def test_the_sites_secret_keys_the_digest_of_the_ids(tmp_path):
     assert digests[1] == keyed(digests[0], secret)
 
 
-# --- results ------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def test_the_result_is_on_the_disk_before_the_last_answer_leaves(agent, tmp_path, monkeypatch):
@@ -253,7 +257,7 @@ def test_rows_can_change_before_a_run_is_answered_and_not_after(tmp_path):
     agent.ledger.close()
 
 
-# --- scoring ------------------------------------------------------------------------------------------------------
+# --- scoring --------------------------------------------------------------------------------------
 
 
 class AsSite:
@@ -311,7 +315,7 @@ def test_a_model_of_another_site_scores_nothing(agent, tmp_path):
     )
 
 
-# --- alignments of ids --------------------------------------------------------------------------------------------
+# --- alignments of ids ----------------------------------------------------------------------------
 
 ALIGNS = replace(
     plan("r1"), privacy=Privacy(), membership=Membership(SITES, 3), align=Alignment(max_ids=50)
@@ -411,7 +415,9 @@ def test_a_run_that_ends_before_its_ids_are_aligned_is_over_and_a_step_of_it_is_
 
 
 def test_a_defect_ends_the_run_here_and_never_the_service(agent, monkeypatch):
-    """Whatever a message causes: the coordinator hears that there is a fault, and no cell of a row."""
+    """Whatever a message causes: the coordinator hears that there is a fault, and no cell of
+    a row.
+    """
 
     def fails(*_):
         raise ZeroDivisionError("12.5 of patient p17")
@@ -421,7 +427,8 @@ def test_a_defect_ends_the_run_here_and_never_the_service(agent, monkeypatch):
     [refused] = answers(agent, first_step(offer))
     assert refused == m.PlanRefused(
         "r1",
-        "an unexpected error here (ZeroDivisionError), which its operator finds in the agent's log.",
+        "an unexpected error here (ZeroDivisionError), which its operator finds in the agent's"
+        " log.",
     )
     [told] = [notice for notice in agent.notices if notice.name == "defect"]
     assert "ZeroDivisionError at " in told.text

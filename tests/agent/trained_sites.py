@@ -1,4 +1,6 @@
-"""Three sites with files that trained together, in memory: their tables, and what each agent has at the end of a run."""
+"""Three sites with files that trained together, in memory: their tables, and what each agent has at
+the end of a run.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,9 +29,11 @@ PLAN = Plan("run-1", "tests", Membership(SITES, 3), Additive())
 def tables(
     folder: Path, labels: tuple[int, ...] = (60, 30, 2), values: tuple[str, str] | None = None
 ) -> dict[str, Path]:
-    """SITE.csv with labelled rows, most of them shared, SITE-shared.csv, and SITE-judged.csv with the labels of other rows.
+    """SITE.csv with labelled rows, most of them shared, SITE-shared.csv, and SITE-judged.csv with
+    the labels of other rows.
 
-    Each site has two columns. A label is a sum of functions of three sites' columns, or one of ``values`` by its sign.
+    Each site has two columns. A label is a sum of functions of three sites' columns, or one of
+    ``values`` by its sign.
     """
     rng, out = np.random.default_rng(4), {}
     X = rng.normal(size=(SHARED + sum(labels) + JUDGED, 6))
@@ -83,7 +87,9 @@ class Trained:
     def write(
         self, site: str, *, compared: bool = True, **changes: Any
     ) -> tuple[tuple[Path, ...], list[str]]:
-        """The files of its model store, the joined model first, and the notes; with ``changes`` of the result."""
+        """The files of its model store, the joined model first, and the notes; with ``changes`` of
+        the result.
+        """
         notes, store = list[str](), ModelStore(site, self.folder / f"{site}-models")
         result = replace(self.results[site], **changes)
         return store.put_models(

@@ -1,5 +1,5 @@
-"""Every attack of docs/research/attacks, run: it works where the threat model says so, and fails elsewhere for the reason that is
-given there.
+"""Every attack of docs/research/attacks, run: it works where the threat model says so, and fails
+elsewhere for the reason that is given there.
 """
 
 import json
@@ -20,7 +20,9 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "research" / "attacks"
 
 @cache
 def attack(name: str, **given: Any) -> dict[str, Any]:
-    """What the script's own function returns; in a process without the suite's checks of shapes, which take minutes here."""
+    """What the script's own function returns; in a process without the suite's checks of shapes,
+    which take minutes here.
+    """
     code = f"import json, {name}; print(json.dumps({name}.attack(**{given}), default=float))"
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(
@@ -45,9 +47,7 @@ def test_a_coordinator_reads_answers_in_plaintext_and_of_sealed_sums_nothing() -
     )
 
 
-def test_a_member_takes_two_operators_apart_and_of_one_there_are_others_with_the_same_transcript() -> (
-    None
-):
+def test_a_member_takes_two_operators_apart_but_one_has_others_with_the_same_transcript() -> None:
     found = attack("separation")
     assert found["member, two operators"] < EXACT
     assert found["member, one operator"] > 0.5
@@ -229,9 +229,10 @@ def test_scores_with_sites_missing_disclose_features_and_each_individual_has_fiv
 
 def test_labels_of_yes_and_no_are_found_from_exact_sums_and_not_under_label_noise() -> None:
     found = attack("integer_labels", tables=2, noises=((0.1, 0.0), (0.1, 0.5)))
-    assert found == {"0.1 and 0": 2, "0.1 and 0.5": 0}, (
-        "sums of labels have no noise but that of the labels"
-    )
+    assert found == {
+        "0.1 and 0": 2,
+        "0.1 and 0.5": 0,
+    }, "sums of labels have no noise but that of the labels"
 
 
 def test_a_ledger_whose_answers_were_taken_out_is_found_by_its_signatures() -> None:

@@ -1,4 +1,6 @@
-"""A member that lies, or a coordinator: nobody else is stopped, the log names it, and the next run trains."""
+"""A member that lies, or a coordinator: nobody else is stopped, the log names it, and the next run
+trains.
+"""
 
 import json
 import subprocess

@@ -19,7 +19,8 @@ APPS = {
 
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
-    """A function that runs a command line, in a folder of this test, without settings from the environment.
+    """A function that runs a command line, in a folder of this test, without settings from the
+    environment.
 
     It returns (exit code, standard output, standard error).
     """

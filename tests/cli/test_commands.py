@@ -61,27 +61,85 @@ MISTAKES = {
     "no such command": ((*COORDINATOR, "served"), 2, "served"),
     "no such table": (agent(*AGENT, data="bad.csv"), 6, "bad.csv: no such file. Correct the path"),
     "a column misspelt": (agent(*AGENT, target="Y"), 6, "Did you mean 'y'"),
-    "a typo in a number": (agent(*AGENT, data="typo.csv"), 6, "typo.csv, line 5, column 'a': '1,5'"),
+    "a typo in a number": (
+        agent(*AGENT, data="typo.csv"),
+        6,
+        "typo.csv, line 5, column 'a': '1,5'",
+    ),
     "not enrolled": (agent(*AGENT, "--identity", "none"), 2, "`coreg-agent join`"),
     "nobody listens": (agent(*AGENT, "--connect-timeout", "1"), 7, "127.0.0.1:9"),
-    "a file for models": (agent(*AGENT, "--models", "good.csv"), 8, "good.csv: models cannot be written there"),
+    "a file for models": (
+        agent(*AGENT, "--models", "good.csv"),
+        8,
+        "good.csv: models cannot be written there",
+    ),
     "no such model": ((*PREDICT, "--model", "m"), 8, "m: no such model file"),
-    "a chain that is broken": (("coreg-agent", "ledger", "broken.jsonl"), 8, "broken.jsonl, line 2: the chain is broken"),
-    "an invitation that is none": (("coreg-agent", "join", "coreg://h:1/a"), 2, "The end of the invitation is missing"),
-    "no such federation": ((*COORDINATOR, "revoke", "none", "a"), 2, "none/federation.toml: no such file"),
-    "no folder of a federation": ((*COORDINATOR, "run", "none"), 2, "`coreg-coordinator init none`"),
-    "a federation without sites": ((*COORDINATOR, "init", "co"), 2, "Name the sites of the new federation: --site NAME"),
-    "options before a command": (("coreg-agent", "--ledger", "x", "ledger"), 2, "--ledger before ledger has no effect"),
-    "a broken chain, verified": (("coreg-agent", "ledger", "broken.jsonl", "--verify"), 8, "line 2: the chain is broken"),
-    "a token without a page": ((*COORDINATOR, "serve", "fed.toml", "--web-token-file", "t"), 2, "Give --web too"),
+    "a chain that is broken": (
+        ("coreg-agent", "ledger", "broken.jsonl"),
+        8,
+        "broken.jsonl, line 2: the chain is broken",
+    ),
+    "an invitation that is none": (
+        ("coreg-agent", "join", "coreg://h:1/a"),
+        2,
+        "The end of the invitation is missing",
+    ),
+    "no such federation": (
+        (*COORDINATOR, "revoke", "none", "a"),
+        2,
+        "none/federation.toml: no such file",
+    ),
+    "no folder of a federation": (
+        (*COORDINATOR, "run", "none"),
+        2,
+        "`coreg-coordinator init none`",
+    ),
+    "a federation without sites": (
+        (*COORDINATOR, "init", "co"),
+        2,
+        "Name the sites of the new federation: --site NAME",
+    ),
+    "options before a command": (
+        ("coreg-agent", "--ledger", "x", "ledger"),
+        2,
+        "--ledger before ledger has no effect",
+    ),
+    "a broken chain, verified": (
+        ("coreg-agent", "ledger", "broken.jsonl", "--verify"),
+        8,
+        "line 2: the chain is broken",
+    ),
+    "a token without a page": (
+        (*COORDINATOR, "serve", "fed.toml", "--web-token-file", "t"),
+        2,
+        "Give --web too",
+    ),
     "no store": ((*COORDINATOR, "runs", "none.sqlite"), 2, "none.sqlite"),
-    "scoring before a training": ((*COORDINATOR, "run", "fed.toml", "--study", "score.toml"), 2, "train first"),
+    "scoring before a training": (
+        (*COORDINATOR, "run", "fed.toml", "--study", "score.toml"),
+        2,
+        "train first",
+    ),
     "no target for a table": ((*SIM, "benefit", "--data", "good.csv"), 2, "--target"),
     "not converged": (
-        (*SIM, "run", "--objective", "agreement", "--sites", 3, "--labelled", 10, "--unlabelled", 40, "--max-rounds", 3), 3,
+        (
+            *SIM,
+            "run",
+            "--objective",
+            "agreement",
+            "--sites",
+            3,
+            "--labelled",
+            10,
+            "--unlabelled",
+            40,
+            "--max-rounds",
+            3,
+        ),
+        3,
         "were reached before the tolerances. Raise max_rounds, or loosen the tolerances.",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -135,7 +193,9 @@ def test_the_default_policy_allows_the_studies_of_the_demonstration(command, tmp
 def test_a_submission_names_sites_without_certificate_and_another_user_changes_nothing(
     command, tmp_path, monkeypatch
 ):
-    """As root beside systemd: the service could not read what was written, and no site could enrol."""
+    """As root beside systemd: the service could not read what was written, and no site could
+    enrol.
+    """
     command("coreg-coordinator", "init", "co", "--site=a", "--site=b", "--site=c")
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
     code, out, err = command("coreg-coordinator", "submit", "study.toml", "--federation", "co")
@@ -151,9 +211,10 @@ def test_a_submission_names_sites_without_certificate_and_another_user_changes_n
     queue = ("submit study.toml --federation co", "cancel x --federation co")
     for words in ("invite co a", "revoke co a", "init co --renew-server", *queue):
         code, _, err = command("coreg-coordinator", *words.split())
-        assert (code, "could not read what it writes. Nothing was changed" in err) == (8, True), (
-            words
-        )
+        assert (code, "could not read what it writes. Nothing was changed" in err) == (
+            8,
+            True,
+        ), words
     assert before == {
         path: path.read_bytes() for path in (tmp_path / "co").rglob("*") if path.is_file()
     }

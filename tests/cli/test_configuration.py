@@ -1,4 +1,6 @@
-"""federation.toml: names that survive the wire, sums that are possible, and the samples that we ship."""
+"""federation.toml: names that survive the wire, sums that are possible, and the samples that we
+ship.
+"""
 
 import json
 import re
@@ -32,7 +34,9 @@ def configuration(folder, text, name="x", sites='["a", "b", "c"]'):
 
 @pytest.mark.parametrize("name", ["a\\tb", "a\\u001b[2J", "a\\u200bb", "   ", "", "x" * 201])
 def test_a_federations_name_is_one_line_that_can_be_read(tmp_path, name):
-    """A character that cannot be printed is replaced on the wire: every site would see another plan than was digested."""
+    """A character that cannot be printed is replaced on the wire: every site would see another plan
+    than was digested.
+    """
     with pytest.raises(UsageError, match=r"federation\.name = .*1 to 200 printable characters"):
         configuration(tmp_path, "", name)
 
@@ -129,15 +133,20 @@ def test_a_run_without_an_objective_is_refused_where_it_is_asked_for(tmp_path, m
     for chosen in ("coupling = 0.01", 'objective = "additive"'):
         (tmp_path / "study.toml").write_text(f'[study]\nname = "s"\n[model]\n{chosen}\n')
         assert planned(federation, tmp_path / "study.toml").study == "s"
-    terms = '[model]\nobjective = "additive"\n[privacy]\nmembership_changes = true\n[alignment]\nids = "exact"\n'
+    terms = (
+        '[model]\nobjective = "additive"\n[privacy]\nmembership_changes = true\n[alignment]\nids ='
+        ' "exact"\n'
+    )
     (tmp_path / "federation.toml").write_text(
         f'[federation]\nname = "f"\nsites = ["a", "b"]\n{terms}'
     )
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n')
     plan = planned(read_configuration(tmp_path / "federation.toml"), tmp_path / "study.toml")
-    assert (plan.objective, plan.privacy, plan.align) == (Additive(), Privacy(), Alignment()), (
-        "no other section"
-    )
+    assert (plan.objective, plan.privacy, plan.align) == (
+        Additive(),
+        Privacy(),
+        Alignment(),
+    ), "no other section"
 
 
 def test_misspelt_keys_are_answered_with_what_was_meant(tmp_path):

@@ -1,4 +1,6 @@
-"""The documentation says what the programs do: generated parts are fresh, links lead somewhere, commands parse, examples run."""
+"""The documentation says what the programs do: generated parts are fresh, links lead somewhere,
+commands parse, examples run.
+"""
 
 import ast
 import json
@@ -46,7 +48,7 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
-# --- generated parts ----------------------------------------------------------------------------------------------
+# --- generated parts ------------------------------------------------------------------------------
 
 
 def test_generated_parts_are_fresh():
@@ -102,7 +104,7 @@ def test_a_schema_describes_every_key(kind):
     assert [key for key, shape in keys if not shape.get("description")] == []
 
 
-# --- links and commands -------------------------------------------------------------------------------------------
+# --- links and commands ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
@@ -131,7 +133,8 @@ def test_pages_that_the_code_names_exist():
 # Names of other packages that pages mention beside ours.
 OTHERS = {
     "CalibratedClassifierCV", "TransformedTargetRegressor", "BaggingRegressor", "StackingRegressor",
-    "additiveregressor__label_mask", "cross_val_predict", "neg_root_mean_squared_error", "ss_glm_train",
+    "additiveregressor__label_mask", "cross_val_predict", "neg_root_mean_squared_error",
+    "ss_glm_train",
     "CERTIFICATE_VERIFY_FAILED", "HTTPS_PROXY", "PIP_INDEX_URL", "allowed_signers",
 }  # fmt: skip
 OURS = re.compile(
@@ -158,7 +161,9 @@ def names_of_the_code():
     "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda p: p.stem
 )
 def test_no_page_names_what_is_gone(page):
-    """`snake_case`, `CamelCase` and `paths/to.py` in the text are names of the code, or of another package (OTHERS)."""
+    """`snake_case`, `CamelCase` and `paths/to.py` in the text are names of the code, or of another
+    package (OTHERS).
+    """
     names, files = names_of_the_code()
     for span in re.findall(
         r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
@@ -271,7 +276,7 @@ def test_the_page_of_drills_lists_every_drill():
     assert all(int(times) > 0 and times == held for _, times, held in listed)
 
 
-# --- docs/how-to/troubleshoot.md quotes the programs ----------------------------------------------------------------
+# --- docs/how-to/troubleshoot.md quotes the programs ----------------------------------------------
 
 TROUBLESHOOT = ROOT / "docs" / "how-to" / "troubleshoot.md"
 HOLE = "\0"

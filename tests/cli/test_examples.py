@@ -1,4 +1,6 @@
-"""The scripts of examples/ in their quick form: each prints what its docstring claims, and draws its picture. Benchmarks load."""
+"""The scripts of examples/ in their quick form: each prints what its docstring claims, and draws
+its picture. Benchmarks load.
+"""
 
 import asyncio
 import json
@@ -102,7 +104,8 @@ def test_folds_of_labelled_rows_have_scores_where_the_default_folds_have_none(tm
 def test_intervals_cover_what_they_promise_and_another_unit_drifts(tmp_path):
     lines = quick("model_intervals_drift", tmp_path)
     [covered] = [line for line in lines if line.startswith("intervals of")]
-    # 102 labels judge it: a deviation is √(0.9 · 0.1/102) = 3.0 %. The stated deviations have their own error.
+    # 102 labels judge it: a deviation is √(0.9 · 0.1/102) = 3.0 %. The stated deviations have their
+    # own error.
     assert numbers(covered)[1] == pytest.approx(90.0, abs=3 * 4.5)
     assert "columns that drift: 0 in the same unit, 1 in another unit" in lines
     assert "column 'bmi': 102 of 102 cells" in lines[-1]
@@ -210,7 +213,10 @@ def test_an_axis_holds_its_values_between_its_first_and_last_tick(low, factor, l
         assert -1e-4 <= at(value) <= 100.0 + 1e-4
 
 
-PROGRAM = "import sys; sys.path.insert(0, sys.argv[1])\nfor name in sys.argv[2:]:\n    assert __import__(name), name"
+PROGRAM = (
+    "import sys; sys.path.insert(0, sys.argv[1])\nfor name in sys.argv[2:]:\n    assert"
+    " __import__(name), name"
+)
 
 
 def test_every_script_of_benchmarks_finds_what_it_imports():

@@ -1,4 +1,6 @@
-"""The page shows what `status --json` prints, changes nothing, asks for a token if one is set, loads nothing from elsewhere."""
+"""The page shows what `status --json` prints, changes nothing, asks for a token if one is set,
+loads nothing from elsewhere.
+"""
 
 import asyncio
 import json
@@ -95,7 +97,7 @@ def sites(path):
     return {site["site"]: site for site in overview(path)["sites"]}
 
 
-# --- the state ----------------------------------------------------------------------------------------------------
+# --- the state ------------------------------------------------------------------------------------
 
 
 def test_the_json_of_the_page_is_that_of_the_command(shown):
@@ -189,7 +191,10 @@ def test_a_status_that_is_older_than_the_run_is_not_its_state(store, status):
 
 
 def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, status):
-    """The store has no end of a's session. So the site was last seen when the coordinator last wrote its status."""
+    """The store has no end of a's session.
+
+    So the site was last seen when the coordinator last wrote its status.
+    """
     status.set_service({"state": "ready"}, LAST)
     lines = {line.split()[0]: line for line in command("status", store).splitlines()}
     assert f"last seen {LAST}, at the coordinator's last status  release 0.2.0" in lines["a"]
@@ -201,7 +206,7 @@ def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, sta
     assert "disconnected since 2026-01-02T03:04:04" in command("status", store)
 
 
-# --- the server ---------------------------------------------------------------------------------------------------
+# --- the server -----------------------------------------------------------------------------------
 
 
 def test_the_page_loads_only_from_this_server_and_writes_no_markup(shown):

@@ -1,7 +1,7 @@
 """The same sites in process and over mutual TLS on loopback; and sessions over streams in memory.
 
-`wire(sites)` gives a `Transport` whose `start` also brings the sites in, in the order given. Sites that are dialled for a
-test speak frame by frame, through a `Client`.
+`wire(sites)` gives a `Transport` whose `start` also brings the sites in, in the order given. Sites
+that are dialled for a test speak frame by frame, through a `Client`.
 """
 
 import asyncio
@@ -64,7 +64,9 @@ def echo(step: m.Step, site: str = "a") -> m.Answer:
 
 @dataclass
 class EchoSite:
-    """Answers every step with its own words, remembers what it heard, and leaves once it has an end."""
+    """Answers every step with its own words, remembers what it heard, and leaves once it has an
+    end.
+    """
 
     name: str
     heard: list[m.ToSite] = field(default_factory=list)
@@ -104,7 +106,7 @@ class Events:
         return [await self.next() for _ in range(count)]
 
 
-# --- a site's end of a stream -------------------------------------------------------------------------------------
+# --- a site's end of a stream ---------------------------------------------------------------------
 
 
 class Client:
@@ -125,7 +127,10 @@ class Client:
         await self.write(*frames_of(message))
 
     async def receive(self) -> m.ToSite | None:
-        """The next message; None when the coordinator ended the stream. The last word ends our half."""
+        """The next message; None when the coordinator ended the stream.
+
+        The last word ends our half.
+        """
         while (data := await self.connection.read()) is not None:
             message = self.assembler.feed_coordinator(data)
             if isinstance(message, m.Rejected):
@@ -142,7 +147,9 @@ class Client:
         return message.reason
 
     async def serve(self, site: SiteFunction) -> None:
-        """What an agent of one run does: once the run is over it leaves, and then only waits for the stream to end."""
+        """What an agent of one run does: once the run is over it leaves, and then only waits for
+        the stream to end.
+        """
         await self.send(site.hello())
         while (message := await self.receive()) is not None:
             answers = list(await asyncio.to_thread(site.handle, message))
@@ -186,7 +193,10 @@ class _End:
 
 
 class Pipe(_End):
-    """A stream in memory. It is the coordinator's end (`sessions.FrameStream`); ``site`` is the other (`dial.Connection`)."""
+    """A stream in memory.
+
+    It is the coordinator's end (`sessions.FrameStream`); ``site`` is the other (`dial.Connection`).
+    """
 
     address = "127.0.0.1"
 
@@ -211,7 +221,9 @@ class Pipe(_End):
 
 
 class Frames(Sessions):
-    """`Sessions` over streams in memory; whoever dials is "a", unless the test gives another name."""
+    """`Sessions` over streams in memory; whoever dials is "a", unless the test gives another
+    name.
+    """
 
     def __init__(
         self,
@@ -244,7 +256,7 @@ class Frames(Sessions):
         await asyncio.gather(*self._tasks)
 
 
-# --- mutual TLS ---------------------------------------------------------------------------------------------------
+# --- mutual TLS -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""coordinator/transports/sessions.py: who gets in, how a session opens, breaks the protocol, is replaced, ends, is held back."""
+"""coordinator/transports/sessions.py: who gets in, how a session opens, breaks the protocol, is
+replaced, ends, is held back.
+"""
 
 import asyncio
 import contextlib
@@ -61,7 +63,7 @@ def head(count: int, data: bytes, run: str = RUN) -> pb.SiteFrame:
     return pb.SiteFrame(message=pb.FromSite(answer=body))
 
 
-# --- how a session opens ------------------------------------------------------------------------------------------
+# --- how a session opens --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_again(
         assert events.seen[3:] == [Revoked("b", "b is not listed")]
 
 
-# --- how a session breaks the protocol, ends, and is replaced ------------------------------------------------------
+# --- how a session breaks the protocol, ends, and is replaced -------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,9 @@ async def test_a_site_that_reconnects_replaces_its_old_session_without_an_event(
 )
 @within(30)
 async def test_a_replaced_session_that_still_speaks_is_not_heard(last_words: bytes) -> None:
-    """Its writer hangs in flow control, because its peer does not read; its reader must not speak for the new one."""
+    """Its writer hangs in flow control, because its peer does not read; its reader must not speak
+    for the new one.
+    """
     async with serving() as (sessions, events):
         pipe = sessions.pipe()
         old = Client(pipe.site)
@@ -231,7 +235,7 @@ async def test_a_replaced_session_that_still_speaks_is_not_heard(last_words: byt
         pipe.open.set()
 
 
-# --- backpressure -------------------------------------------------------------------------------------------------
+# --- backpressure ---------------------------------------------------------------------------------
 
 
 @within(30)
@@ -276,7 +280,9 @@ async def test_a_site_that_does_not_read_is_disconnected(monkeypatch: pytest.Mon
 
 
 def test_a_peer_of_protocol_1_reads_what_opens_and_ends_a_session() -> None:
-    """Bytes as release 0.1 wrote them: field numbers and lengths by hand, so that nothing of today's schema is in them."""
+    """Bytes as release 0.1 wrote them: field numbers and lengths by hand, so that nothing of
+    today's schema is in them.
+    """
     protocol = bytes([2 << 3, m.PROTOCOL_VERSION])
     said = b"\x0a\x05north" + protocol + b"\x2a\x039.9"
     for frames, old in (

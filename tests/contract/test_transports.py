@@ -109,7 +109,7 @@ async def test_close_delivers_what_is_queued(wire: Wire) -> None:
     assert [site.heard for site in sites] == 3 * [[end]]
 
 
-# --- whole runs ---------------------------------------------------------------------------------------------------
+# --- whole runs -----------------------------------------------------------------------------------
 
 
 def driven(
@@ -165,7 +165,7 @@ def test_a_step_that_cannot_be_written_ends_the_coordinator_and_no_end_is_told(w
     assert [site.result for site in sites.values()] == [None, None, None]
 
 
-# --- coordinator/transports/grpc_mtls.py: what only TLS and sockets can do wrong --------------------------------------
+# --- coordinator/transports/grpc_mtls.py: what only TLS and sockets can do wrong ------------------
 
 
 @contextlib.asynccontextmanager

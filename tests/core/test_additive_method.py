@@ -31,7 +31,9 @@ CASES = json.loads((Path(__file__).parent / "additive_method.json").read_text())
 
 
 class Problem:
-    """Correlated features of three sites at labelled rows (owner known) and shared rows; W_v starts with φ_v."""
+    """Correlated features of three sites at labelled rows (owner known) and shared rows; W_v starts
+    with φ_v.
+    """
 
     def __init__(
         self, seed=0, n=(12, 20, 15), m=200, d=(4, 3, 5), k=(7, 6, 8), scale=1.0, level=7.0
@@ -153,7 +155,9 @@ def test_left_out_residuals_are_those_of_refits():
 
 
 def test_missing_sites_and_deviations_against_draws():
-    """Gaussian features of a known covariance: conditional means and deviations against 400,000 draws."""
+    """Gaussian features of a known covariance: conditional means and deviations against 400,000
+    draws.
+    """
     rng, p = np.random.default_rng(5), Problem(5, m=40_000)
     f = fit(p.moments())
     m, D = f.moments, len(f.moments.C)
@@ -200,7 +204,7 @@ def test_edge_cases_are_finite_and_units_do_not_matter(p):
         assert_allclose((p.Phi @ f.coef) / 1e6, q.Phi @ fit(q.moments()).coef, atol=1e-6)
 
 
-# --- features and the local model ---------------------------------------------------------------------------------
+# --- features and the local model -----------------------------------------------------------------
 
 
 def test_the_forest_predicts_with_numpy_what_scikit_learn_does():
@@ -242,7 +246,7 @@ def test_features_do_not_know_the_label_of_their_row():
     assert_allclose(nothing(X), W, atol=1e-12)
 
 
-# --- the verdict --------------------------------------------------------------------------------------------------
+# --- the verdict ----------------------------------------------------------------------------------
 
 
 def test_a_slope_is_found_only_where_it_is_clear():
@@ -349,7 +353,9 @@ def test_joining_pays_where_each_site_has_a_part(private):
 
 
 def test_the_left_out_error_of_the_joined_model_is_that_on_new_rows():
-    """Columns of common factors, which say much of each other: a labelled row is one of those that complete them."""
+    """Columns of common factors, which say much of each other: a labelled row is one of those that
+    complete them.
+    """
     left = list[float]()
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -405,7 +411,7 @@ def test_the_coefficients_of_a_linear_training_are_the_posterior_of_the_pooled_c
     assert_allclose(error, unit * np.sqrt(np.diag(S)[:6]) / deviations, rtol=1e-8)
 
 
-# --- the estimator ------------------------------------------------------------------------------------------------
+# --- the estimator --------------------------------------------------------------------------------
 
 
 def table(n=300, labelled=120, seed=0):

@@ -1,4 +1,6 @@
-"""coreg_core/agreement/rounds.py: steps on exact sums alone reach the closed form, and a sum of no honest sites ends them."""
+"""coreg_core/agreement/rounds.py: steps on exact sums alone reach the closed form, and a sum of no
+honest sites ends them.
+"""
 
 import json
 from dataclasses import replace
@@ -149,7 +151,7 @@ def test_an_outcome_comes_with_the_last_sum():
     assert [state.round for state in states[1:]] == list(range(len(states) - 1))
 
 
-# --- the tally of an alignment: a sum tells every count, and a sum of no tallies is noticed ------------------------
+# --- the tally of an alignment: a sum tells every count, and a sum of no tallies is noticed -------
 
 MARKS = st.integers(0, 2**64 - 1)
 

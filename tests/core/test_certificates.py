@@ -1,4 +1,6 @@
-"""What a schedule certifies is true: at every verified round, against 60-digit solutions and against a dense SVD."""
+"""What a schedule certifies is true: at every verified round, against 60-digit solutions and
+against a dense SVD.
+"""
 
 import numpy as np
 import pytest
@@ -53,17 +55,18 @@ def check_certificates(problem, best, Q_best, name, **changes):
         ]
         predictions = np.array([s.prediction for s in solutions])
         errors = np.linalg.norm(predictions - best, axis=1)
-        # Both solutions have their own rounding: eps times the condition numbers of what is solved, 1 + μb of the coupled
-        # system and λ_max(K)/ν of each site's, times what a finite span's features make of a kernel that is rounded. Four
-        # times the constant: each solution is a chain of some products and triangular solves.
+        # Both solutions have their own rounding: eps times the condition numbers of what is solved,
+        # 1 + μb of the coupled system and λ_max(K)/ν of each site's, times what a finite span's
+        # features make of a kernel that is rounded. Four times the constant: each solution is a
+        # chain of some products and triangular solves.
         mu = 2 * problem.coupling * len(views)
         mu_b = mu * max(schedule.terms.bounds)
         size = 1.0 + np.linalg.norm(predictions) + np.linalg.norm(best)
         of_one = 4 * ROUNDING * amplification(problem) * size
         rounding = of_one * (1.0 + mu_b + condition)
-        # Q is a sum of a few dozen squares, each rounded; f = Kc with ‖c‖ ≤ ‖y‖/ν is off by eps ‖K‖/ν ‖y‖ as it is computed.
-        # The gap is c r² with c ≤ μM(1 + μb), so of a residual that is off by δ it is off by 2 √(c gap) δ. With one shared
-        # instance the gap has no other slack.
+        # Q is a sum of a few dozen squares, each rounded; f = Kc with ‖c‖ ≤ ‖y‖/ν is off by eps
+        # ‖K‖/ν ‖y‖ as it is computed. The gap is c r² with c ≤ μM(1 + μb), so of a residual that is
+        # off by δ it is off by 2 √(c gap) δ. With one shared instance the gap has no other slack.
         slope = 2.0 * np.sqrt(mu * len(views) * (1.0 + mu_b) * progress.gap[0])
         Q = value(solutions, problem.coupling)
         of_values = (100 + 4 * condition) * amplification(problem) * EPS * (Q + problem.scale)
@@ -103,7 +106,9 @@ def test_to_the_last_digit(problem):
 
 
 def test_algorithm_1_certifies_by_the_gradient():
-    """Q − Q* ≤ ¼ Σ_v b_v ‖g_v‖² = gap with g_v = 4λ(M ŷ_v − Σ_u ŷ_u) − 2μ(ŷ_v − t_v), ‖ŷ_v − ŷ_v*‖ ≤ √(b_v · gap)."""
+    """Q − Q* ≤ ¼ Σ_v b_v ‖g_v‖² = gap with g_v = 4λ(M ŷ_v − Σ_u ŷ_u) − 2μ(ŷ_v − t_v), ‖ŷ_v − ŷ_v*‖
+    ≤ √(b_v · gap).
+    """
     problem = golden_problem("three-sites", "exact")
     views = problem.views()
     bounds, lam = np.array([view.bound() for view in views]), problem.coupling
@@ -126,17 +131,21 @@ def test_algorithm_1_certifies_by_the_gradient():
 def test_at_a_common_target_the_bounds_are_attained_and_no_looser_than_the_general_ones(
     bounds, weight
 ):
-    """One instance and one coordinate a site, N_v = 1/(1 + μb_v): the residual's effect is then known in closed form."""
+    """One instance and one coordinate a site, N_v = 1/(1 + μb_v): the residual's effect is then
+    known in closed form.
+    """
     M, stays = len(bounds), (1 / (1 + weight * bounds)).sum()
     found = consensus_certificate(1.0, 0.0, weight, bounds)
-    # Φ(z) − Φ* = μ δ² ΣN with δ = z − z* = M r/ΣN, less what Q gains by the mean answer for z: μM r². At r = 1.
+    # Φ(z) − Φ* = μ δ² ΣN with δ = z − z* = M r/ΣN, less what Q gains by the mean answer for z: μM
+    # r². At r = 1.
     delta = M / stays
     gap = weight * (delta**2 * stays - M)
     assert found.gap == pytest.approx(gap, rel=1e-7, abs=1e-9 * weight * delta**2 * stays)
     bound = delta * (1 - 1 / (1 + weight * bounds.max()))
     assert found.prediction_bound == pytest.approx(bound, rel=1e-7, abs=1e-9 * delta)
     assert found.gap <= weight**2 * bounds.sum() * (1 + 1e-12)
-    # A federation knows the sum over the sites in place of each b_v: the same gap, and the rounding of that sum.
+    # A federation knows the sum over the sites in place of each b_v: the same gap, and the rounding
+    # of that sum.
     of_sum = consensus_certificate(
         1.0, 0.0, weight, np.array([bounds.max(), *[0.0] * (M - 1)]), float(stays)
     )
@@ -146,10 +155,13 @@ def test_at_a_common_target_the_bounds_are_attained_and_no_looser_than_the_gener
 
 @given(problems(kernels=("gaussian", "linear"), rows=(1, 12), mixed=True))
 def test_the_bounds_hold(problem):
-    """b_v ≥ the largest s², which is that of R's eigenvalues μs²/(1 + μs²): computed from R itself by dense eigh."""
+    """b_v ≥ the largest s², which is that of R's eigenvalues μs²/(1 + μs²): computed from R itself
+    by dense eigh.
+    """
     for view in problem.views():
         m = problem.n_unlabelled
-        # A small weight keeps 1 − largest away from 0, and R is about μ P Pᵀ: s² to nearly full precision.
+        # A small weight keeps 1 − largest away from 0, and R is about μ P Pᵀ: s² to nearly full
+        # precision.
         mu = 0.1 / max(view.bound(), 1e-300)
         R = view.respond(np.eye(m), np.full(m, mu), "linear")
         largest = float(np.linalg.eigvalsh((R + R.T) / 2).max())

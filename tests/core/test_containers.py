@@ -1,4 +1,6 @@
-"""Whatever container holds a table or a target, every estimator reads the same values, or refuses it in the same words."""
+"""Whatever container holds a table or a target, every estimator reads the same values, or refuses
+it in the same words.
+"""
 
 import numpy as np
 import polars as pl

@@ -1,4 +1,6 @@
-"""Cross products by learning with errors: what opens is the product, and what a hostile message tells."""
+"""Cross products by learning with errors: what opens is the product, and what a hostile message
+tells.
+"""
 
 import os
 from math import log2, sqrt
@@ -35,7 +37,8 @@ def test_the_sum_of_two_sites_shares_opens_their_product(n):
         other.share_of_own_projection(sent.encrypted),
     ]
     total = sum(cross.rounded(each) for each in shares)
-    # Of [Y; R]ᵀE: deviation σ 2¹⁵/√3 √p in units of the product; and Y is rounded to 16 places. Six deviations and √n of them.
+    # Of [Y; R]ᵀE: deviation σ 2¹⁵/√3 √p in units of the product; and Y is rounded to 16 places. Six
+    # deviations and √n of them.
     limit = (
         6 * cross.DEVIATION * 2**15 / sqrt(3) * sqrt(cross.RANDOM_ROWS) * 2.0 ** -(of_w + of_y)
         + n * 2.0**-17
@@ -85,7 +88,9 @@ def test_secrets_are_fresh_long_and_of_their_deviation():
 
 
 def test_what_others_can_open_of_a_column_is_less_than_its_entropy():
-    """The leftover hash lemma: H is uniform within 2⁻¹²⁸, given all words of it that can be opened."""
+    """The leftover hash lemma: H is uniform within 2⁻¹²⁸, given all words of it that can be
+    opened.
+    """
     assert 16 * cross.RANDOM_ROWS >= 64 * cross.SECRET_ROWS + 32 * cross.MOST_ENCRYPTED + 2 * 128
 
 
@@ -105,7 +110,7 @@ def test_messages_of_another_shape_or_type_and_columns_beyond_one_are_refused():
             cross.fixed(np.array([[value]]), 10)
 
 
-# --- attacks that earlier forms fell to ---------------------------------------------------------------------------
+# --- attacks that earlier forms fell to -----------------------------------------------------------
 
 
 def solved(A, b, secret):
@@ -126,7 +131,10 @@ def solved(A, b, secret):
 
 
 def hinted(deviation, digits, base, *, round_shares, size=96, rows=400):
-    """A hostile H packs coordinates of E into digits of one word. The share of them that is read, and whether S is found."""
+    """A hostile H packs coordinates of E into digits of one word.
+
+    The share of them that is read, and whether S is found.
+    """
     rng = np.random.default_rng(0)
     A = rng.integers(0, 2**64, size=(rows, size), dtype=np.uint64)
     S = rng.integers(0, 2**64, size=(size, 3), dtype=np.uint64)
@@ -164,7 +172,10 @@ def test_unrounded_shares_lose_the_secret_and_rounded_ones_tell_two_coordinates_
 
 
 def core_svp(n, log_q, deviation, of_secret=None):
-    """Bits of the primal attack: 0.292 β of the least β that solves (Alkim et al. 2016; a secret scaled by Bai and Galbraith)."""
+    """Bits of the primal attack: 0.292 β of the least β that solves (Alkim et al.
+
+    2016; a secret scaled by Bai and Galbraith).
+    """
     scale = of_secret or deviation
 
     def log_delta(b):

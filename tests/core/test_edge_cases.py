@@ -64,7 +64,7 @@ def test_with_nobody_to_agree_with_views_are_kernel_ridge(form, solver, kind, se
     )  # the functions' rounding
 
 
-# --- few rows, equal rows -------------------------------------------------------------------------------------
+# --- few rows, equal rows -------------------------------------------------------------------------
 
 
 def repeated(seed, kind):
@@ -102,7 +102,8 @@ def test_repeated_rows(form, kind, seed, coupling):
     direct = fit(data, form=form, coupling=coupling)
     gradients = fit(data, form=form, coupling=coupling, solver="conjugate-gradients")
     assert gradients.stop_ is Stop.CONVERGED
-    # 1e-9 · max|y| is what the schedule promised, in the 2-norm; the closed form states its own bound.
+    # 1e-9 · max|y| is what the schedule promised, in the 2-norm; the closed form states its own
+    # bound.
     atol = gradients.prediction_bound_ + direct.prediction_bound_
     assert atol < 1e-8
     assert_allclose(
@@ -112,7 +113,9 @@ def test_repeated_rows(form, kind, seed, coupling):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_repeating_a_labelled_row_is_weighing_it_twice(form):
-    """An oracle for repeated rows with no singular matrix: a row twice is one of weight 2 at the mean target."""
+    """An oracle for repeated rows with no singular matrix: a row twice is one of weight 2 at the
+    mean target.
+    """
     Xs, ys, Zs = tables(6, n=(5, 5), d=(2, 2), m=6)
     twice = [np.concatenate([X, X]) for X in Xs]
     ys_twice = [np.concatenate([y + 1.0, y - 1.0]) for y in ys]
@@ -140,7 +143,9 @@ def test_rounding_that_outweighs_the_identity_is_said_and_not_a_bare_linalg_erro
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("power", [-120, 300])
 def test_targets_in_any_unit_give_the_same_bits(solver, power):
-    """Squares of targets below 1e-155 are 0: conjugate gradients converged with bound 0 and a relative error above 0.1."""
+    """Squares of targets below 1e-155 are 0: conjugate gradients converged with bound 0 and a
+    relative error above 0.1.
+    """
     rng = np.random.default_rng(0)
     X, Z = (
         [rng.normal(size=(12, 3)) for _ in range(2)],

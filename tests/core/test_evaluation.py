@@ -1,4 +1,6 @@
-"""Errors by hand; Platt scaling, AUC and log loss, against scikit-learn and identities; a classifier's left-out probabilities."""
+"""Errors by hand; Platt scaling, AUC and log loss, against scikit-learn and identities; a
+classifier's left-out probabilities.
+"""
 
 import numpy as np
 import pytest
@@ -88,7 +90,7 @@ def test_one_class_or_few_labels_state_no_certainty(labels: np.ndarray) -> None:
     assert ((p > 0.001) & (p < 0.999)).all()
 
 
-# --- the classifier -----------------------------------------------------------------------------------------------
+# --- the classifier -------------------------------------------------------------------------------
 
 VIEWS = [slice(0, 2), slice(2, 4)]
 

@@ -1,4 +1,7 @@
-"""The exchange of second moments in one process. Each site uses only what it received, and gets the result of memory."""
+"""The exchange of second moments in one process.
+
+Each site uses only what it received, and gets the result of memory.
+"""
 
 import os
 from dataclasses import replace
@@ -26,7 +29,9 @@ def short(monkeypatch):
 
 
 def problem(n_sites, common, labelled, private, seed, rules, twice=15):
-    """Sites of a target that is a sum of parts; the first labelled individuals have a second label, of the next site."""
+    """Sites of a target that is a sum of parts; the first labelled individuals have a second label,
+    of the next site.
+    """
     g = np.random.default_rng(seed)
     N, P, owner = sum(labelled), sum(private), np.repeat(np.arange(n_sites), labelled)
     z = g.normal(size=(common + P + 400, 4))
@@ -51,7 +56,9 @@ def problem(n_sites, common, labelled, private, seed, rules, twice=15):
 
 
 def first_sum(sites):
-    """Relay the summaries and messages, and add the words, as the coordinator does; and the shares."""
+    """Relay the summaries and messages, and add the words, as the coordinator does; and the
+    shares.
+    """
     summaries = [site.summary() for site in sites]
     messages = [site.announce(summaries, bytes(32)) for site in sites]
     words, shares = zip(*[site.add(messages) for site in sites], strict=True)
@@ -127,7 +134,8 @@ def test_without_noise_the_exchange_ends_as_memory_does(case):
     )
     f, Phi = in_memory(sites)
     T, found = sites[0].terms, sites[0].fit
-    # Of an entry of P the fixed-point error is 1e-4 and less, where P has N/d: the fit follows by a thousandth.
+    # Of an entry of P the fixed-point error is 1e-4 and less, where P has N/d: the fit follows by a
+    # thousandth.
     np.testing.assert_allclose(found.prior, f.prior, rtol=2e-2)
     np.testing.assert_allclose(found.noise, f.noise, rtol=2e-3)
     exact, opened = (Phi @ ScoreWeights.of(each).of_sites(range(len(sites))) for each in (f, found))

@@ -1,4 +1,6 @@
-"""Every solver against Definitions 3.1 and 3.2 in 60-digit arithmetic (tests/core/golden), and against the oracle."""
+"""Every solver against Definitions 3.1 and 3.2 in 60-digit arithmetic (tests/core/golden), and
+against the oracle.
+"""
 
 import numpy as np
 import pytest
@@ -63,8 +65,9 @@ def cases():
 def test_solver(name, form, solver):
     truth, (model, views) = expected(name, form), fitted(name, form, solver, tol=1e-20)
     predictions = np.array(truth["predictions_unlabelled"])
-    # 1e-9: condition numbers of the consensus system are below 1e4 here, so 1e4 · 64 eps · |ŷ| is far below it; the schedules'
-    # tolerances (gap 1e-20 · Q(0), predictions 1e-9 · max|y|) are met with both.
+    # 1e-9: condition numbers of the consensus system are below 1e4 here, so 1e4 · 64 eps · |ŷ| is
+    # far below it; the schedules' tolerances (gap 1e-20 · Q(0), predictions 1e-9 · max|y|) are met
+    # with both.
     assert_allclose(model.predictions_unlabelled_, predictions, rtol=0, atol=1e-9)
     new = np.hstack([v["X_new"] for v in views])
     assert_allclose(model.predict_views(new), truth["predictions_new"], rtol=0, atol=1e-9)
@@ -76,7 +79,8 @@ def test_solver(name, form, solver):
     M = len(views)
     assert model.disagreement_ == pytest.approx(truth["disagreement"], rel=1e-8, abs=1e-9 * M**2)
     assert model.stop_ is Stop.CONVERGED
-    # The certificates are true statements about the 60-digit solution; the floor is the rounding of Q itself.
+    # The certificates are true statements about the 60-digit solution; the floor is the rounding of
+    # Q itself.
     assert model.objective_ - truth["objective"] <= model.gap_ + 64 * EPS * truth["objective"]
     errors = np.linalg.norm(model.predictions_unlabelled_ - predictions, axis=1)
     assert errors.max() <= model.prediction_bound_ + 64 * EPS * np.linalg.norm(predictions)
@@ -85,7 +89,9 @@ def test_solver(name, form, solver):
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", NARROW)
 def test_a_narrow_span_is_what_float64_resolves(name, solver):
-    """Gram matrices with pivots down to 1e-42: the optimum in a part of the span cannot be below that in all of it."""
+    """Gram matrices with pivots down to 1e-42: the optimum in a part of the span cannot be below
+    that in all of it.
+    """
     truth, (model, views) = (
         expected(name, "semi-parametric"),
         fitted(name, "semi-parametric", solver),
@@ -105,21 +111,24 @@ def test_local_objectives_and_the_oracle_of_the_other_tests(name, form):
     assert_allclose([s.local_objective for s in solutions], truth["local_objectives"], rtol=1e-10)
     assert value(solutions, problem.coupling) == pytest.approx(truth["objective"], rel=1e-12)
     predictions, Q = reference(problem)
-    # Orthonormal to 1e-6 at the smallest kept eigenvalue is the worst case; these cases keep none below 1e-6.
+    # Orthonormal to 1e-6 at the smallest kept eigenvalue is the worst case; these cases keep none
+    # below 1e-6.
     assert_allclose(predictions, truth["predictions_unlabelled"], rtol=0, atol=1e-10)
     assert pytest.approx(truth["objective"], rel=1e-12) == Q
 
 
-# --- random problems ------------------------------------------------------------------------------------------------
+# --- random problems ------------------------------------------------------------------------------
 
 unequal = problems(sites=(1, 6), rows=(1, 12), unlabelled=(1, 10), couplings=(-4.0, 2.0))
 
 
 def oracle_rounding(problem, views, expected):
-    """What `reference` is off by: its float64 Gram matrices, through the spans' features and the system's condition number.
+    """What `reference` is off by: its float64 Gram matrices, through the spans' features and the
+    system's condition number.
 
-    Two labelled rows that happen to lie close make features of √(λ_max/λ_min) and the oracle wrong by as much (3e-13 once, where
-    ball arithmetic has ours within 8e-16 of the optimum and below the 3e-15 that was stated).
+    Two labelled rows that happen to lie close make features of √(λ_max/λ_min) and the oracle wrong
+    by as much (3e-13 once, where ball arithmetic has ours within 8e-16 of the optimum and below the
+    3e-15 that was stated).
     """
     condition = 1 + 2 * problem.coupling * len(views) * max(
         view.bound() for view in views
@@ -158,8 +167,9 @@ def test_conjugate_gradients_everywhere(problem):
             for v, view in enumerate(views)
         ]
     )
-    # At μb of 1e4 and more the prediction tolerance (1e-9) may lie below what arithmetic can certify; the
-    # certificate itself then says how far, and STAGNATED is honest. MAX_ROUNDS would not be.
+    # At μb of 1e4 and more the prediction tolerance (1e-9) may lie below what arithmetic can
+    # certify; the certificate itself then says how far, and STAGNATED is honest. MAX_ROUNDS would
+    # not be.
     assert overall_stop(progress.stops) in (Stop.CONVERGED, Stop.STAGNATED)
     atol = oracle_rounding(problem, views, expected)
     assert np.linalg.norm(found - expected, axis=1).max() <= progress.prediction_bound[0] + atol

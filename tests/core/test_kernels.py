@@ -24,7 +24,8 @@ def test_scikit_learn_agrees(kernel, seed, a, b, d):
     A, B = rows(seed, a, d), rows(seed + 1, b, d)
     K = kernel(A, B)
     assert K.shape == (a, b)
-    # Squared distances of order 10 carry some eps of ‖a‖² + ‖b‖²; a cube of order 100 three times as many.
+    # Squared distances of order 10 carry some eps of ‖a‖² + ‖b‖²; a cube of order 100 three times
+    # as many.
     assert_allclose(K, gram(kernel, A, B), rtol=1e-12, atol=1e-12)
     assert_allclose(kernel.diagonal(A), np.diag(gram(kernel, A, A)), rtol=1e-12, atol=1e-12)
 
@@ -32,7 +33,8 @@ def test_scikit_learn_agrees(kernel, seed, a, b, d):
 @given(seeds, st.floats(-1e6, 1e6))
 def test_a_gaussian_far_from_the_origin_keeps_its_digits(seed, offset):
     A, B = rows(seed, 6, 3), rows(seed + 1, 5, 3)
-    # The shift itself rounds the rows by eps · |offset|, and distances of order 10 by 20 times that; no eps · offset².
+    # The shift itself rounds the rows by eps · |offset|, and distances of order 10 by 20 times
+    # that; no eps · offset².
     kernel, atol = kernels.Gaussian(2.0), 1e-13 + 40 * EPS * abs(offset)
     assert_allclose(kernel(A + offset, B + offset), kernel(A, B), rtol=0, atol=atol)
 

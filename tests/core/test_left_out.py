@@ -1,4 +1,6 @@
-"""Left-out labels in closed form against functions that never saw them, and what is chosen by them: λ on a path, width, ridge."""
+"""Left-out labels in closed form against functions that never saw them, and what is chosen by them:
+λ on a path, width, ridge.
+"""
 
 import numpy as np
 import pytest
@@ -88,7 +90,9 @@ def path(seed, weights, y):
 
 
 def test_the_nested_estimate_is_of_labels_that_neither_function_nor_choice_has_seen():
-    """Another label changes nothing of what is chosen and predicted for it, and moves its own error one to one."""
+    """Another label changes nothing of what is chosen and predicted for it, and moves its own error
+    one to one.
+    """
     _, y, _, _ = drawn(2)
     before = choose_on(path(2, (0.0, 0.5, 8.0), y))
     other = y.copy()

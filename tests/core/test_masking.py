@@ -87,7 +87,7 @@ def test_scalars_add_up_exactly_in_any_order_however_far_they_are_apart(numbers)
     assert opened(layout, total(rows[::-1], layout.size), ())[1] == (expected,)
 
 
-# --- tags ---------------------------------------------------------------------------------------------------------
+# --- tags -----------------------------------------------------------------------------------------
 
 
 def tag_of(words, r):
@@ -95,7 +95,10 @@ def tag_of(words, r):
 
 
 def tagged(n_sites, n_words, seed):
-    """(words of each site, the sum of their tags, r). The words are numbers whose sum is none of 2⁶³, as encodings are."""
+    """(words of each site, the sum of their tags, r).
+
+    The words are numbers whose sum is none of 2⁶³, as encodings are.
+    """
     rng, most = np.random.default_rng(seed), (2**63 - 1) // n_sites
     rows = [
         rng.integers(-most, most, size=n_words, endpoint=True).view("<u8") for _ in range(n_sites)
@@ -124,7 +127,8 @@ def test_the_tag_of_an_honest_sum_is_accepted(n_sites, n_words, seed, root):
 FORGERIES = {
     "one bit": lambda words, rows: np.r_[words[:-1], words[-1] ^ np.uint64(1)],
     "the highest bit": lambda words, rows: np.r_[words[0] ^ np.uint64(1 << 63), words[1:]],
-    "moved from one word to the next": lambda words, rows: np.r_[words[0] + np.uint64(1), words[1] - np.uint64(1), words[2:]],
+    "moved from one word to the next": lambda words,
+    rows: np.r_[words[0] + np.uint64(1), words[1] - np.uint64(1), words[2:]],
     "two words exchanged": lambda words, rows: words[np.r_[1, 0, 2 : len(words)]],
     "nothing": lambda words, rows: np.zeros_like(words),
     "a site's words left out": lambda words, rows: words - rows[0],
@@ -152,7 +156,7 @@ def test_a_sum_is_refused_under_other_tags_another_root_and_of_fewer_sites(n_sit
     assert not is_sum(tag_of(total(rows, n_words), other), tags, other, n_words, n_sites)
 
 
-# --- limits -------------------------------------------------------------------------------------------------------
+# --- limits ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300, 2.0**23])

@@ -1,4 +1,5 @@
-"""coreg_core/arrays.py and both schedules: the same bits whatever BLAS, numpy's vector instructions and threads do.
+"""coreg_core/arrays.py and both schedules: the same bits whatever BLAS, numpy's vector instructions
+and threads do.
 
 As a script: the digest of every state of both schedules.
 """

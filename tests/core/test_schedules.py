@@ -1,4 +1,6 @@
-"""The three schedules, stepped from outside: what they ask, when they stop, and that a state is all there is."""
+"""The three schedules, stepped from outside: what they ask, when they stop, and that a state is all
+there is.
+"""
 
 import numpy as np
 import pytest
@@ -61,7 +63,7 @@ def test_no_method_changes_the_state_that_it_is_given(name, problem):
         state = after
 
 
-# --- what is asked --------------------------------------------------------------------------------------------------
+# --- what is asked --------------------------------------------------------------------------------
 
 
 def queries(schedule, views, state):
@@ -99,7 +101,9 @@ def test_labels_leave_a_site_once_and_directions_have_size_one(problem):
 
 
 def test_algorithm_1_is_the_papers():
-    """ŷ_v ← respond_v(mean of the others, 2λ(M−1)) in order, from 0: written out beside the schedule."""
+    """ŷ_v ← respond_v(mean of the others, 2λ(M−1)) in order, from 0: written out beside the
+    schedule.
+    """
     problem = problem_of(3, 5, 6, 0.2)
     views = problem.views()
     schedule = make_schedule("block-coordinate-descent", terms(problem, views, max_rounds=7))
@@ -115,7 +119,7 @@ def test_algorithm_1_is_the_papers():
     assert_allclose(state.predictions[:, :, 0], yhat, rtol=0, atol=1e-13)
 
 
-# --- when it stops ----------------------------------------------------------------------------------------------------
+# --- when it stops --------------------------------------------------------------------------------
 
 
 @every_schedule
@@ -142,7 +146,9 @@ def test_max_rounds_is_respected(name, max_rounds):
 @pytest.mark.parametrize("coupling", [0.0, 1e-3, 1e2, 1e6])
 @pytest.mark.parametrize("span", ["exact", "semi-parametric"])
 def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
-    """μb up to 1e9: the stop is STAGNATED, soon, and what was certified is as good as μb · eps allows."""
+    """μb up to 1e9: the stop is STAGNATED, soon, and what was certified is as good as μb · eps
+    allows.
+    """
     for seed in range(3):
         problem = problem_of(4, 8, 30, coupling, span=span, seed=seed)
         views = problem.views()
@@ -157,9 +163,11 @@ def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
         progress = schedule.progress(run_in_memory(schedule, views, on_step=look))
         assert progress.stops == (Stop.STAGNATED if coupling else Stop.CONVERGED,)
         assert progress.verified
-        # Three strikes of 21 rounds after the last gain; the gain itself takes some multiple of the 32 labelled rows.
+        # Three strikes of 21 rounds after the last gain; the gain itself takes some multiple of the
+        # 32 labelled rows.
         assert progress.round <= 500
-        # Rounding in the answers is amplified by 1 + μb, once in the residual's own certificate. 1000: constants.
+        # Rounding in the answers is amplified by 1 + μb, once in the residual's own certificate.
+        # 1000: constants.
         mu_b = 2 * coupling * 4 * max(schedule.terms.bounds)
         assert progress.prediction_bound[0] <= 1000 * EPS * (1 + mu_b) * (
             1 + np.sqrt(problem.scale)

@@ -1,4 +1,6 @@
-"""scikit-learn's own checks, for every estimator with its defaults and for other choices; missing targets in each of them."""
+"""scikit-learn's own checks, for every estimator with its defaults and for other choices; missing
+targets in each of them.
+"""
 
 import numpy as np
 import pytest

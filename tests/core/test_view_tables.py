@@ -81,7 +81,7 @@ def test_columns_are_found_by_name_and_texts_that_no_view_has_are_not_read(kind)
 MASK = np.ones((40, 2), dtype=bool)
 
 
-# --- wrong calls --------------------------------------------------------------------------------------------------
+# --- wrong calls ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

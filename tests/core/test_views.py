@@ -1,4 +1,6 @@
-"""A view's one primitive, respond(t, μ), against a brute-force minimiser; its spans against one another."""
+"""A view's one primitive, respond(t, μ), against a brute-force minimiser; its spans against one
+another.
+"""
 
 import numpy as np
 import pytest
@@ -39,8 +41,10 @@ weights = st.one_of(st.just(0.0), st.floats(1e-4, 1e3))
 
 
 def tolerance(site: Site, view: View, weight: float) -> float:
-    """Rounding of a solve of condition 1 + ‖K‖/ν + μ b, on numbers of order 10; and features that a cut at
-    1e-10 leaves orthonormal to 1e-6 in the worst case, which well-spread rows keep far below."""
+    """Rounding of a solve of condition 1 + ‖K‖/ν + μ b, on numbers of order 10; and features that a
+    cut at 1e-10 leaves orthonormal to 1e-6 in the worst case, which well-spread rows keep far
+    below.
+    """
     points = np.concatenate([site.X, site.Z])
     return (
         1000
@@ -58,7 +62,8 @@ def test_respond_is_the_minimiser(site, seed, weight):
     assert_allclose(
         view.respond(target[:, None], np.array([weight]))[:, 0], prediction, rtol=0, atol=atol
     )
-    # ‖y − f(X)‖² + ν‖f‖² is not stationary in f: its error is that of f times its gradient, 2μ‖ŷ − t‖.
+    # ‖y − f(X)‖² + ν‖f‖² is not stationary in f: its error is that of f times its gradient, 2μ‖ŷ −
+    # t‖.
     pull = 1 + 2 * weight * np.linalg.norm(prediction - target)
     assert view.solve(target, weight).local_objective == pytest.approx(
         local, rel=atol, abs=atol * pull
@@ -146,7 +151,8 @@ def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
     monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)  # up to seven rows a block
     assert arrays.block_rows(31) == step
     blocks = make_view(span, kernel, X, y, Z, 0.3)
-    # A shorter product rounds differently, and no worse: eps times a condition number of about 1 + 31 · 3 / 0.3.
+    # A shorter product rounds differently, and no worse: eps times a condition number of about 1 +
+    # 31 · 3 / 0.3.
     assert_allclose(blocks.respond(t, mu), whole.respond(t, mu), rtol=0, atol=1e-11)
     assert blocks.bound() == pytest.approx(whole.bound(), rel=1e-11)
     assert_allclose(
@@ -176,7 +182,9 @@ def test_factors_are_kept_up_to_a_limit_and_a_column_that_has_stopped_costs_noth
 
 @pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()], ids=["exact", "semi-parametric"])
 def test_every_answer_is_a_function_of_m0_and_S(span):
-    """The bound on what any number of questions can reveal (privacy.md, "Agreement"), and the two ways to ask for it."""
+    """The bound on what any number of questions can reveal (privacy.md, "Agreement"), and the two
+    ways to ask for it.
+    """
     rng = np.random.default_rng(0)
     X, y, Z = rng.normal(size=(12, 2)), rng.normal(size=12), rng.normal(size=(7, 2))
     view = make_view(span, Gaussian(3.0), X, y, Z, 0.5)
@@ -196,7 +204,9 @@ def test_every_answer_is_a_function_of_m0_and_S(span):
 
 
 def label_influence(label, instance, ridge, weight):
-    """The bound on |∂ respond_z / ∂y_i| from k(x_i, x_i), k(z, z), ν and μ: docs/research/mathematics.md, "Influence"."""
+    """The bound on |∂ respond_z / ∂y_i| from k(x_i, x_i), k(z, z), ν and μ:
+    docs/research/mathematics.md, "Influence".
+    """
     return np.sqrt(label / (ridge + label) * instance / (ridge + weight * instance))
 
 

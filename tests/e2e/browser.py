@@ -1,4 +1,6 @@
-"""A headless Chromium for tests, and what else a machine may lack: Debian's, by their paths; nothing is looked up elsewhere."""
+"""A headless Chromium for tests, and what else a machine may lack: Debian's, by their paths;
+nothing is looked up elsewhere.
+"""
 
 import shutil
 from contextlib import contextmanager
@@ -15,11 +17,16 @@ PACKAGES = {
 
 
 def needed(*programs):
-    """Their paths; the test is skipped where one is missing, and fails where CI put them there (COREG_EXPECTED)."""
+    """Their paths; the test is skipped where one is missing, and fails where CI put them there
+    (COREG_EXPECTED).
+    """
     found = {program: shutil.which(program) for program in programs}
     if missing := [program for program, path in found.items() if path is None]:
         packages = dict.fromkeys(PACKAGES.get(program, program) for program in missing)
-        told = f"{', '.join(missing)}: not on this machine (Debian: apt-get install {' '.join(packages)})"
+        told = (
+            f"{', '.join(missing)}: not on this machine (Debian: apt-get install"
+            f" {' '.join(packages)})"
+        )
         lacking(*missing, told=told)
     return [str(path) for path in found.values()]
 
@@ -57,7 +64,9 @@ class Browser:
         )
 
     def complaints(self):
-        """What the browser wrote to its console: errors of scripts, what the policy held back, what did not load."""
+        """What the browser wrote to its console: errors of scripts, what the policy held back, what
+        did not load.
+        """
         return [f"{line['level']}: {line['message']}" for line in self.driver.get_log("browser")]
 
 

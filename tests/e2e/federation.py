@@ -1,6 +1,8 @@
-"""A real federation for tests: processes, sockets and certificates, made by the commands that an operator types.
+"""A real federation for tests: processes, sockets and certificates, made by the commands that an
+operator types.
 
-Commands that end at once run in this process, by the code of their console scripts: a process takes a second to start.
+Commands that end at once run in this process, by the code of their console scripts: a process takes
+a second to start.
 """
 
 import asyncio
@@ -84,7 +86,8 @@ aggregation = "{aggregation}"
 align = false
 """
 CONVERGES = {
-    "coupling": 0.1, "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8, "max_rounds": 1000,
+    "coupling": 0.1, "schedule": "conjugate-gradients", "tolerance": 1e-12,
+    "prediction_tolerance": 1e-8, "max_rounds": 1000,
     "threads": 1, "model": "", "study": "", "aggregation": "secure",
 }  # fmt: skip
 # Many rounds of a few milliseconds: long enough to be killed in the middle.
@@ -93,7 +96,8 @@ LONG = EXACT | {"schedule": "block-coordinate-descent", "coupling": 3.0, "max_ro
 ENDLESS = LONG | {"max_rounds": 9_000}
 # Thirty labels in all are few for an additive training.
 POLICY = {
-    "rows_per_feature": 5, "noise": 0.0, "label_noise": 0.0, "least_labels": 5, "least_rows": 10, "openings": 1000,
+    "rows_per_feature": 5, "noise": 0.0, "label_noise": 0.0, "least_labels": 5, "least_rows": 10,
+    "openings": 1000,
 }  # fmt: skip
 ADDITIVE = """
 [study]
@@ -125,7 +129,7 @@ id = "id"
 """
 
 
-# --- commands -----------------------------------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------
 
 
 def run(program, *arguments, cwd=".", env=None):
@@ -169,12 +173,14 @@ def until(condition, seconds=DEADLINE):
         time.sleep(0.01)
 
 
-# --- a federation -------------------------------------------------------------------------------------------------
+# --- a federation ---------------------------------------------------------------------------------
 
 
 @cache
 def enrolled():
-    """An authority and sites that know each other's keys, with tables; made once a process, and copied for every test."""
+    """An authority and sites that know each other's keys, with tables; made once a process, and
+    copied for every test.
+    """
     folder = Path(tempfile.mkdtemp(prefix="enrolled-"))
     create_authority(folder / "co", [])
     for site in SITES:
@@ -194,7 +200,9 @@ def enrol(folder, site, days=365):
 
 
 def write_tables(folder, shared=60, labelled=10):
-    """Views of the same hidden rows: ``shared`` instances of everybody, and labelled ones of each site's own."""
+    """Views of the same hidden rows: ``shared`` instances of everybody, and labelled ones of each
+    site's own.
+    """
     rng, count = np.random.default_rng(7), shared + labelled * len(SITES)
     hidden = rng.normal(size=(count, 2))
     for v, site in enumerate(SITES):
@@ -210,7 +218,9 @@ def write_tables(folder, shared=60, labelled=10):
 
 
 class Federation:
-    """A folder with an authority, enrolled sites, their tables, and processes that never outlive the test."""
+    """A folder with an authority, enrolled sites, their tables, and processes that never outlive
+    the test.
+    """
 
     port = 0
 
@@ -242,7 +252,9 @@ class Federation:
     # --- processes
 
     def start(self, name, program, *arguments, env=None, first=""):
-        """A process with its output in NAME.out and NAME.err; ``first`` is executed before its command."""
+        """A process with its output in NAME.out and NAME.err; ``first`` is executed before its
+        command.
+        """
         out, err = (self.folder / f"{name}.{kind}" for kind in ("out", "err"))
         for file in (out, err):
             file.touch()  # it can be read before the process writes to it
@@ -287,9 +299,12 @@ class Federation:
     def joins(self, site, *arguments, **options):
         """An agent of one run."""
         return self.start(
-            site, "coreg-agent", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
-            "--coordinator", self.address, "--models", f"{site}-models", "--connect-timeout", 300, "--yes",
-            *(() if "--policy" in arguments else ("--policy", "policy.toml")), *arguments, **options,
+            site, "coreg-agent", "--data", f"{site}.csv", "--target", "y", "--id", "id",
+            "--identity", site,
+            "--coordinator", self.address, "--models", f"{site}-models", "--connect-timeout", 300,
+            "--yes",
+            *(() if "--policy" in arguments else ("--policy", "policy.toml")), *arguments,
+            **options,
         )  # fmt: skip
 
     def all_join(self, *arguments):
@@ -390,7 +405,9 @@ class Federation:
         }
 
     def undisturbed(self, run=None):
-        """Every site's model of the same plan and tables, computed in this process: no transport, no kills; sums in the clear."""
+        """Every site's model of the same plan and tables, computed in this process: no transport,
+        no kills; sums in the clear.
+        """
         plan, sites = (
             plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"]),
             {},

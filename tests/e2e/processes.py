@@ -1,7 +1,10 @@
-"""Processes that start at once: forked from one that has imported the programs. Importing takes a second or two each time.
+"""Processes that start at once: forked from one that has imported the programs.
 
-The forked process runs the console script's function with arguments, folder, environment and files of its own; it is a
-child of this process, so that its exit code and signals are those of any process.
+Importing takes a second or two each time.
+
+The forked process runs the console script's function with arguments, folder, environment and files
+of its own; it is a child of this process, so that its exit code and signals are those of any
+process.
 """
 
 import ctypes

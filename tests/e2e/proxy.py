@@ -1,4 +1,6 @@
-"""What stands between an organisation and the world: an HTTP proxy that knows CONNECT and nothing else."""
+"""What stands between an organisation and the world: an HTTP proxy that knows CONNECT and nothing
+else.
+"""
 
 import contextlib
 import socket
@@ -6,7 +8,9 @@ import threading
 
 
 class Proxy:
-    """A loopback port; ``connects`` are the addresses that it was asked for, each served in a thread of its own."""
+    """A loopback port; ``connects`` are the addresses that it was asked for, each served in a
+    thread of its own.
+    """
 
     def __init__(self):
         self.connects = []

@@ -1,4 +1,6 @@
-"""An additive training over mutual TLS: agents are killed in it, then models predict alone and score together."""
+"""An additive training over mutual TLS: agents are killed in it, then models predict alone and
+score together.
+"""
 
 import csv
 
@@ -13,11 +15,16 @@ from tests.storm.world import alike
 
 pytestmark = pytest.mark.e2e
 COUNT = 10
-SCORING = '[study]\nname = "{name}"\n[model]\nobjective = "scoring"\ncontributions = true\n[alignment]\nalign = false\n'
+SCORING = (
+    '[study]\nname = "{name}"\n[model]\nobjective = "scoring"\ncontributions ='
+    " true\n[alignment]\nalign = false\n"
+)
 
 
 def score(fed):
-    """Ten new instances in each site's own order; the scores and the parts that each site hears, by their ids."""
+    """Ten new instances in each site's own order; the scores and the parts that each site hears, by
+    their ids.
+    """
     for v, site in enumerate(SITES):
         rng = np.random.default_rng(v)
         with (fed.folder / f"{site}-new.csv").open("w", newline="") as file:
@@ -30,7 +37,8 @@ def score(fed):
     coordinator = fed.run("scores")
     agents = [
         fed.start(
-            f"{site}-scores", "coreg-agent", "score", "--models", f"{site}-models", "--data", f"{site}-new.csv", "--id", "id",
+            f"{site}-scores", "coreg-agent", "score", "--models", f"{site}-models", "--data",
+            f"{site}-new.csv", "--id", "id",
             "--identity", site, "--policy", "policy.toml", "--coordinator", fed.address, "--yes",
         )
         for site in SITES
@@ -123,6 +131,7 @@ def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_
         } == {0o600}
         ledger = as_json("coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path)
         [share] = [entry for entry in ledger if entry.get("question") == "scores"]
-        assert (share["sent"], share["bytes"]) == ("sealed", 2 * (8 * COUNT + 16)), (
-            "for two receivers, with a tag each"
-        )
+        assert (share["sent"], share["bytes"]) == (
+            "sealed",
+            2 * (8 * COUNT + 16),
+        ), "for two receivers, with a tag each"

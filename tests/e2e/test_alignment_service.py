@@ -1,4 +1,6 @@
-"""A run aligns the ids over mutual TLS by serving agents, with kills, and trains on them; the next run has them already."""
+"""A run aligns the ids over mutual TLS by serving agents, with kills, and trains on them; the next
+run has them already.
+"""
 
 import csv
 import json
@@ -12,7 +14,9 @@ ALIGNED = STUDY.replace("align = false", "align = true")
 
 
 def leave_out(fed, v, site):
-    """Every site lacks some of the shared rows, and one writes its ids otherwise. Returns its ids."""
+    """Every site lacks some of the shared rows, and one writes its ids otherwise. Returns its
+    ids.
+    """
     path = fed.folder / f"{site}.csv"
     with path.open(newline="") as file:
         header, *rows = list(csv.reader(file))

@@ -1,7 +1,8 @@
-"""Damaged files of every kind that a command reads: each command ends with a documented exit code, and never with a traceback.
+"""Damaged files of every kind that a command reads: each command ends with a documented exit code,
+and never with a traceback.
 
-A seed decides file, damage and command; it is in the test's failure. COREG_FUZZ is the number of seeds (`make fuzz`: 100,000),
-COREG_FUZZ_FROM the first one. `FOUND` lists seeds that once failed.
+A seed decides file, damage and command; it is in the test's failure. COREG_FUZZ is the number of
+seeds (`make fuzz`: 100,000), COREG_FUZZ_FROM the first one. `FOUND` lists seeds that once failed.
 """
 
 import json
@@ -78,10 +79,12 @@ COMMANDS = {
     "**/manifest.json": [(AGENT, "models", *CONFIG)],
 }
 UNREACHABLE = 7  # no coordinator is there: the last line of `check`, and what `status` says
-# Values of another type in a manifest and in checkpoints; damaged keys in a certificate and a request; a schema that is no text.
+# Values of another type in a manifest and in checkpoints; damaged keys in a certificate and a
+# request; a schema that is no text.
 FOUND = (282, 309, 914, 3242, 24427, 24752, 26786)
 ODD = [
-    None, True, -1, 0, 2**63, 2**200, 1e308, float("nan"), "", "x", "\ud800", "9" * 5000, [], {}, [[]], {"": None}, ["a"] * 3,
+    None, True, -1, 0, 2**63, 2**200, 1e308, float("nan"), "", "x", "\ud800", "9" * 5000, [], {},
+    [[]], {"": None}, ["a"] * 3,
 ]  # fmt: skip
 
 
@@ -128,11 +131,13 @@ def keep(path, result):
 
 
 def placed(folder, name):
-    """The file, by its name or a pattern: the folders of services and runs have names of their own."""
+    """The file, by its name or a pattern: the folders of services and runs have names of
+    their own.
+    """
     return next(iter(sorted(folder.glob(name))))
 
 
-# --- damage -----------------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
 def damaged(data, text, dice):
@@ -252,7 +257,7 @@ def inside(value):
         yield from inside(inner)
 
 
-# --- the test ---------------------------------------------------------------------------------------------------------
+# --- the test -------------------------------------------------------------------------------------
 
 
 def asked(home, name, command):

@@ -1,4 +1,7 @@
-"""`make demo`'s own program: exit code, report, pictures. Its commands run in this process, its processes are forked."""
+"""`make demo`'s own program: exit code, report, pictures.
+
+Its commands run in this process, its processes are forked.
+"""
 
 import json
 import re

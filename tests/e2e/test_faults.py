@@ -1,6 +1,9 @@
-"""Faults that only real processes, files and clocks have. `make faults` repeats them, and writes docs/research/reliability.md.
+"""Faults that only real processes, files and clocks have.
 
-The first sentence of each test's docstring is its line there. COREG_FAULTS=N repeats the random drills N times.
+`make faults` repeats them, and writes docs/research/reliability.md.
+
+The first sentence of each test's docstring is its line there. COREG_FAULTS=N repeats the random
+drills N times.
 """
 
 import contextlib
@@ -59,7 +62,9 @@ def restarted(fed, name):
 
 
 def ended_well(fed, *runs):
-    """Every run ends with the models of a run that nothing disturbed, or after the limit of attempts."""
+    """Every run ends with the models of a run that nothing disturbed, or after the limit of
+    attempts.
+    """
     until(lambda: fed.over(*runs))
     for run in runs:
         found = fed.run_of(run)
@@ -72,7 +77,9 @@ def ended_well(fed, *runs):
 
 @pytest.mark.parametrize("turn", range(max(TIMES, 1)))
 def test_signals_at_random_moments(tmp_path, turn):
-    """SIGKILL, SIGTERM, SIGINT and SIGSTOP hit the coordinator and the agents at random moments of two runs."""
+    """SIGKILL, SIGTERM, SIGINT and SIGSTOP hit the coordinator and the agents at random moments of
+    two runs.
+    """
     chance = random.Random(turn)
     with federation(tmp_path) as fed:
         fed.study("long", **BUSY)
@@ -100,7 +107,9 @@ SOME_DISKS = [pytest.param(*disk, marks=[THOROUGH] if i else []) for i, disk in 
 
 @pytest.mark.parametrize(("fault", "site"), SOME_DISKS)
 def test_a_disk_that_accepts_nothing(tmp_path, fault, site):
-    """The file system of the run store or of a ledger is full, or read-only, and later it is not."""
+    """The file system of the run store or of a ledger is full, or read-only, and later it is
+    not.
+    """
     with federation(tmp_path) as fed, contextlib.ExitStack() as disks:
         if site == "coordinator":  # the store has a folder of its own here
             (tmp_path / "store").mkdir()

@@ -1,6 +1,8 @@
-"""The page in Chromium: it updates by itself, writes what a store says as text, and fits a phone and a screen.
+"""The page in Chromium: it updates by itself, writes what a store says as text, and fits a phone
+and a screen.
 
-If COREG_SCREENSHOTS names a folder (`make pages`), the test puts the pictures of the operator's guide there.
+If COREG_SCREENSHOTS names a folder (`make pages`), the test puts the pictures of the operator's
+guide there.
 """
 
 import io
@@ -23,7 +25,10 @@ from coreg_core.outcomes import Notice
 
 pytestmark = pytest.mark.e2e
 
-POINTS = "Math.max(0, ...[...document.querySelectorAll('polyline')].map(line => line.points.numberOfItems))"
+POINTS = (
+    "Math.max(0, ...[...document.querySelectorAll('polyline')].map(line =>"
+    " line.points.numberOfItems))"
+)
 SMALLEST = """Math.min(...[...document.querySelectorAll('main *')].filter(e => e.matches('text') ||
     [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim())).filter(e => e.getClientRects().length && !e.closest('title')
     ).map(e => parseFloat(getComputedStyle(e).fontSize) * (e.ownerSVGElement ?
@@ -60,7 +65,9 @@ def pictured(browser, name):
 
 
 def checked(browser):
-    """The page at both widths, light and dark, all folds open: nothing is cut off, small, faint or without a name."""
+    """The page at both widths, light and dark, all folds open: nothing is cut off, small, faint or
+    without a name.
+    """
     browser.script(
         "[...document.querySelectorAll('details')].forEach(each => { each.open = true; })"
     )
@@ -136,7 +143,8 @@ def test_the_page_updates_by_itself_and_names_awaited_sites(tmp_path):
         browser.script("(window.untouched = true)")
         agents = fed.all_stay()
         browser.until(
-            "[...document.querySelectorAll('#sites .badge')].filter(b => b.innerText == 'connected').length == 3"
+            "[...document.querySelectorAll('#sites .badge')].filter(b => b.innerText =="
+            " 'connected').length == 3"
         )
         browser.until_says("converged")
         assert browser.script("document.getElementById('live').innerText") == "live"

@@ -1,4 +1,6 @@
-"""`run`: the service with one study, and agents of one run, over mutual TLS, to the same bits whatever happens to them."""
+"""`run`: the service with one study, and agents of one run, over mutual TLS, to the same bits
+whatever happens to them.
+"""
 
 import re
 import shlex
@@ -95,7 +97,7 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
 
 
 @pytest.mark.drill
-def test_a_killed_run_begins_again_under_the_same_command_and_ends_on_the_same_bits_and_a_stalled_one_ends(
+def test_a_killed_run_begins_again_and_ends_on_the_same_bits_and_a_stalled_one_ends(
     tmp_path,
 ):
     with federation(tmp_path, round=2, stall=2) as fed:

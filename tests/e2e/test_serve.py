@@ -1,4 +1,6 @@
-"""A federation that stands: runs from a queue, nobody typing anything, and whoever is killed is found again."""
+"""A federation that stands: runs from a queue, nobody typing anything, and whoever is killed is
+found again.
+"""
 
 import json
 import re
@@ -101,7 +103,9 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
 
 
 def test_what_operators_say_to_a_federation_that_stands(tmp_path):
-    """Consent by hand, cancelling, revoking, two agents under one name, a proxy; and nothing of the tables in any log."""
+    """Consent by hand, cancelling, revoking, two agents under one name, a proxy; and nothing of the
+    tables in any log.
+    """
     with closing(Proxy()) as proxy, federation(tmp_path) as fed:
         pages, numbers = free_port(), free_port()
         coordinator = fed.serve("--web", f"127.0.0.1:{pages}", "--metrics", f"127.0.0.1:{numbers}")

@@ -1,4 +1,6 @@
-"""Every command of README, the quickstart and your own table, as typed, in a shell; only the port differs."""
+"""Every command of README, the quickstart and your own table, as typed, in a shell; only the port
+differs.
+"""
 
 import os
 import re
@@ -24,7 +26,9 @@ def blocks(page):
 
 
 def shown(page):
-    """The lines of the page's sample output, as patterns: … and percentages stand for what differs."""
+    """The lines of the page's sample output, as patterns: … and percentages stand for what
+    differs.
+    """
     samples = re.findall(
         r"^```text\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )
@@ -65,7 +69,9 @@ def commands(block):
 
 
 def using_the_model(port):
-    """The commands of use-a-model.md in the clinic's folder of the quickstart; a scoring has commands at every site."""
+    """The commands of use-a-model.md in the clinic's folder of the quickstart; a scoring has
+    commands at every site.
+    """
     page = ROOT / "docs" / "how-to" / "use-a-model.md"
     scoring = re.search(
         r"^```toml\n(# scoring.toml\n.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
@@ -141,7 +147,8 @@ def test_the_commands_of_the_readme_make_a_federation(tmp_path):
     names = {"clinic": "clinic", "lab-1": "laboratory-1", "lab-2": "laboratory-2"}
     for name, table in names.items():
         script.append(
-            f"mkdir {name}; cp tables/{table}.csv {name}/local.csv; cp tables/{table}-held-out.csv {name}/new.csv"
+            f"mkdir {name}; cp tables/{table}.csv {name}/local.csv; cp tables/{table}-held-out.csv"
+            f" {name}/new.csv"
         )
         script.append(f"line=$(head -1 fed/invitations/{name})")
         script.append(f"(cd {name} && echo $line | {site[0].split('   #')[0]})")

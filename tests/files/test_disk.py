@@ -81,7 +81,7 @@ def test_a_file_is_replaced_at_one_instant(tmp_path, monkeypatch):
     assert path.read_bytes() == b"new"
 
 
-# --- locks: a second process is refused, and a killed one leaves nothing held -----------------------------------------
+# --- locks: a second process is refused, and a killed one leaves nothing held ---------------------
 
 HOLD = """
 import sys, time

@@ -1,4 +1,6 @@
-"""A coordinator that serves, without its process: the federation with its scheduler, a store that is a dictionary, agents."""
+"""A coordinator that serves, without its process: the federation with its scheduler, a store that
+is a dictionary, agents.
+"""
 
 from collections import deque
 from collections.abc import Mapping
@@ -21,7 +23,8 @@ SITES = ("a", "b", "c")
 class AgentOfRuns:
     """An agent that takes part in several runs, with a `Site` for each.
 
-    ``has`` is what it stored of the runs whose computation ended; ``shared`` the ``ids`` that an alignment found.
+    ``has`` is what it stored of the runs whose computation ended; ``shared`` the ``ids`` that an
+    alignment found.
     """
 
     def __init__(self, name: str):
@@ -57,7 +60,9 @@ class AgentOfRuns:
 
 
 class Service:
-    """The federation and its agents, wired by a queue of events; actions of the store are carried out at once."""
+    """The federation and its agents, wired by a queue of events; actions of the store are carried
+    out at once.
+    """
 
     def __init__(self, *, max_concurrent_runs: int = 4, **scheduler: Any):
         self.federation = Federation(TIMEOUTS, SITES, Scheduler(max_concurrent_runs, **scheduler))
@@ -117,7 +122,7 @@ class Service:
                 signed = HeadSigned(name, fetched.signature, "04", receipt)
                 self.events.append(e.HeadCountersigned(fetched.run, signed))
 
-    # --- what happens ---------------------------------------------------------------------------------------------
+    # --- what happens -----------------------------------------------------------------------------
 
     def submit(self, *plans: Plan) -> "Service":
         self.queue += plans

@@ -1,4 +1,6 @@
-"""What the tests that follow a run event by event share: events that are short to write, and what to read of actions."""
+"""What the tests that follow a run event by event share: events that are short to write, and what
+to read of actions.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -116,7 +118,9 @@ def rejected(machine: Machine, event: e.Event) -> str:
 
 
 def dismissed(machine: Machine, event: e.Event, outcome: Outcome, *, excluded: bool) -> str:
-    """The one reason that a site hears when a run does not go on with it; on record where it is for good."""
+    """The one reason that a site hears when a run does not go on with it; on record where it is for
+    good.
+    """
     actions = machine.handle(event)
     [(at, send)] = [
         (i, a)

@@ -1,4 +1,6 @@
-"""An exchange of second moments through the real machines: what sites end with, and what a coordinator cannot do."""
+"""An exchange of second moments through the real machines: what sites end with, and what a
+coordinator cannot do.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core.test_exchange import in_memory, short  # noqa: F401 - the fixture: short secrets have the same sums
+from core.test_exchange import (
+    in_memory,
+    short,  # noqa: F401 - the fixture: short secrets have the same sums
+)
 from machine.tiny import Pump, TinySite, allowing, altered, site_with
 
 from coreg_core import messages as m
@@ -37,7 +42,9 @@ def plan_of(terms: Additive = EXACT, sites: str = "abc", run: str = "run-1") -> 
 def rows_of(
     sites: str, labelled: int = 60, unlabelled: int = 200, private: int = 0, first: int = 0
 ) -> dict[str, PrivateData]:
-    """A target that is a sum of parts; each site has labels of its own common individuals, and of private ones."""
+    """A target that is a sum of parts; each site has labels of its own common individuals, and of
+    private ones.
+    """
     g, M = np.random.default_rng(0), len(sites)
     N = labelled * M + unlabelled
     z = g.normal(size=(N + private * M, 4))
@@ -125,7 +132,7 @@ def test_labels_in_another_unit_end_no_run_and_their_site_is_told() -> None:
     assert any("Check their unit" in sentence for sentence in said)
 
 
-# --- the rules on rows --------------------------------------------------------------------------------------------
+# --- the rules on rows ----------------------------------------------------------------------------
 
 
 def test_a_set_of_rows_is_opened_as_often_as_the_policy_allows() -> None:
@@ -182,7 +189,7 @@ def test_of_two_runs_at_once_with_one_row_of_difference_the_second_opens_nothing
         answer(plans[1], 200, opens=True)
 
 
-# --- what is done to messages on their way ------------------------------------------------------------------------
+# --- what is done to messages on their way --------------------------------------------------------
 
 Change = Callable[[str, m.Step], m.Step | None]
 
@@ -266,7 +273,9 @@ def test_a_coordinator_that_changes_messages_opens_nothing(case: str) -> None:
 
 
 def test_a_coordinator_reads_no_label_no_feature_and_no_part() -> None:
-    """Nothing that it relays has more equal words in two attempts than random bytes have, but the plan."""
+    """Nothing that it relays has more equal words in two attempts than random bytes have, but the
+    plan.
+    """
     runs: list[dict[tuple[str, int], m.Answer]] = [{}, {}]
     for heard in runs:
         attacked(lambda _site, step: step, EXACT, heard)
@@ -285,10 +294,10 @@ def test_a_coordinator_reads_no_label_no_feature_and_no_part() -> None:
         assert np.count_nonzero(one == two) < expected + 6 * np.sqrt(expected) + 8, key
 
 
-def test_a_site_that_restarts_in_the_middle_of_an_exchange_costs_an_opening_and_changes_features_of_no_one() -> (
-    None
-):
-    """All attempts of a run open the same statistics: those of the same features, with fresh noise."""
+def test_a_site_that_restarts_in_the_middle_costs_an_opening_and_changes_no_features() -> None:
+    """All attempts of a run open the same statistics: those of the same features, with fresh
+    noise.
+    """
     pump = Pump(
         plan_of(Additive()),
         {n: site_with(n, rows) for n, rows in rows_of("abc", private=25).items()},

@@ -1,4 +1,6 @@
-"""Alignment of ids through the real machines: the shared ids and nothing else; kills; and what a liar or a listener gets."""
+"""Alignment of ids through the real machines: the shared ids and nothing else; kills; and what a
+liar or a listener gets.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -102,7 +104,7 @@ def test_every_attempt_and_every_set_of_sites_has_other_secrets() -> None:
     assert len({repr(each) for each in seen}) == 3
 
 
-# --- liars and listeners --------------------------------------------------------------------------------------------------------
+# --- liars and listeners --------------------------------------------------------------------------
 
 
 def copied(points: Any) -> Any:
@@ -178,7 +180,8 @@ class Double(AlignmentComputation):
 
 
 SIZES = "changed what this site stated|does not allow"
-# With counts a site that tags each list would learn which named site has each of its ids: the run ends before they are known.
+# With counts a site that tags each list would learn which named site has each of its ids: the run
+# ends before they are known.
 LIARS: dict[str, tuple[type[AlignmentComputation], str, str]] = {
     "another order": (passes_on(lambda points: points[::-1].copy()), "b", "canaries"),
     "other ids": (
@@ -238,7 +241,9 @@ def heard_by(
 def test_a_site_with_a_dictionary_finds_no_id_of_another_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the coordinator's help a site has all ciphertexts, its own keys and exponents, and the points that it passed."""
+    """With the coordinator's help a site has all ciphertexts, its own keys and exponents, and the
+    points that it passed.
+    """
     heard, jobs = heard_by("b", monkeypatch)
     assert [owner for owner, _ in heard] == ["a", "c"]
     guesses = points_of([f"i{text}" for text in IDS["a"]], "align-1")
@@ -249,7 +254,8 @@ def test_a_site_with_a_dictionary_finds_no_id_of_another_list(
         assert not any(point.tobytes() in known for each in tried for point in each), (
             "a guess is confirmed"
         )
-        # The negative control: with the owner's and the earlier sites' exponents every guess is confirmed.
+        # The negative control: with the owner's and the earlier sites' exponents every guess is
+        # confirmed.
         if owner == "a":
             opened = {point.tobytes() for point in multiplied(guesses, jobs["a"]._exponents.start)}
             assert opened <= known

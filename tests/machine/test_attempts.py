@@ -1,4 +1,5 @@
-"""A run begins again: killed anywhere, it ends on the same bits; and nothing is answered twice or otherwise.
+"""A run begins again: killed anywhere, it ends on the same bits; and nothing is answered twice or
+otherwise.
 
 site_agent/machine/site.py and coordinator/machine.
 """
@@ -54,7 +55,9 @@ def test_the_coordinator_killed_after_any_record_and_its_sites_with_it_or_not(pl
 
 @pytest.mark.parametrize("steps", [0, 1, 4])
 def test_older_records_and_a_site_in_another_process_lead_to_a_later_attempt(steps: int) -> None:
-    """Step 0 comes again with another roster: the answer to the first one would be of another attempt (storm, seed 64)."""
+    """Step 0 comes again with another roster: the answer to the first one would be of another
+    attempt (storm, seed 64).
+    """
     plan = sealed(SHORT)
     first = Pump(plan, make_sites("abc")).join().steps(steps)
     for sites in (first.sites, first.sites | {"b": restarted(first.sites["b"])}):
@@ -77,7 +80,7 @@ def test_a_site_that_is_lost_and_is_the_same_process_goes_on_with_the_attempt() 
     assert attempts(pump) == [0]
 
 
-# --- what a step is answered with ---------------------------------------------------------------------------------
+# --- what a step is answered with -----------------------------------------------------------------
 
 
 def under_way(plan: Plan, steps: int) -> tuple[TinySite, list[m.Step]]:
@@ -92,7 +95,9 @@ def under_way(plan: Plan, steps: int) -> tuple[TinySite, list[m.Step]]:
 def test_a_step_that_is_sent_again_has_the_very_answer_and_is_never_answered_anew(
     plan: Plan,
 ) -> None:
-    """Whatever comes under its number: one mask would hide two numbers, and their difference would be in the clear."""
+    """Whatever comes under its number: one mask would hide two numbers, and their difference would
+    be in the clear.
+    """
     site, sent = under_way(plan, 6)
     count = len(site.disclosed)
     site.computation.answer = None  # nothing is computed

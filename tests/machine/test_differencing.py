@@ -1,4 +1,6 @@
-"""site_agent/consent/objections.py: no two sums whose difference is the answer of one site, in one run or in several."""
+"""site_agent/consent/objections.py: no two sums whose difference is the answer of one site, in one
+run or in several.
+"""
 
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -33,7 +35,9 @@ from site_agent.site_data import PrivateData
 
 
 def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
-    """Both rosters before either question: neither run's answers are on record when the other is judged."""
+    """Both rosters before either question: neither run's answers are on record when the other is
+    judged.
+    """
     memory, judged = Memory(), list[Callable[[], object]]()
     for run, members in (("one", "abcd"), ("two", "abc")):
         plan = sealed(make_plan(sites=tuple(members), min_sites=3, run=run))
@@ -78,7 +82,9 @@ def test_a_promise_is_its_run_s_and_gives_way_to_that_run_s_next_roster() -> Non
     ],
 )
 def test_no_site_is_summed_with_two_sets(earlier: list[str], now: str) -> None:
-    """S(abc) + S(cde) − S(abde) = 2 S(c), and no site is in all three: some site of the last set refuses all the same."""
+    """S(abc) + S(cde) − S(abde) = 2 S(c), and no site is in all three: some site of the last set
+    refuses all the same.
+    """
 
     plan = sealed(make_plan(sites=tuple(now), min_sites=3, membership_changes=True))
 
@@ -125,7 +131,9 @@ def test_a_sealed_run_goes_on_without_a_site_only_where_all_allow_it(
 def test_what_a_sum_would_show_of_one_label_is_measured_before_any_label_is_in_it(
     most: float, answers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shared instances that are the labelled rows: more than 0.2 of the sum at one of them is one label."""
+    """Shared instances that are the labelled rows: more than 0.2 of the sum at one of them is one
+    label.
+    """
     rng = np.random.default_rng(0)
     rows, y = rng.normal(size=(12, 2)), rng.normal(size=12)
     data = PrivateData(rows, y, np.concatenate([rows, rng.normal(size=(20, 2))]), "ids", b"a")

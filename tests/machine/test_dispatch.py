@@ -1,8 +1,10 @@
-"""coordinator/machine/dispatch.py and phases.py: every state that three sites can bring a run into, within bounds.
+"""coordinator/machine/dispatch.py and phases.py: every state that three sites can bring a run into,
+within bounds.
 
-The search feeds every event that could come next to states that a fixed dice picks, each phase as often as any other. A state
-is a frozen value, so nothing is copied; two are one when nothing but vectors and timer tokens tells them apart. It holds what
-no example can: that *nothing* hangs. `MOST_STATES = 100_000` visits far more, in minutes.
+The search feeds every event that could come next to states that a fixed dice picks, each phase as
+often as any other. A state is a frozen value, so nothing is copied; two are one when nothing but
+vectors and timer tokens tells them apart. It holds what no example can: that *nothing* hangs.
+`MOST_STATES = 100_000` visits far more, in minutes.
 """
 
 import random
@@ -236,13 +238,17 @@ def explored(on_dropout: str, beginning: str) -> Explored:
 
 @cache
 def steps(on_dropout: str, beginning: str) -> list[tuple[Federation, Federation, list[e.Action]]]:
-    """Of every state and every event that could come next: the state before and after, and the actions."""
+    """Of every state and every event that could come next: the state before and after, and the
+    actions.
+    """
     states = explored(on_dropout, beginning).states
     return [(state, *handle(state, event)) for state in states for event in events_for(state)]
 
 
 def cooperate(federation: Federation) -> e.Finish | None:
-    """Every site that may still take part dials anew, accepts and answers; nobody else does anything."""
+    """Every site that may still take part dials anew, accepts and answers; nobody else does
+    anything.
+    """
     run = run_of(federation)
     plan, events = run.plan, deque[e.Event](e.SiteJoined(hello(site)) for site in run.members)
     events.extend(countersigned(site) for site in sorted(run.signing))
@@ -357,7 +363,9 @@ def test_a_site_that_is_out_stays_out_and_is_never_asked_counted_or_awaited(
 def test_every_list_of_actions_ends_a_wait_or_begins_at_most_one(
     on_dropout: str, beginning: str
 ) -> None:
-    """One timer: a list sets it at most once, to a token not used before; the last action of a run is its Finish."""
+    """One timer: a list sets it at most once, to a token not used before; the last action of a run
+    is its Finish.
+    """
     for state, federation, actions in steps(on_dropout, beginning):
         before, run = run_of(state), run_of(federation)
         deadlines = [a.token for a in actions if isinstance(a, e.SetDeadline)]

@@ -1,4 +1,6 @@
-"""coordinator/machine/federation.py: sessions and the runs that they carry, runs that come and go, align first, and wait."""
+"""coordinator/machine/federation.py: sessions and the runs that they carry, runs that come and go,
+align first, and wait.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +39,7 @@ from coreg_core.plan import Plan, alignment_of, aligns_for, plan_fault
 
 FOUR = ("a", "b", "c", "d")
 
-# --- sessions -----------------------------------------------------------------------------------------------------
+# --- sessions -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -82,12 +84,14 @@ def test_a_breach_excludes_the_site_once_the_plan_is_out(event: Any, reason: str
     )
 
 
-# --- a session carries any number of runs -------------------------------------------------------------------------
+# --- a session carries any number of runs ---------------------------------------------------------
 
 
 @pytest.fixture
 def both() -> Machine:
-    """Run 1 of a, b, c has begun; run 2 of b, c, d is put in beside it, and is the machine's own."""
+    """Run 1 of a, b, c has begun; run 2 of b, c, d is put in beside it, and is the machine's
+    own.
+    """
     first, second = begun(), Machine(make_plan(run="run-2", sites=("b", "c", "d")))
     second.federation = first.federation
     assert told(second.handle(e.Submitted(second.plan))) == [
@@ -130,7 +134,7 @@ def test_a_lost_session_concerns_every_run_of_the_site_and_an_exclusion_only_one
     assert rejected(both, joins("a")) == "a: run run-1, run-2 is over."
 
 
-# --- runs come and go ---------------------------------------------------------------------------------------------
+# --- runs come and go -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [1, 2])
@@ -169,9 +173,7 @@ def test_a_cancelled_run_is_over_for_good_wherever_it_is_and_the_federation_goes
     assert service.federation.runs == {}
 
 
-def test_a_revoked_site_and_one_that_is_no_longer_listed_are_expelled_with_the_reason_and_missed() -> (
-    None
-):
+def test_a_revoked_or_unlisted_site_is_expelled_with_the_reason_and_missed() -> None:
     service = Service(max_concurrent_runs=1).joined()
     service.tell(e.Revoked("b", "b is not in the list"), e.Revoked("z", "was never here"))
     assert service.rejected == {"b": "b is not in the list"}
@@ -190,11 +192,13 @@ def test_a_revoked_site_and_one_that_is_no_longer_listed_are_expelled_with_the_r
     assert list(service.federation.runs) == ["one", "two"]
 
 
-# --- the end of the process ---------------------------------------------------------------------------------------
+# --- the end of the process -----------------------------------------------------------------------
 
 
 def test_draining_leaves_what_is_under_way_and_waits_for_what_is_over() -> None:
-    """The first run waits for a fourth site; of the second, one site has not fetched its end; the third is being loaded."""
+    """The first run waits for a fourth site; of the second, one site has not fetched its end; the
+    third is being loaded.
+    """
     service = Service().joined().submit(make_plan(run="waits", sites=FOUR, min_sites=4))
     held = holding_back(service.agents["c"], m.Finished)
     service.submit(make_plan(run="over"), make_plan(run="queued", sites=FOUR, min_sites=4))
@@ -235,7 +239,7 @@ def test_a_service_of_one_study_is_done_when_its_queue_is_empty() -> None:
     assert service.federation.done
 
 
-# --- a run whose ids are not aligned: another run aligns them, and the training follows, or ends with it --------------
+# --- a run whose ids are not aligned: another run aligns them first -------------------------------
 
 
 PLAN = replace(sealed(make_plan(min_sites=3)), align=Alignment(max_ids=200))
@@ -383,7 +387,7 @@ def test_a_failed_alignment_ends_the_run_at_every_site(
     assert service.states() == {}
 
 
-# --- which run starts: a table of cases, and what holds for every queue and order of events ---------------------------
+# --- which run starts: a table of cases, and what holds for every queue and order of events -------
 
 
 def plan(run: str, threads: int = 1, **changes: Any) -> Plan:

@@ -1,4 +1,6 @@
-"""coordinator/machine/membership.py: joining, offering, and who takes part: lost, dropped, excluded; also after a restart."""
+"""coordinator/machine/membership.py: joining, offering, and who takes part: lost, dropped,
+excluded; also after a restart.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +37,7 @@ from coreg_core.plan import Plan
 
 CONTINUES = make_plan(on_dropout="continue")
 
-# --- before the first step ----------------------------------------------------------------------------------------
+# --- before the first step ------------------------------------------------------------------------
 
 
 def test_too_few_sites_join_or_offer_in_time() -> None:
@@ -119,7 +121,7 @@ def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_rema
     assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "c"))
 
 
-# --- sites that list other shared instances --------------------------------------------------------------------------
+# --- sites that list other shared instances -------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ def test_a_site_that_comes_back_changed_is_refused_and_may_come_back_as_it_was()
     assert steps_sent(all_of(machine, comes_back(machine, "b"))).keys() == {"b"}
 
 
-# --- dropped ------------------------------------------------------------------------------------------------------
+# --- dropped --------------------------------------------------------------------------------------
 
 
 def next_attempt(machine: Machine, *sites: str) -> list[e.Action]:
@@ -289,7 +291,7 @@ def test_a_site_that_does_not_offer_again_is_dropped_where_the_plan_continues(
         assert machine.ending == (Outcome.TOO_FEW_SITES, "c did not accept the plan in time")
 
 
-# --- the sites of a run are those of its first attempt ------------------------------------------------------------
+# --- the sites of a run are those of its first attempt --------------------------------------------
 
 
 def test_connected_sites_that_have_not_offered_when_it_begins_are_dismissed() -> None:
@@ -319,7 +321,7 @@ def test_who_was_never_a_member_does_not_become_one_by_another_attempt(
     )
 
 
-# --- after a restart ----------------------------------------------------------------------------------------------
+# --- after a restart ------------------------------------------------------------------------------
 
 AGAIN = Begun(2, ("a", "b", "c"), 17)
 FOUR = make_plan(sites=("a", "b", "c", "d"), min_sites=2)

@@ -49,6 +49,7 @@ def test_a_notice_is_one_line_and_one_json_object(name: str) -> None:
 def test_a_step_has_the_figures_of_its_worst_column() -> None:
     step = StepDone(3, 1, 2, Report("", "", 4, True, (0.1, 1.0), (-1.0,)), "grid")
     assert n.step_answered(RUN, step, Timing(0.25, 100, 200)).fields == {
-        "step": 3, "attempt": 1, "round": 4, "answered": 2, "phase": "grid", "verified": True, "residual": 1.0, "gap": None,
+        "step": 3, "attempt": 1, "round": 4, "answered": 2, "phase": "grid", "verified": True,
+        "residual": 1.0, "gap": None,
         "seconds": 0.25, "bytes_sent": 100, "bytes_received": 200,
     }  # fmt: skip

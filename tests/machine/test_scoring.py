@@ -1,4 +1,6 @@
-"""Scoring together as a job over sessions: what comes out, who gets it, what is refused, and who cannot read it."""
+"""Scoring together as a job over sessions: what comes out, who gets it, what is refused, and who
+cannot read it.
+"""
 
 import re
 from dataclasses import replace
@@ -209,7 +211,7 @@ def test_a_plan_in_the_clear_or_for_strangers_is_none() -> None:
     assert against(allowing(contributions=True), plan) is None
 
 
-# --- contributions ----------------------------------------------------------------------------------------------------
+# --- contributions --------------------------------------------------------------------------------
 
 
 def total(names: Any) -> int:
@@ -217,7 +219,9 @@ def total(names: Any) -> int:
 
 
 def additive_batch(site: str, noise: float = 0.0, **changes: Any) -> Batch:
-    """A batch whose model is a stand-in: the part of a row is its first feature divided by a number of the present sites."""
+    """A batch whose model is a stand-in: the part of a row is its first feature divided by a number
+    of the present sites.
+    """
 
     class Model:
         deviation_of_labels = 1.0

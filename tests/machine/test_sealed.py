@@ -1,7 +1,8 @@
-"""Runs under keys, through the real machines: the bits of a run in the clear; and what whoever adds and relays cannot do.
+"""Runs under keys, through the real machines: the bits of a run in the clear; and what whoever adds
+and relays cannot do.
 
-site_agent/machine/site.py with site_agent/identity/run_keys.py. The wire between an honest coordinator and honest sites is
-the adversary.
+site_agent/machine/site.py with site_agent/identity/run_keys.py. The wire between an honest
+coordinator and honest sites is the adversary.
 """
 
 from collections.abc import Callable
@@ -59,11 +60,13 @@ def test_keys_change_no_bit_and_the_sums_lead_to_the_closed_form(schedule: str) 
             )
 
 
-# --- what is done to messages on their way ------------------------------------------------------------------------
+# --- what is done to messages on their way --------------------------------------------------------
 
 
 class Wire:
-    """Everything that went to each site and came from it; ``change`` what a site's step becomes on its way."""
+    """Everything that went to each site and came from it; ``change`` what a site's step becomes on
+    its way.
+    """
 
     def __init__(self, change: Callable[["Wire", str, m.Step], m.Step | None], plan: Plan = PLAN):
         self.steps: dict[int, m.Step] = {}
@@ -126,7 +129,9 @@ SUMS: dict[str, Callable[[Wire, m.Step], m.Step]] = {
 def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from_it(
     what: str,
 ) -> None:
-    """The third vector: its length is that of the one before, so that the one before could stand in for it."""
+    """The third vector: its length is that of the one before, so that the one before could stand in
+    for it.
+    """
     at = FIRST + 3
 
     def change(wire: Wire, site: str, step: m.Step) -> m.Step:
@@ -145,9 +150,7 @@ def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from
     assert max(step for _, step in wire.answers) == at - 1, "no answer was made of it"
 
 
-def test_after_a_sum_that_was_changed_the_true_one_still_serves_and_one_that_is_withheld_ends_it() -> (
-    None
-):
+def test_after_a_changed_sum_the_true_one_still_serves_and_a_withheld_one_ends_it() -> None:
     def change(wire: Wire, site: str, step: m.Step) -> m.Step:
         if step.step == FIRST + 2:
             [said] = wire._sites[site].handle(with_words(step, bit(0)))
@@ -165,7 +168,10 @@ def test_after_a_sum_that_was_changed_the_true_one_still_serves_and_one_that_is_
 
 @pytest.mark.parametrize("last", [False, True])
 def test_two_sums_under_one_step_are_found_by_the_sites_themselves(last: bool) -> None:
-    """The coordinator tells b another sum. If it was the last, the others have the result of the true one already."""
+    """The coordinator tells b another sum.
+
+    If it was the last, the others have the result of the true one already.
+    """
     plan = sealed(make_plan(min_sites=3, max_rounds=3, tolerance=0.0, prediction_tolerance=0.0))
     at = max(Wire(lambda w, site, step: step, plan).steps) - (0 if last else 2)
 
@@ -178,7 +184,7 @@ def test_two_sums_under_one_step_are_found_by_the_sites_themselves(last: bool) -
     assert wire.pump.bits == ({"a": true["a"], "c": true["c"]} if last else {})
 
 
-# --- who is on the roster -----------------------------------------------------------------------------------------
+# --- who is on the roster -------------------------------------------------------------------------
 
 
 def meets(change: Callable[[dict[str, m.Offer]], Any], plan: Plan = PLAN, **rules: Any) -> str:
@@ -305,7 +311,7 @@ def test_of_a_site_that_gives_another_contribution_to_each_nobody_opens_a_sum(
     assert pump.bits == {}
 
 
-# --- answers that are false ---------------------------------------------------------------------------------------
+# --- answers that are false -----------------------------------------------------------------------
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-3.0, 3.0))
@@ -346,7 +352,10 @@ def test_no_honest_response_is_found_false_and_numbers_that_are_not_finite_are(
 def test_a_false_answer_ends_the_run_alike_at_all_sites(
     secure: bool, lie: Callable[..., Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A false answer in the sum names no site. An answer beyond the bound could wrap, so its own site refuses it."""
+    """A false answer in the sum names no site.
+
+    An answer beyond the bound could wrap, so its own site refuses it.
+    """
     honest = agreement.summand
 
     def summand(layout: Any, values: Any, scalars: Any, *more: Any) -> Any:

@@ -1,4 +1,6 @@
-"""site_agent/machine/site.py: plans that are taken or refused, what an offer tells, how much is answered, words for faults."""
+"""site_agent/machine/site.py: plans that are taken or refused, what an offer tells, how much is
+answered, words for faults.
+"""
 
 import tracemalloc
 from dataclasses import replace
@@ -109,9 +111,7 @@ def test_a_plan_may_not_change_in_the_middle_of_its_run() -> None:
     assert site.computation.view is view, "nothing is factored again"
 
 
-def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_the_site_and_by_the_run() -> (
-    None
-):
+def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_site_and_run() -> None:
     data, seen = private_data("a"), {proposed(make_site("a")).data_digest}
     assert {proposed(make_site("a")).data_digest} == seen
     for array in ("X", "y", "Z"):
@@ -123,7 +123,7 @@ def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_the_site
     assert len(seen) == 10
 
 
-# --- how much is answered -----------------------------------------------------------------------------------------
+# --- how much is answered -------------------------------------------------------------------------
 
 
 def test_no_more_questions_are_answered_than_an_agents_limit(
@@ -150,7 +150,7 @@ def test_every_answer_with_numbers_comes_with_what_it_discloses_and_no_other_doe
     assert numbers == {"sizes": 5, "respond affine": 12, "respond linear": 12}
 
 
-# --- numbers that overflow, and plans too large --------------------------------------------------------------------
+# --- numbers that overflow, and plans too large ---------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["exact", "semi-parametric", "linear"])
@@ -167,9 +167,7 @@ def test_numbers_that_overflow_are_a_refusal_in_words(form: str) -> None:
         )
 
 
-def test_a_coupling_at_which_the_system_is_singular_is_a_fault_of_the_site_that_says_what_to_do() -> (
-    None
-):
+def test_a_coupling_at_which_the_system_is_singular_is_a_fault_that_says_what_to_do() -> None:
     """λ = 1e20 on repeated rows: rounding outweighs the identity in I + (μ/ν)Σ."""
     data = private_data("a")
     repeated = replace(data, Z=np.repeat(data.Z[:1], UNLABELLED, axis=0))
@@ -185,7 +183,10 @@ def test_a_coupling_at_which_the_system_is_singular_is_a_fault_of_the_site_that_
         (
             50,
             200_000,
-            r'894 GiB .*3 couplings, 200000 unlabelled .* Use form = "semi-parametric", or fewer couplings',
+            (
+                r'894 GiB .*3 couplings, 200000 unlabelled .* Use form = "semi-parametric", or'
+                r" fewer couplings"
+            ),
         ),
         (100_000, 10, r'74.5 GiB .* 100000 labelled rows.* Use form = "semi-parametric"'),
     ],
@@ -220,7 +221,8 @@ def test_a_site_with_many_labels_uses_landmarks_and_says_so() -> None:
     assert len(view.basis.points) == 300
     whole = make_view(LabelledPoints(), Gaussian(4.0), data.X, data.y, data.Z, 1.0)
     target, weight = np.zeros((30, 1)), np.ones(1)
-    # The landmarks' span holds the smooth functions of two columns: what it lacks is far below the noise of 0.1.
+    # The landmarks' span holds the smooth functions of two columns: what it lacks is far below the
+    # noise of 0.1.
     assert_allclose(view.respond(target, weight), whole.respond(target, weight), atol=1e-5)
     [finding] = many_labels(terms, 301)
     assert finding.startswith("This site has 301 labelled rows, more than landmarks = 300")
@@ -235,11 +237,12 @@ def test_the_memory_of_many_labels_is_their_features_and_a_block() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # The features, three times a block of 8 x 1,000 rows (values, their product, the triangle), and the basis.
+    # The features, three times a block of 8 x 1,000 rows (values, their product, the triangle), and
+    # the basis.
     assert peak < 8 * 1_000 * (20_000 + 3 * 8 * 1_000 + 10 * 1_000)
 
 
-# --- the end, and plans that cannot be carried out ----------------------------------------------------------------
+# --- the end, and plans that cannot be carried out ------------------------------------------------
 
 
 def test_an_end_with_a_result_that_this_site_has_not_come_to_is_told() -> None:

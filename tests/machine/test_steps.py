@@ -1,4 +1,6 @@
-"""coordinator/machine/dispatch.py and run.py: words are added, parts passed on, reports compared; false answers; the end."""
+"""coordinator/machine/dispatch.py and run.py: words are added, parts passed on, reports compared;
+false answers; the end.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -91,7 +93,7 @@ def test_a_run_from_its_first_event_to_its_last() -> None:
     assert machine.phase is Phase.DONE
 
 
-# --- what follows from the answers --------------------------------------------------------------------------------
+# --- what follows from the answers ----------------------------------------------------------------
 
 
 @given(
@@ -235,7 +237,7 @@ def test_answers_that_do_not_fit_together_end_the_run_and_name_the_minority(
     assert reason in ended.reason
 
 
-# --- late, repeated, false ----------------------------------------------------------------------------------------
+# --- late, repeated, false ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,9 @@ def test_what_belongs_to_no_open_step_changes_nothing(stray: e.Event) -> None:
 
 
 def test_a_lost_session_with_the_same_keys_goes_on_in_the_same_attempt() -> None:
-    """It is sent the open step again, unless it has answered it: what it answered before it was lost counts."""
+    """It is sent the open step again, unless it has answered it: what it answered before it was
+    lost counts.
+    """
     machine = begun()
     all_of(
         machine,
@@ -320,7 +324,7 @@ def test_every_attempt_has_the_same_sites_and_ten_begin(dropout: str) -> None:
     )
 
 
-# --- faults -------------------------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 FULL = e.Received("b", m.Fault(RUN, 0, 0, "the disk is full"))
 
@@ -381,7 +385,7 @@ def test_the_coordinator_sends_no_number_of_one_site_to_another() -> None:
     )
 
 
-# --- the end: every site hears how its run ended, also after an absence -----------------------------------------------
+# --- the end: every site hears how its run ended, also after an absence ---------------------------
 
 
 END = m.Finished(RUN, Outcome.CONVERGED, "")
@@ -446,7 +450,7 @@ def test_an_interruption_keeps_the_outcome() -> None:
     assert ending("a").handle(e.Cancelled(RUN, "enough")) == [], "it is over"
 
 
-# --- the heads of ledgers -----------------------------------------------------------------------------------------
+# --- the heads of ledgers -------------------------------------------------------------------------
 
 HEAD = m.LedgerHead(7, "ab", "2026-01-01")
 FETCHED = m.Fetched(RUN, HEAD, "03")
@@ -459,7 +463,9 @@ def signed_by(site: str, signature: str = "05", reason: str = "") -> HeadSigned:
 
 
 def head_of(machine: Machine, site: str, *signed: str) -> tuple[HeadSigned, list[e.Action]]:
-    """`Fetched` with the ledger's head, which is countersigned beside the loop: the record, and what follows from it."""
+    """`Fetched` with the ledger's head, which is countersigned beside the loop: the record, and
+    what follows from it.
+    """
     assert machine.handle(e.Received(site, FETCHED)) == [e.Countersign(site, FETCHED)]
     record = signed_by(site, *signed)
     return record, machine.handle(e.HeadCountersigned(RUN, record))

@@ -1,4 +1,6 @@
-"""A federation small enough to reason about: six shared instances, sites a to d, and a pump instead of a network."""
+"""A federation small enough to reason about: six shared instances, sites a to d, and a pump instead
+of a network.
+"""
 
 import os
 from collections import deque
@@ -41,7 +43,9 @@ SCHEDULES = ("conjugate-gradients", "block-coordinate-descent")
 
 
 def make_plan(**changes: Any) -> Plan:
-    """A small plan; ``changes`` are fields of whichever part of it has them (``schedule`` is the iteration's name)."""
+    """A small plan; ``changes`` are fields of whichever part of it has them (``schedule`` is the
+    iteration's name).
+    """
     parts = {
         "membership": Membership(sites=("a", "b", "c"), min_sites=2),
         "objective": Agreement(
@@ -190,7 +194,9 @@ def all_restarted(sites: Mapping[str, TinySite]) -> dict[str, TinySite]:
 
 
 def altered(site: TinySite, change: Callable[[m.ToSite, Any], Any]) -> TinySite:
-    """A site whose answers are changed: ``change`` receives the message and one of its answers; None is none."""
+    """A site whose answers are changed: ``change`` receives the message and one of its answers;
+    None is none.
+    """
     honest = site.handle
 
     def handle(message: m.ToSite) -> list[m.FromSite]:
@@ -249,7 +255,10 @@ def begun_by(records: Iterable[Record]) -> Begun:
 
 
 class Machine:
-    """A federation of one run, held as a variable: for tests that follow it event by event. The value is ``federation``."""
+    """A federation of one run, held as a variable: for tests that follow it event by event.
+
+    The value is ``federation``.
+    """
 
     def __init__(self, plan: Plan, timeouts: Timeouts = TIMEOUTS, begun: Begun = NOT_BEGUN):
         self.plan, self.timeouts, self.begun = plan, timeouts, begun
@@ -280,9 +289,9 @@ class Machine:
 class Pump:
     """The machine and its sites, wired by a queue of events.
 
-    ``records`` are those of earlier processes and of this one; ``kill_after`` so many records the coordinator does nothing
-    more; ``wire`` tells what becomes of a message to a site. ``bits`` are what each site ended with, ``sent`` is everything
-    that the coordinator said.
+    ``records`` are those of earlier processes and of this one; ``kill_after`` so many records the
+    coordinator does nothing more; ``wire`` tells what becomes of a message to a site. ``bits`` are
+    what each site ended with, ``sent`` is everything that the coordinator said.
     """
 
     def __init__(

@@ -141,7 +141,7 @@ def test_alerts_and_guide_name_metrics_that_there_are() -> None:
         assert named <= there, f"{page}: {sorted(named - there)}"
 
 
-# --- coordinator/observers/terminal.py: plain lines in a pipe, one progress bar on a terminal -------------------------
+# --- coordinator/observers/terminal.py: plain lines in a pipe, one progress bar on a terminal -----
 
 
 def test_a_heading_stands_over_its_own_rounds_alone(capsys):

@@ -1,4 +1,6 @@
-"""`make release` in a clone: its files, the same bytes from the same commit, and a signature that is checked."""
+"""`make release` in a clone: its files, the same bytes from the same commit, and a signature that
+is checked.
+"""
 
 import json
 import os

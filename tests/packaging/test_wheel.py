@@ -61,11 +61,12 @@ def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
     )
     assert {f"{package}/py.typed" for package in packages} <= names
     assert {name.split("/")[1] for name in names if name.startswith("coreg_sim/")} == {
-        "__init__.py", "py.typed", "problems.py", "simulate.py", "tables.py", "over_ray.py", "benefit", "cli",
+        "__init__.py", "py.typed", "problems.py", "simulate.py", "tables.py", "over_ray.py",
+        "benefit", "cli",
     }, "papers, the study, the fault simulator and the demonstration are not installed"  # fmt: skip
 
 
-# --- what install.md says to type, with pip and the package index, in a new copy --------------------------------------
+# --- what install.md says to type, with pip and the package index, in a new copy ------------------
 
 
 @pytest.mark.e2e
@@ -76,7 +77,10 @@ def test_pip_installs_from_a_clone_as_the_page_says(tmp_path):
         ["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True
     ).stdout
     subprocess.run(["tar", "-x"], cwd=tmp_path, input=tree, check=True)
-    typed = f"{sys.executable} -m venv own && . own/bin/activate && {line} --quiet && coreg-agent --version && cd /"
+    typed = (
+        f"{sys.executable} -m venv own && . own/bin/activate && {line} --quiet && coreg-agent"
+        " --version && cd /"
+    )
     typed += (
         ' && python -c "import coreg_federation as it; it.AdditiveRegressor; print(it.__file__)"'
     )

@@ -1,4 +1,6 @@
-"""The papers' tables and jobs; no method sees a held-out target, the statistics are right; every experiment on made-up rows."""
+"""The papers' tables and jobs; no method sees a held-out target, the statistics are right; every
+experiment on made-up rows.
+"""
 
 import json
 from dataclasses import replace
@@ -96,7 +98,7 @@ def test_the_bounds_are_theorem_3_as_printed(reading):
     np.testing.assert_allclose([before, after], U / 12, rtol=1e-10)
 
 
-# --- tables, jobs and whole experiments ---------------------------------------------------------------------------
+# --- tables, jobs and whole experiments -----------------------------------------------------------
 
 ENTRY = {
     "name": "toy",
@@ -160,7 +162,9 @@ def everything(tmp_path_factory):
     "name", [name for name in NAMES if name != "snf-labelled"]
 )  # snf takes the same path
 def test_every_experiment_runs_and_reports(everything, tmp_path, monkeypatch, name):
-    """The quick forms with fewer folds and labelled rows; `make papers` runs the experiments themselves."""
+    """The quick forms with fewer folds and labelled rows; `make papers` runs the experiments
+    themselves.
+    """
     for module in (corlsr_uci, rademacher):
         monkeypatch.setattr(module, "FOLDS", 3)
     monkeypatch.setattr(corlsr_unlabelled, "LABELLED", 20)

@@ -24,7 +24,9 @@ FEWER = {"n_epochs": 20, "n_steps": 300, "random_state": 0}
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_predictions_stay(name):
-    """Of the first 12 of 80 rows, 40 of them labelled; OCA takes lists of tables, and classes as −1 and 1."""
+    """Of the first 12 of 80 rows, 40 of them labelled; OCA takes lists of tables, and classes as −1
+    and 1.
+    """
     rng = np.random.default_rng(7)
     X = rng.uniform(size=(80, 6))
     y = (
@@ -104,7 +106,7 @@ def test_the_solution_is_a_minimum_of_its_objective(method):
     assert np.linalg.eigvalsh(P).min() > -1e-9 * np.abs(P).max()
 
 
-# --- XNV, XKS, SSSL and its Nyström form --------------------------------------------------------------------------
+# --- XNV, XKS, SSSL and its Nyström form ----------------------------------------------------------
 
 
 def correlated(seed, n, p=4, q=3):
@@ -155,7 +157,7 @@ def test_the_gradient_of_equation_9_vanishes(seed, ridge, n):
     )  # and of least norm
 
 
-# --- OCA ----------------------------------------------------------------------------------------------------------
+# --- OCA ------------------------------------------------------------------------------------------
 
 
 def views(n=30, m=80, seed=0, M=2, d=3):
@@ -211,7 +213,8 @@ def test_full_batches_are_gradient_descent_on_equation_5(kind, M):
     y = np.where(y > np.median(y), 1.0, -1.0) if kind in OF_CLASSES else y
     ridge, eta0 = [0.1 * (v + 1) for v in range(M)], [0.2 / (v + 1) for v in range(M)]
     model = OCA(
-        fit_intercept=False, epsilon=EPSILON, loss=kind, ridge=ridge, eta0=eta0, coupling=0.3, n_labelled_step=30,
+        fit_intercept=False, epsilon=EPSILON, loss=kind, ridge=ridge, eta0=eta0, coupling=0.3,
+        n_labelled_step=30,
         n_unlabelled_step=80, n_steps=6, random_state=0,
     )  # fmt: skip
     w = [np.zeros(t.shape[1]) for t in X]

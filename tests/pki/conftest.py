@@ -1,4 +1,6 @@
-"""Two authorities that share no key; site `a` has enrolled with the first and `stranger` with the second."""
+"""Two authorities that share no key; site `a` has enrolled with the first and `stranger` with the
+second.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Mutual TLS on loopback sockets: who gets through, who does not, what `check` prints; and holes that were found once."""
+"""Mutual TLS on loopback sockets: who gets through, who does not, what `check` prints; and holes
+that were found once.
+"""
 
 import ast
 import asyncio
@@ -147,7 +149,10 @@ def test_the_peers_name_comes_from_its_certificate_alone(home: Path) -> None:
         (True, "127.0.0.1 127.0.0.1:50051 127.9.8.7:1 localhost LOCALHOST:1 ::1 [::1] [::1]:50051"),
         (
             False,
-            " :50051 0.0.0.0:1 [::]:1 :: 10.0.0.1:1 128.0.0.1 127.0.0.1.example localhost.example:1 [localhost]:1",
+            (
+                " :50051 0.0.0.0:1 [::]:1 :: 10.0.0.1:1 128.0.0.1 127.0.0.1.example"
+                " localhost.example:1 [localhost]:1"
+            ),
         ),
         (False, "::ffff:10.0.0.1 unix:/tmp/x 127.0.0.1:1,10.0.0.1:1"),
     ],

@@ -1,4 +1,6 @@
-"""A certificate or a request from a peer, damaged in any byte, is refused or read: nothing else happens."""
+"""A certificate or a request from a peer, damaged in any byte, is refused or read: nothing else
+happens.
+"""
 
 import base64
 import random

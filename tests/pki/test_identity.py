@@ -216,7 +216,9 @@ def test_an_answer_must_be_whole(home: Path) -> None:
 def test_a_failed_signature_leaves_the_listed_certificate(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After one enrolment as root the lock belongs to root: the next one must not write a certificate that is not listed."""
+    """After one enrolment as root the lock belongs to root: the next one must not write a
+    certificate that is not listed.
+    """
     path = issued(home / "ca", home / "a" / "site.csr")
     before = path.read_bytes()
     monkeypatch.setattr(

@@ -1,4 +1,6 @@
-"""Invitations over real TLS on loopback: who gets a certificate by one, who does not, and what is never sent."""
+"""Invitations over real TLS on loopback: who gets a certificate by one, who does not, and what is
+never sent.
+"""
 
 import asyncio
 import contextlib

@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Any:
         yield opened
 
 
-# --- which run ----------------------------------------------------------------------------------------------------
+# --- which run ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("until", UNTIL)
@@ -100,7 +100,7 @@ def test_models_score_together_that_were_trained_together(store: RunStore) -> No
         trained_run(store.path.with_name("missing"), "")
 
 
-# --- the process --------------------------------------------------------------------------------------------------
+# --- the process ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -109,8 +109,9 @@ def path(tmp_path: Path) -> Path:
     with mock.patch("coordinator.authority.pki.DAYS", 29):
         create_authority(tmp_path, [])
     path.write_text(
-        '[federation]\nname = "tiny"\nsites = ["a", "b", "c"]\n[privacy]\naggregation = "plaintext"\n[alignment]\nalign = false\n'
-        '[service]\nlisten = "127.0.0.1:0"\n[timeouts]\njoin = 0.5\n'
+        '[federation]\nname = "tiny"\nsites = ["a", "b", "c"]\n[privacy]\naggregation ='
+        ' "plaintext"\n[alignment]\nalign = false\n[service]\nlisten ='
+        ' "127.0.0.1:0"\n[timeouts]\njoin = 0.5\n'
     )
     return path
 

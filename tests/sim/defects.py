@@ -1,7 +1,7 @@
 """Defects put back into the product, each with a seed of the storm that finds it.
 
-A change of what a storm draws, or of what its processes send, changes every story. Then find the seeds again:
-`python tests/sim/defects.py "the ledger is not synced" [FIRST]`.
+A change of what a storm draws, or of what its processes send, changes every story. Then find the
+seeds again: `python tests/sim/defects.py "the ledger is not synced" [FIRST]`.
 """
 
 import itertools
@@ -11,14 +11,21 @@ import sys
 from tests.storm import simulation
 from tests.storm.story import story_of
 
-# Defects that real drills found, or that would be as bad: (the patch, a seed that finds it). Seeds below 1,000 each.
+# Defects that real drills found, or that would be as bad: (the patch, a seed that finds it). Seeds
+# below 1,000 each.
 DEFECTS = {
     "a restarted coordinator forgets the ends of runs": (
-        "from coordinator.store.runs import RunStore; RunStore.end_for = lambda self, run, site: None",
+        (
+            "from coordinator.store.runs import RunStore; RunStore.end_for = lambda self, run,"
+            " site: None"
+        ),
         11,
     ),
     "the ledger is not synced": (
-        "from coreg_wire.files import disk; disk.AppendFile.write = lambda self, data: self._file.write(data)",
+        (
+            "from coreg_wire.files import disk; disk.AppendFile.write = lambda self, data:"
+            " self._file.write(data)"
+        ),
         0,
     ),
     "the context of masks does not change from step to step": (

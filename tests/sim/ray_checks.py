@@ -1,7 +1,9 @@
-"""Checks of sites in Ray's actors, in a process of its own: `python ray_checks.py one-node | two-nodes`.
+"""Checks of sites in Ray's actors, in a process of its own: `python ray_checks.py one-node |
+two-nodes`.
 
-Ray starts once. The process prints "ready"; then it reads a check's name a line, runs the check, and prints one line: empty,
-or the traceback as JSON. Without Ray it ends with the exit code of Unreachable.
+Ray starts once. The process prints "ready"; then it reads a check's name a line, runs the check,
+and prints one line: empty, or the traceback as JSON. Without Ray it ends with the exit code of
+Unreachable.
 """
 
 import asyncio
@@ -33,12 +35,15 @@ PLAN = Plan(
 MIB = 1 << 17  # numbers
 
 
-# --- the transport, on sites that echo ----------------------------------------------------------------------------
+# --- the transport, on sites that echo ------------------------------------------------------------
 
 
 @dataclass
 class Echo:
-    """Answers every step with its own words, and remembers what it heard. A step without words is its last."""
+    """Answers every step with its own words, and remembers what it heard.
+
+    A step without words is its last.
+    """
 
     name: str
     heard: list[m.ToSite] = field(default_factory=list)
@@ -116,7 +121,7 @@ def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(clust
     asyncio.run(main())
 
 
-# --- whole runs ---------------------------------------------------------------------------------------------------
+# --- whole runs -----------------------------------------------------------------------------------
 
 
 def same(left, right):
@@ -170,7 +175,7 @@ def raised(kind, work) -> str:
     return str(error.value)
 
 
-# --- two nodes ----------------------------------------------------------------------------------------------------
+# --- two nodes ------------------------------------------------------------------------------------
 
 
 def both_nodes_are_used_and_the_bits_are_the_same(cluster):

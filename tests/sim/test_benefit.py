@@ -1,4 +1,6 @@
-"""`coreg-sim benefit` and the study of benchmarks/benefit: partitions, one federation, the verdict, the report."""
+"""`coreg-sim benefit` and the study of benchmarks/benefit: partitions, one federation, the verdict,
+the report.
+"""
 
 import json
 from dataclasses import replace
@@ -33,7 +35,7 @@ def table(rows=900, attributes=9):
     return AttributeTable(tuple(X[:, [j]] for j in range(attributes)), y)
 
 
-# --- partitions -------------------------------------------------------------------------------------------------------
+# --- partitions -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_a_table_fits_a_regime_if_it_has_the_rows_and_columns(name):
     assert table_of([np.zeros((90, 2))], np.arange(90.0)).attributes == (), "a constant column"
 
 
-# --- one federation ---------------------------------------------------------------------------------------------------
+# --- one federation -------------------------------------------------------------------------------
 
 
 def test_every_method_of_a_federation_against_the_local_model():
@@ -124,7 +126,7 @@ def test_a_target_of_two_values_is_judged_by_its_ranking_also_if_a_class_is_rare
     assert all(bool(site.areas) == drawn.yes_no == drawn.y_test.any() for site in trial(drawn, 0))
 
 
-# --- the verdict ------------------------------------------------------------------------------------------------------
+# --- the verdict ----------------------------------------------------------------------------------
 
 
 def outcomes(count=30, regime="n20", areas=None, **changes):
@@ -166,7 +168,10 @@ def test_the_verdict_follows_the_tutorial(joined, ridge, mean, score, said):
     made = outcomes(joined=joined, ridge=ridge, mean=mean, score=score)
     assert verdict(*made).startswith("Verdict for n20: ")
     assert said in verdict(*made)
-    few = "\n    60 labelled individuals: default policies refuse fewer than 150; lower least_rows in study and policies."
+    few = (
+        "\n    60 labelled individuals: default policies refuse fewer than 150; lower least_rows in"
+        " study and policies."
+    )
     assert verdict(*made).endswith(few) == ("do not join" not in said)
     assert "refuse" not in verdict(REGIMES["n50"], made[1]), "150 are enough"
     head, *lines = findings(*made)[0].split("\n    ")
@@ -185,7 +190,7 @@ def test_figures_are_means_over_sites():
     assert figures(sites)["joined"] == {"mean_change": 0.0, "median_change": -0.1, "harmed": 0.25}
 
 
-# --- the study of benchmarks/ ----------------------------------------------------------------------------------------
+# --- the study of benchmarks/ ---------------------------------------------------------------------
 
 
 def test_every_site_has_the_change_of_every_method():

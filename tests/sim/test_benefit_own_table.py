@@ -42,7 +42,8 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     told = " ".join(result.stdout.split())
     for n in (10, 20):
         assert re.search(
-            rf"n{n} \(3 sites of {n} labels, 315 shared rows\), 3 simulated sites: joined model [+-]",
+            rf"n{n} \(3 sites of {n} labels, 315 shared rows\), 3 simulated sites: joined model"
+            r" [+-]",
             told,
         )
     assert "The verdict may be void: column 'after' has nearly the order of the target" in told
@@ -55,7 +56,9 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
 
 
 def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_path):
-    """A text becomes several features, and its column is named once; two dates tell a stay only together."""
+    """A text becomes several features, and its column is named once; two dates tell a stay only
+    together.
+    """
     rng = np.random.default_rng(0)
     begin, stay = rng.integers(0, 300, 300), rng.integers(1, 30, 300)
     day = np.datetime64("2024-01-01")
@@ -98,16 +101,25 @@ def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
         ((*table, "--regimes", "n30"), "n30: no such regime. There are n10, n20, n50,"),
         (
             table,
-            "2 rows with a target, 1 columns. n20 needs 3 columns and 190 rows with a target; n50 needs",
+            (
+                "2 rows with a target, 1 columns. n20 needs 3 columns and 190 rows with a target;"
+                " n50 needs"
+            ),
         ),
         ((*one, "y"), "the target 'y' has one value, 5"),
         (
             (*one, "long"),
-            "column 'long': the target has 2 texts: 'no', 'yes'. If it is yes/no, add --positive no or --positive yes: the value",
+            (
+                "column 'long': the target has 2 texts: 'no', 'yes'. If it is yes/no, add"
+                " --positive no or --positive yes: the value"
+            ),
         ),
         (
             (*one, "kind"),
-            "3 texts: 'p', 'q', 'r'. More than two classes are not supported. Correct the wrong cells",
+            (
+                "3 texts: 'p', 'q', 'r'. More than two classes are not supported. Correct the wrong"
+                " cells"
+            ),
         ),
     ):
         result = benefit(*options)
@@ -131,7 +143,8 @@ def divided(tmp_path):
     rng = np.random.default_rng(0)
     c, age = rng.normal(size=(2, 400))
     rows = [
-        f"{c[i]:.3f},{'ABC'[i % 3]},2025-0{1 + i % 9}-11,{'unknown' if i % 50 == 1 else f'{age[i]:.3f}'},same,"
+        f"{c[i]:.3f},{'ABC'[i % 3]},2025-0{1 + i % 9}-11,"
+        f"{'unknown' if i % 50 == 1 else f'{age[i]:.3f}'},same,"
         f"{'' if i % 10 == 0 else f'{c[i] + age[i] + i % 3:.3f}'}"
         for i in range(400)
     ]
@@ -173,9 +186,10 @@ def test_the_columns_of_a_division_are_those_of_the_file(divided):
     table = OwnTable.divided(divided / "views.toml").read()[0]
     drawn = partition(table, REGIMES["n20"].with_sites(2), (0,))
     assert [len(rows) for rows in drawn.labelled] == [20, 20]
-    assert [X.shape[1] for X in drawn.columns] == [3 + 1 + 2, 1], (
-        "levels, days, a number and its gaps"
-    )
+    assert [X.shape[1] for X in drawn.columns] == [
+        3 + 1 + 2,
+        1,
+    ], "levels, days, a number and its gaps"
     c = [
         float(line.split(",")[0])
         for line in (divided / "mine.csv").read_text().splitlines()[1:]
@@ -218,10 +232,13 @@ def test_an_own_table_is_read_as_an_agent_reads_it_and_a_column_of_whole_numbers
         table=tmp_path / "own.csv", target="y", drop=("who",), dates={"when": "%Y-%m-%d"}
     )
     table, warnings, _ = OwnTable(given).read()
-    assert sorted(block.shape[1] for block in table.attributes) == [1, 1, 1, 2], (
-        "of z also whether it is empty"
-    )
+    assert sorted(block.shape[1] for block in table.attributes) == [
+        1,
+        1,
+        1,
+        2,
+    ], "of z also whether it is empty"
     assert (
-        "column 'number' has a different whole number in every row. Add --drop number if it is an id."
-        in warnings
+        "column 'number' has a different whole number in every row. Add --drop number if it is"
+        " an id." in warnings
     )

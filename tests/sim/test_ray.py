@@ -1,4 +1,6 @@
-"""Many sites over Ray: what needs no Ray is tested here, the rest by ray_checks.py in a process of its own, as a user has it."""
+"""Many sites over Ray: what needs no Ray is tested here, the rest by ray_checks.py in a process of
+its own, as a user has it.
+"""
 
 import json
 import re
@@ -58,7 +60,7 @@ def test_a_cluster_of_two_nodes_is_joined_and_its_bits_are_the_same():
         run(CHECKS["two-nodes"][0].__name__, process)
 
 
-# --- without Ray --------------------------------------------------------------------------------------------------
+# --- without Ray ----------------------------------------------------------------------------------
 
 
 def test_sites_are_partitioned_in_order_and_every_core_has_some():

@@ -1,4 +1,6 @@
-"""Whole simulated runs: masks and shared work change no bit, additive models are those of memory. views.toml divides tables."""
+"""Whole simulated runs: masks and shared work change no bit, additive models are those of memory.
+views.toml divides tables.
+"""
 
 import cProfile
 import json
@@ -83,7 +85,9 @@ def calls_of_four_rounds(n_sites):
 
 
 def test_the_work_of_a_round_is_proportional_to_the_number_of_sites():
-    """1,000 sites took 5 s a round: each built the schedule again, whose terms have one number for each site."""
+    """1,000 sites took 5 s a round: each built the schedule again, whose terms have one number for
+    each site.
+    """
     calls_of_four_rounds(16)  # fills caches and imports
     ratio = calls_of_four_rounds(64) / calls_of_four_rounds(16)
     assert 2.0 < ratio < 4.4, (
@@ -138,7 +142,7 @@ def test_a_run_with_default_tolerances_ends_well_and_soon_in_any_unit(
     assert error <= run.certified_prediction_bound + 1e-11 * scale
 
 
-# --- views.toml ---------------------------------------------------------------------------------------------------
+# --- views.toml -----------------------------------------------------------------------------------
 
 
 def views_of(folder, text):

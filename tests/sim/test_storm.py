@@ -1,4 +1,6 @@
-"""Federations in simulated time: seeds hold, a seed is repeatable, and defects that are put back are found."""
+"""Federations in simulated time: seeds hold, a seed is repeatable, and defects that are put back
+are found.
+"""
 
 import os
 import re

@@ -1,4 +1,6 @@
-"""coordinator/store: what is written is read back to the bit, by this and by other processes; how a store is opened."""
+"""coordinator/store: what is written is read back to the bit, by this and by other processes; how a
+store is opened.
+"""
 
 import json
 import sqlite3
@@ -91,7 +93,7 @@ def test_a_run_that_is_not_under_way_is_ended_and_what_it_ended_with_stays(
     assert (store.unfinished(), summary.ended, summary.stop, summary.reason) == ([], *ends)
 
 
-# --- what goes wrong ----------------------------------------------------------------------------------------------
+# --- what goes wrong ------------------------------------------------------------------------------
 
 
 def test_a_failed_write_leaves_nothing_half_done(store: RunStore) -> None:
@@ -117,7 +119,7 @@ def test_every_record_but_a_step_is_durable_when_it_is_written(store: RunStore) 
     assert {mode for kind, mode in modes if kind is not StepDone} == {full}
 
 
-# --- the queue, and the status of sites ---------------------------------------------------------------------------
+# --- the queue, and the status of sites -----------------------------------------------------------
 
 
 ONE, TWO = make_plan(run="one"), make_plan(run="two", coupling=(9.0,))
@@ -157,7 +159,9 @@ def test_a_run_is_cancelled_by_a_beginning_of_its_name_until_it_has_ended(store:
 
 
 def test_an_alignment_has_a_new_name_once_the_last_one_is_over(store: RunStore) -> None:
-    """A site keeps the end of the last one: under the same name it would take the new one for over."""
+    """A site keeps the end of the last one: under the same name it would take the new one for
+    over.
+    """
     above = replace(ONE, align=Alignment())
     plan = alignment_of(above, 0)
     store.begin(above, NOW)
@@ -194,7 +198,7 @@ def test_the_status_of_sites_and_of_the_service_is_read_by_other_processes(tmp_p
     assert [site.ended for site in reader.sites()] == ["2026-01-03", "2026-01-06", "2026-01-06"]
 
 
-# --- runs as people look at them ----------------------------------------------------------------------------------
+# --- runs as people look at them ------------------------------------------------------------------
 
 
 SHOWN = ("round", "phase", "verified", "residual", "gap")
@@ -232,9 +236,12 @@ def test_a_run_and_its_rounds_show_what_happened(store: RunStore) -> None:
     for number, report in enumerate((first, Report(round=2, gap=(9.0, 9.0)), Report(round=2))):
         store.write(other.run, StepDone(number, 0, 3, report), LAP, NOW)
     found = store.find(other.run)
-    assert (found.steps, found.rounds, found.gap, found.residual) == (3, 2, 1.0, None), (
-        "-1 is no number"
-    )
+    assert (found.steps, found.rounds, found.gap, found.residual) == (
+        3,
+        2,
+        1.0,
+        None,
+    ), "-1 is no number"
 
 
 @pytest.mark.parametrize("records", [RECORDS, INTERRUPTED], ids=["undisturbed", "interrupted"])
@@ -318,11 +325,13 @@ def test_notices_come_back_the_last_first_and_the_oldest_go(
     status.close()
 
 
-# --- how a store is opened, and how its writers wait for each other ---------------------------------------------------
+# --- how a store is opened, and how its writers wait for each other -------------------------------
 
 
 def test_a_store_is_for_its_owner_alone_and_opened_at_once_by_many(tmp_path: Path) -> None:
-    """Opening a file and closing it lifts every lock that SQLite holds on it in the process: the store must not do that."""
+    """Opening a file and closing it lifts every lock that SQLite holds on it in the process: the
+    store must not do that.
+    """
     path = tmp_path / "runs.sqlite"
     stores = [RunStore(path) for _ in range(3)]
     RunStore(path).close()

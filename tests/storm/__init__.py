@@ -1,1 +1,3 @@
-"""Federations in simulated time: the real daemons over simulated network, clock and crashes (docs/research/reliability.md)."""
+"""Federations in simulated time: the real daemons over simulated network, clock and crashes
+(docs/research/reliability.md).
+"""

@@ -1,9 +1,10 @@
 """Search for defects in simulated time: python -m tests.storm --seeds 300.
 
-The real daemons run over a simulated network, clock and crashes. A seed draws studies and faults: killed processes, power cuts,
-wrong clocks, revoked certificates, broken and silent connections, full disks, cancelled runs, an older store. In the end every
-run must have ended with the models of a run without faults, bit for bit, or after its last attempt. Every answer that left a
-site must be in its ledger. Exit code 1 if a seed breaks this.
+The real daemons run over a simulated network, clock and crashes. A seed draws studies and faults:
+killed processes, power cuts, wrong clocks, revoked certificates, broken and silent connections,
+full disks, cancelled runs, an older store. In the end every run must have ended with the models of
+a run without faults, bit for bit, or after its last attempt. Every answer that left a site must be
+in its ledger. Exit code 1 if a seed breaks this.
 """
 
 import argparse

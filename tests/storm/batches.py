@@ -1,4 +1,6 @@
-"""Many storms, in batches of seeds, each in a process of its own: python -m tests.storm.batches FIRST COUNT."""
+"""Many storms, in batches of seeds, each in a process of its own: python -m tests.storm.batches
+FIRST COUNT.
+"""
 
 import json
 import os
@@ -15,7 +17,8 @@ from tests.storm.simulation import calm_models, live_through
 from tests.storm.story import story_of
 
 ROOT = Path(__file__).parents[2]
-BATCH = 50  # seeds of a process, which keeps the tasks of the dead, and first trains each study without a fault
+# seeds of a process, which keeps the tasks of the dead, and first trains each study without a fault
+BATCH = 50
 DEADLINE = 1000.0  # seconds of a batch; a storm takes about one
 
 
@@ -24,7 +27,10 @@ class StormFailed(Exception):
 
 
 def storms(first: int, seeds: int, jobs: int) -> Iterator[dict[str, Any]]:
-    """The result of each seed, in the order in which batches end. StormFailed: a batch crashed, or took too long."""
+    """The result of each seed, in the order in which batches end.
+
+    StormFailed: a batch crashed, or took too long.
+    """
     with ThreadPoolExecutor(jobs) as pool:
         batches = [
             (at, min(BATCH, first + seeds - at)) for at in range(first, first + seeds, BATCH)

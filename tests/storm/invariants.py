@@ -20,7 +20,9 @@ from tests.storm.world import SITES, World, alike
 
 @dataclass
 class Told:
-    """How a storm ended: broken invariants, a digest of all messages and times, the virtual seconds, answers and outcomes."""
+    """How a storm ended: broken invariants, a digest of all messages and times, the virtual
+    seconds, answers and outcomes.
+    """
 
     broken: list[str] = field(default_factory=list)
     trace: str = ""
@@ -44,7 +46,9 @@ def is_over(world: World, plans: dict[str, Plan]) -> bool:
 
 
 async def check_tasks(world: World, broken: list[str]) -> None:
-    """Nothing is left of faults and runs: within 130 s each process has the tasks of a process without a run."""
+    """Nothing is left of faults and runs: within 130 s each process has the tasks of a process
+    without a run.
+    """
     tasks: dict[str, int] = {}
     for _ in range(10):
         await asyncio.sleep(13.0)
@@ -89,14 +93,16 @@ def check(
         allowed |= {"STALLED", "TOO_FEW_SITES"} if away else set()
         allowed |= {"STALLED"} if interrupted_too_often(world, plan, summary) else set()
         allowed |= {"REFUSED"} if aligned_too_often(world, plan, summary) else set()
-        # A site whose ledger is older than its last countersigned head answers no more, and the operator cancels its runs.
+        # A site whose ledger is older than its last countersigned head answers no more, and the
+        # operator cancels its runs.
         allowed |= (
             {"STALLED", "TOO_FEW_SITES", "REFUSED", "CANCELLED"} if world.sites_restored else set()
         )
         if summary.stop not in good | allowed:
             broken.append(f"{run} of {study} ended as {summary.stop}: {summary.reason}")
         told.outcomes[run] = f"{study} {summary.stop}"
-        # A site stores its result before its last answer, so it can have one of a run that ended without.
+        # A site stores its result before its last answer, so it can have one of a run that ended
+        # without.
         results = {site: world.result(site, plan) for site in SITES}
         if summary.stop in good:
             broken += [
@@ -116,7 +122,8 @@ def check(
                 broken.append(
                     f"{site}'s result of {run} of {study} is another one than in a calm run"
                 )
-    # An older store begins a run again that the sites have forgotten: with the same numbers, and other keys.
+    # An older store begins a run again that the sites have forgotten: with the same numbers, and
+    # other keys.
     broken += world.network.twice if not world.restored else []
     broken += [f"the loop's handler heard {error}" for error in world.loop.errors]
     broken += [end for end in world.ends if end.startswith("DEFECT")]
@@ -137,7 +144,9 @@ def check(
 
 
 def interrupted_too_often(world: World, plan: Plan, summary: RunSummary) -> bool:
-    """Whether the run ended because of the limit of attempts, and so many processes were started again."""
+    """Whether the run ended because of the limit of attempts, and so many processes were started
+    again.
+    """
     again = world.starts - len(EVERYWHERE)
     each = (plan.objective, plan.align or plan.objective)
     return any(
@@ -154,7 +163,9 @@ def aligned_too_often(world: World, plan: Plan, summary: RunSummary) -> bool:
 
 
 def _check_ledgers(world: World, broken: list[str]) -> None:
-    """Every answer that left stands in the site's ledger, whose chain and signatures hold, and which has every head kept."""
+    """Every answer that left stands in the site's ledger, whose chain and signatures hold, and
+    which has every head kept.
+    """
     store = RunStore(world.folder / "runs.sqlite")
     try:
         kept_heads = [
@@ -198,7 +209,9 @@ def _check_ledgers(world: World, broken: list[str]) -> None:
 
 @contextmanager
 def keystreams_watched(broken: list[str]) -> Iterator[None]:
-    """Add a sentence to ``broken`` for each keystream of a site, an attempt and a step that was used for another plaintext."""
+    """Add a sentence to ``broken`` for each keystream of a site, an attempt and a step that was
+    used for another plaintext.
+    """
     real = AttemptSeal.mask, AttemptSeal.close, AttemptSeal.blind
     seen = dict[tuple[Any, ...], bytes]()
 

@@ -54,7 +54,7 @@ class Story:
     interrupts: bool = False  # the others' sessions, too: what a damaged roster does, for example
 
 
-# --- a member ---------------------------------------------------------------------------------------
+# --- a member -------------------------------------------------------------------------------------
 
 
 def of(kind: type, change: Callable[[Any], Any]) -> Maker:
@@ -106,7 +106,7 @@ def flood(message: Any) -> list[Any]:
     return [message] * 30 if isinstance(message, m.Answer) else [message]
 
 
-# --- a coordinator ----------------------------------------------------------------------------------
+# --- a coordinator --------------------------------------------------------------------------------
 
 
 def look_alike(name: str) -> Maker:
@@ -154,7 +154,7 @@ def certificate_of_version_6(world: World) -> Lie:
     return before_each_plan(m.Renewed(pem))(world)
 
 
-# --- random damage ----------------------------------------------------------------------------------
+# --- random damage --------------------------------------------------------------------------------
 
 _NUMBERS = (0, -1, 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 1e300, float("nan"), float("inf"))
 _TEXTS = ("", "x", "ſouth", "south\u3164", "a\nb", "north", "west", "x" * 20_000)
@@ -222,7 +222,7 @@ class Damage:
             return [message]
 
 
-# --- the stories ------------------------------------------------------------------------------------
+# --- the stories ----------------------------------------------------------------------------------
 
 _LONG_AGO = "2026-01-01T00:00:00+00:00"
 _HEAD = m.Countersigned("run-9", m.LedgerHead(2**40, "0" * 64, _LONG_AGO), _LONG_AGO, "", "00")

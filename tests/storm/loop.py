@@ -1,6 +1,7 @@
 """An event loop whose time jumps to the next timer, and in which a killed process no longer runs.
 
-The daemons are unchanged: what they ask of asyncio is answered here. A thread's work runs inline, after a random delay.
+The daemons are unchanged: what they ask of asyncio is answered here. A thread's work runs inline,
+after a random delay.
 """
 
 import asyncio
@@ -20,7 +21,10 @@ from coordinator.store.schema import Tables
 
 
 class Process:
-    """A simulated process. Everything that it starts carries it; once it is dead nothing of it runs, no ``finally`` either."""
+    """A simulated process.
+
+    Everything that it starts carries it; once it is dead nothing of it runs, no ``finally`` either.
+    """
 
     def __init__(self, name: str):
         self.name, self.dead = name, False
@@ -86,7 +90,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _reported(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
 
-    # --- handles of dead processes --------------------------------------------------------------------------------
+    # --- handles of dead processes ----------------------------------------------------------------
 
     def call_soon(
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
@@ -107,7 +111,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         return super().call_at(when, _unless_dead(callback, context), *args, context=context)
 
-    # --- what a process asks of its system ------------------------------------------------------------------------
+    # --- what a process asks of its system --------------------------------------------------------
 
     def run_in_executor(
         self, _executor: Any, func: Callable[..., Any], *args: Any
@@ -146,16 +150,19 @@ def _unless_dead(callback: Any, context: contextvars.Context | None) -> Any:
     return alive
 
 
-# --- disks: what a power cut leaves (all that was synced, and a random part of the rest), and full ones ------------------
+# --- disks: full ones, and what a power cut leaves (what was synced, and a random part of the rest)
 
-# SQLite syncs by itself, so its durable commits are followed instead: what was committed later is in the last frames of its
-# write-ahead log (https://sqlite.org/walformat.html), and a power cut loses a random number of them.
+# SQLite syncs by itself, so its durable commits are followed instead: what was committed later is
+# in the last frames of its write-ahead log (https://sqlite.org/walformat.html), and a power cut
+# loses a random number of them.
 
 _WAL_HEADER, _FRAME_HEADER, _INDEX_HEADER = 32, 24, 40  # bytes
 
 
 class Durable:
-    """The sizes that `os.fsync` has made durable, by inode; and a store's frames at its last durable commit."""
+    """The sizes that `os.fsync` has made durable, by inode; and a store's frames at its last
+    durable commit.
+    """
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}

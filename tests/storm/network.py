@@ -1,4 +1,7 @@
-"""Links between agents and the coordinator: ordered, with latency and bandwidth. They break, stall, and damage frames."""
+"""Links between agents and the coordinator: ordered, with latency and bandwidth.
+
+They break, stall, and damage frames.
+"""
 
 import asyncio
 import contextvars
@@ -42,7 +45,8 @@ class Lane:
             raise ConnectionError("the connection is broken")
         if frame is not None and self.damage is not None:
             frame, self.damage = self.damage(frame), None
-        # Whole packets: signatures differ by a byte or two from one life of a seed to the next, and times must not.
+        # Whole packets: signatures differ by a byte or two from one life of a seed to the next, and
+        # times must not.
         packets = 1 if frame is None else len(frame) // PACKET + 1
         self._last = max(self._last, self._loop.time()) + PACKET * packets / self._bandwidth
         self._loop.call_at(self._last + self._latency, self._arrive, frame, context=_NOBODY)
@@ -68,7 +72,10 @@ class Lane:
 
 
 class Link:
-    """A connection of a site: both lanes. It is the agent's `Connection`; `CoordinatorEnd` is the other end."""
+    """A connection of a site: both lanes.
+
+    It is the agent's `Connection`; `CoordinatorEnd` is the other end.
+    """
 
     def __init__(
         self,
@@ -200,7 +207,9 @@ class Network:
             return
 
     async def stranger(self, hello: Hello, certificate: bytes, seconds: float) -> None:
-        """A peer that says hello and listens for a while: a second agent of a site, another site, or another release."""
+        """A peer that says hello and listens for a while: a second agent of a site, another site,
+        or another release.
+        """
         with suppress(NoAnswer, ConnectionError, TimeoutError):
             link = self.open(hello.site, certificate)
             try:
@@ -219,7 +228,9 @@ class Network:
                 link.break_off()
 
     def damage(self, site: str, *, lie: bool) -> None:
-        """The next frame of a site, or the next one to it, is noise; or (``lie``) one of its bits is another."""
+        """The next frame of a site, or the next one to it, is noise; or (``lie``) one of its bits
+        is another.
+        """
         for link in self.links.get(site, []):
             self._chance.choice((link.up, link.down)).damage = self._flipped if lie else self._noise
 

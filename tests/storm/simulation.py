@@ -1,6 +1,7 @@
 """Live through a story: the federation works in simulated time while its faults happen.
 
-After the last fault every process is up and every link works. Then each submitted run must end, with the bits of a calm run.
+After the last fault every process is up and every link works. Then each submitted run must end,
+with the bits of a calm run.
 """
 
 import asyncio
@@ -35,7 +36,10 @@ from tests.storm.world import SITES, World
 
 
 def live_through(story: Story, twins: Mapping[str, Any]) -> Told:
-    """Simulate a story, and check every invariant. ``twins``: the sites' models of each study without a fault."""
+    """Simulate a story, and check every invariant.
+
+    ``twins``: the sites' models of each study without a fault.
+    """
     told, _ = _simulated(story, twins)
     return told
 

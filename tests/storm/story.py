@@ -10,22 +10,31 @@ _STUDY = "[alignment]\nalign = false\n" + _ALIGNED  # the ids are equal by agree
 STUDIES = {
     "agreement": f'{_STUDY}"agreement"\ncoupling = 0.1\n',
     "path": f'{_STUDY}"agreement"\ncoupling = [0.01, 1.0]\n',
-    "sweeps": f'{_STUDY}"agreement"\ncoupling = 1.0\n[schedule]\nname = "block-coordinate-descent"\nmax_rounds = 4\n',
-    "additive": f'{_STUDY}"additive"\nrows_per_feature = 5\nnoise = 0.0\nlabel_noise = 0.0\nleast_labels = 5\nleast_rows = 10\n',
+    "sweeps": (
+        f'{_STUDY}"agreement"\ncoupling = 1.0\n[schedule]\nname ='
+        ' "block-coordinate-descent"\nmax_rounds = 4\n'
+    ),
+    "additive": (
+        f'{_STUDY}"additive"\nrows_per_feature = 5\nnoise = 0.0\nlabel_noise = 0.0\nleast_labels ='
+        " 5\nleast_rows = 10\n"
+    ),
     "scoring": f'{_STUDY}"scoring"\n'.replace("patients", "new"),
     "aligned": f'{_ALIGNED}"agreement"\ncoupling = 0.1\n',
 }
 NEEDS = {"scoring": "additive"}  # the study whose models it uses: the run before it
-# How often each is drawn. "old store" and "old site" put an older backup of the run store, or of a ledger, in its place.
+# How often each is drawn. "old store" and "old site" put an older backup of the run store, or of a
+# ledger, in its place.
 KINDS = {
-    "kill": 5, "power cut": 3, "break": 4, "cut off": 3, "stall": 3, "slow disk": 2, "full disk": 1.5, "noise": 1, "lie": 1,
+    "kill": 5, "power cut": 3, "break": 4, "cut off": 3, "stall": 3, "slow disk": 2,
+    "full disk": 1.5, "noise": 1, "lie": 1,
     "cancel": 1, "refuse": 0.5, "old store": 1, "old site": 0.5,
 }  # fmt: skip
 EVERYWHERE = ("coordinator", *SITES)
 GOOD = {"CONVERGED", "MAX_ROUNDS"}  # outcomes with models
 # A second stream: what operators do, the coordinator's power, and clocks.
 OPERATED = ("reload", "revoke", "renew", "unlist", "power cut", "clock", "wrong peer")
-# A third one: a process that is killed at so many of its next answers ("crash loop"), until no further attempt may begin.
+# A third one: a process that is killed at so many of its next answers ("crash loop"), until no
+# further attempt may begin.
 JUMPS = (
     -18_000.0,
     300.0,
@@ -45,9 +54,11 @@ IDLE = {"coordinator": 5 + 2 * len(SITES)} | dict.fromkeys(
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault at a process or a run, for some seconds; with ``moment``, when the next message of that name leaves.
+    """A fault at a process or a run, for some seconds; with ``moment``, when the next message of
+    that name leaves.
 
-    It is the site's next message; for the coordinator, and for a receipt (Fetched), that of any site.
+    It is the site's next message; for the coordinator, and for a receipt (Fetched), that of any
+    site.
     """
 
     at: float
@@ -63,7 +74,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Story:
-    """What a seed draws: (time, study) of each run, and the faults in order; ``asks``: operators approve each run."""
+    """What a seed draws: (time, study) of each run, and the faults in order; ``asks``: operators
+    approve each run.
+    """
 
     seed: int
     runs: tuple[tuple[float, str], ...]
@@ -102,7 +115,8 @@ def story_of(seed: int) -> Story:
             where = chance.choice(SITES)
         elif kind == "old store":
             where = "coordinator"
-        # Faults cluster around a moment in which something happens: a run takes a second or two of virtual time.
+        # Faults cluster around a moment in which something happens: a run takes a second or two of
+        # virtual time.
         begun = chance.choice(runs)[0]
         at = begun + chance.expovariate(0.5) if chance.random() < 0.8 else chance.uniform(0, STORM)
         seconds = min(chance.expovariate(0.1), 60.0)

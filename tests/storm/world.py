@@ -1,4 +1,6 @@
-"""A federation in one folder: the daemons as simulated processes, which end and are started again."""
+"""A federation in one folder: the daemons as simulated processes, which end and are started
+again.
+"""
 
 import asyncio
 import contextlib
@@ -74,7 +76,9 @@ _PREPARED: dict[tuple[bytes, tuple[str, ...] | None], Prepared] = {}
 
 
 def write_tables(folder: Path) -> None:
-    """Three sites with 12 labelled rows, 40 shared instances and 8 to score, the same in every storm."""
+    """Three sites with 12 labelled rows, 40 shared instances and 8 to score, the same in every
+    storm.
+    """
     rng = np.random.default_rng(7)
     hidden = rng.normal(size=(40 + 12 * len(SITES), 2))
     for v, site in enumerate(SITES):
@@ -195,10 +199,12 @@ class World:
         for site in SITES:
             Members(check_identity(folder / site)).confirm(self.certificates.keys)
 
-    # --- processes ------------------------------------------------------------------------------------------------
+    # --- processes --------------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        """Start the coordinator, or a site's agent; a process that ends is started again, as by systemd."""
+        """Start the coordinator, or a site's agent; a process that ends is started again, as by
+        systemd.
+        """
         if name in self.processes:
             return
         process, self.starts = Process(name), self.starts + 1
@@ -236,10 +242,12 @@ class World:
                 path.write_bytes(content)
         self.durable.power_cut(self.folder / name, self.chance)
 
-    # --- the coordinator's store ----------------------------------------------------------------------------------
+    # --- the coordinator's store ------------------------------------------------------------------
 
     def back_up(self) -> None:
-        """As docs/how-to/operate-a-coordinator.md: sqlite3's `.backup`, beside a coordinator that writes."""
+        """As docs/how-to/operate-a-coordinator.md: sqlite3's `.backup`, beside a coordinator that
+        writes.
+        """
         (self.folder / "backup.sqlite").unlink(missing_ok=True)
         with (
             closing(sqlite3.connect(self.folder / "runs.sqlite")) as store,
@@ -302,7 +310,8 @@ class World:
         sets_of = {"patients": inputs_of(self.folder, site), "new": new}
         sets = DataSets(sets_of, salt_of(site), _prepared)
         policy = Policy(
-            openings=1000, rows_per_feature=5, noise=0.0, label_noise=0.0, least_labels=5, least_rows=10,
+            openings=1000, rows_per_feature=5, noise=0.0, label_noise=0.0, least_labels=5,
+            least_rows=10,
         )  # fmt: skip
         members = Members(known)
         tables = RunTables(site, sets, AlignedIds(folder / "aligned"), _unheard)
@@ -353,7 +362,9 @@ class World:
         return BEGIN + self.loop.time() + self.clocks.get(process_name(), 0.0)
 
     def wrong_peer(self, site: str, kind: int, seconds: float) -> None:
-        """A peer appears: a second agent of the site (0), another site that says it is this one (1), or another release (2)."""
+        """A peer appears: a second agent of the site (0), another site that says it is this one
+        (1), or another release (2).
+        """
         shown = next(name for name in SITES if name != site) if kind == 1 else site
         certificate = check_identity(self.folder / shown).certificate_pem
         hello = Hello(site, PROTOCOL_VERSION + (kind == 2), "")
@@ -361,7 +372,7 @@ class World:
             self.loop.create_task(self.network.stranger(hello, certificate, seconds))
         )
 
-    # --- the operator ---------------------------------------------------------------------------------------------
+    # --- the operator -----------------------------------------------------------------------------
 
     def plan_of(self, name: str, study: str, earlier: str = "") -> Plan:
         """The plan of a study; ``earlier`` is the run whose models score."""
@@ -396,7 +407,9 @@ class World:
             queue.close()
 
     def may_lack(self, run: str) -> bool:
-        """Whether the store need not have the run: it was never submitted, or an older store came back after that."""
+        """Whether the store need not have the run: it was never submitted, or an older store came
+        back after that.
+        """
         return run in self.untrained or any(time >= self.submitted[run] for time in self.restored)
 
     def runs(self) -> dict[str, RunSummary]:
@@ -419,12 +432,16 @@ class World:
         return self._files(site, plan) is not None
 
     def result(self, site: str, plan: Plan) -> Any:
-        """A site's result of a run: what its models compute with, to the bit, its ids or its scores; None without one."""
+        """A site's result of a run: what its models compute with, to the bit, its ids or its
+        scores; None without one.
+        """
         files = self._files(site, plan)
         return None if files is None else [_held(path) for path in files]
 
     def opened(self, site: str, plan: Plan) -> Any:
-        """The name of the opened sums that a site's models were made from, and what all members have of them alike."""
+        """The name of the opened sums that a site's models were made from, and what all members
+        have of them alike.
+        """
         for path in self._files(site, plan) or ():
             if path.suffix == ".coreg" and (model := load_model(path)).name:
                 weights = (
@@ -449,7 +466,9 @@ def _held(path: Path) -> Any:
 
 
 def bits(function: Any) -> Any:
-    """What a model computes with: bytes, or of an additive model numbers, which are the same in two runs but for rounding."""
+    """What a model computes with: bytes, or of an additive model numbers, which are the same in two
+    runs but for rounding.
+    """
     if isinstance(function, SiteModel):
         return [
             function.joined,

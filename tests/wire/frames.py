@@ -1,4 +1,6 @@
-"""Messages of every kind for the tests of frames: strategies of hypothesis, and functions that make and read frames."""
+"""Messages of every kind for the tests of frames: strategies of hypothesis, and functions that make
+and read frames.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
@@ -22,14 +24,16 @@ PIECE = PIECE_BYTES // 8
 Made = Callable[[], Any]
 
 texts = st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" "), max_size=40)
-# Runs that the assemblers of these tests expect; other vectors are refused, which has tests of its own.
+# Runs that the assemblers of these tests expect; other vectors are refused, which has tests of its
+# own.
 RUNS = ("r", "run-2", "another-run")
 NAMES = ("a", "lab-2", "x.y_z")
 word_lists = st.lists(st.integers(0, 2**64 - 1), max_size=40)
 
 
 def made(kind: Any) -> st.SearchStrategy[Made]:
-    """A dataclass with values of its fields' types and within their limits, which the test makes by calling.
+    """A dataclass with values of its fields' types and within their limits, which the test makes by
+    calling.
 
     Beartype looks at a random entry of a tuple, and hypothesis forbids that while it draws.
     """

@@ -1,4 +1,6 @@
-"""Frames: what goes in comes out; what is too much is refused before memory is taken; false frames and noise are refused."""
+"""Frames: what goes in comes out; what is too much is refused before memory is taken; false frames
+and noise are refused.
+"""
 
 import contextlib
 import subprocess
@@ -39,7 +41,7 @@ from coreg_wire.transport.fields import MAX_TEXT, ProtocolError, fill, read, sna
 from coreg_wire.transport.service import MAX_FRAME_BYTES
 from coreg_wire.v1 import federation_pb2 as pb
 
-# --- the closed list ----------------------------------------------------------------------------------------------
+# --- the closed list ------------------------------------------------------------------------------
 
 
 def camel(name: str) -> str:
@@ -70,7 +72,9 @@ def test_the_wire_carries_these_messages_and_nothing_else(
 
 
 def mirrors(wire: Any, kind: Any) -> None:
-    """Field for field, parts of parts included: a term that is added to one of the two lists alone is found here."""
+    """Field for field, parts of parts included: a term that is added to one of the two lists alone
+    is found here.
+    """
     # An optional scalar is a oneof of itself, whose name begins with "_".
     one_ofs = {
         field.name: one
@@ -110,7 +114,7 @@ def test_the_generated_code_is_what_the_schema_says(tmp_path: Path) -> None:
         )
 
 
-# --- round trips --------------------------------------------------------------------------------------------------
+# --- round trips ----------------------------------------------------------------------------------
 
 
 @given(st.lists(from_site, min_size=1, max_size=3), st.lists(to_site, min_size=1, max_size=3))
@@ -160,7 +164,7 @@ def test_parts_of_any_sizes_arrive_as_they_were(sizes: list[int]) -> None:
     assert to_site_frames(frames, room=m.payload_size(message)) == [message]
 
 
-# --- limits -------------------------------------------------------------------------------------------------------
+# --- limits ---------------------------------------------------------------------------------------
 
 
 def announced(size: int, data: bytes = b"", run: str = "r") -> bytes:
@@ -238,7 +242,7 @@ def test_malformed_payloads_and_frames_are_refused(frames: list[bytes], words: s
         from_site_frames(frames, room=2 * PIECE_BYTES)
 
 
-# --- runs that share a stream --------------------------------------------------------------------------------------
+# --- runs that share a stream ---------------------------------------------------------------------
 
 
 @settings(max_examples=50)
@@ -290,7 +294,7 @@ def test_no_payload_is_taken_before_its_run_is_expected_and_no_memory_either(cou
         Assembler().feed_coordinator(frame)
 
 
-# --- words, numbers and texts -------------------------------------------------------------------------------------
+# --- words, numbers and texts ---------------------------------------------------------------------
 
 
 def said(**changes: Any) -> bytes:
@@ -330,7 +334,9 @@ def ended(**changes: Any) -> bytes:
 
 
 def planned(part: str = "", **changes: Any) -> bytes:
-    """A good plan but for some fields of one of its parts (None: that part, or that field, is missing)."""
+    """A good plan but for some fields of one of its parts (None: that part, or that field, is
+    missing).
+    """
     message = pb.Plan()
     fill(message, Plan("r", "f", Membership(("a",), 1), Agreement(bandwidth=2.0, ridge=1.0)))
     if part and not changes:
@@ -442,7 +448,7 @@ def test_a_long_reason_is_cut_when_it_is_sent() -> None:
         assert to_site_frames(of_coordinator(told))[0].reason == MAX_TEXT * "x"  # type: ignore[union-attr]
 
 
-# --- noise --------------------------------------------------------------------------------------------------------
+# --- noise ----------------------------------------------------------------------------------------
 
 
 edits = st.lists(

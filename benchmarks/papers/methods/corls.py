@@ -2,20 +2,24 @@ r"""CoRLS: co-regularised least squares with either labelled loss.
 
 The Rademacher complexity of the co-regularised class, and its reduction by co-regularisation.
 
-    H = { (f_v) :  Σ_v γ_v ‖f_v‖² + λ Σ_{u<v} ‖f_u(Z) − f_v(Z)‖² ≤ 1 },     J = { (1/M) Σ_v f_v : (f_v) ∈ H }
+    H = { (f_v) :  Σ_v γ_v ‖f_v‖² + λ Σ_{u<v} ‖f_u(Z) − f_v(Z)‖² ≤ 1 },     J = { (1/M) Σ_v f_v :
+    (f_v) ∈ H }
 
-Rosenberg and Bartlett (2007) have two views; this is theirs for M = 2, and the same argument for any M (ours): the
-pairs' sum is the quadratic form of the complete graph's Laplacian, M·I − 11ᵀ = DᵀD with an (M−1) x M matrix D, D = (1,
-−1) for M = 2. With
+Rosenberg and Bartlett (2007) have two views; this is theirs for M = 2, and the same argument for
+any M (ours): the pairs' sum is the quadratic form of the complete graph's Laplacian, M·I − 11ᵀ =
+DᵀD with an (M−1) x M matrix D, D = (1, −1) for M = 2. With
 
-    𝓜 = Σ_v γ_v⁻¹ (d_v d_vᵀ) ⊗ K_v(Z, Z)        J(x) = Σ_v γ_v⁻¹ d_v ⊗ k_v(Z, x)        d_v the v-th column of D
+    𝓜 = Σ_v γ_v⁻¹ (d_v d_vᵀ) ⊗ K_v(Z, Z)        J(x) = Σ_v γ_v⁻¹ d_v ⊗ k_v(Z, x)        d_v the v-th
+    column of D
 
-the Sherman-Morrison-Woodbury formula gives the class's own kernel (M² times that of its mean function),
+the Sherman-Morrison-Woodbury formula gives the class's own kernel (M² times that of its mean
+function),
 
     S(x, x') = Σ_v γ_v⁻¹ k_v(x, x') − λ J(x)ᵀ (I + λ𝓜)⁻¹ J(x'),
 
-and U² = tr S(X, X). I + λ𝓜 is positive definite for any rows, repeated ones included. Its Cholesky factor needs
-no jitter until λ‖𝓜‖ nears 1/eps; there rounding outweighs I, and the code refuses. Cost O((M−1)³ m³).
+and U² = tr S(X, X). I + λ𝓜 is positive definite for any rows, repeated ones included. Its Cholesky
+factor needs no jitter until λ‖𝓜‖ nears 1/eps; there rounding outweighs I, and the code refuses.
+Cost O((M−1)³ m³).
 """
 
 from collections.abc import Sequence
@@ -52,7 +56,9 @@ def kernel_blocks(kernel: Kernel, X: Float64[Arr, "l d"], Z: Float64[Arr, "m d"]
 
 
 class CoRegularisedClass:
-    """H and J at one coupling λ ≥ 0, with γ_v > 0 for each view; SingularSystem where rounding outweighs the identity."""
+    """H and J at one coupling λ ≥ 0, with γ_v > 0 for each view; SingularSystem where rounding
+    outweighs the identity.
+    """
 
     def __init__(self, views: Sequence[KernelBlocks], ridge: Sequence[float], coupling: float):
         self.views, self.ridge, self.coupling = (
@@ -100,8 +106,8 @@ class CoRegularisedClass:
             return cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
         except LinAlgError:
             raise SingularSystem(
-                f"coupling={self.coupling:g} with ridge={self.ridge}: I + λ𝓜 is singular in floating point (rows repeat, and "
-                "λ/γ is near 1e16). Lower the coupling."
+                f"coupling={self.coupling:g} with ridge={self.ridge}: I + λ𝓜 is singular in"
+                " floating point (rows repeat, and λ/γ is near 1e16). Lower the coupling."
             ) from None
 
     def solve(self, right: Float64[Arr, "qm k"]) -> Float64[Arr, "qm k"]:
@@ -126,7 +132,8 @@ class CoRegularisedClass:
 
     @cached_property
     def reduction_by_row(self) -> Float64[Arr, " l"]:
-        r"""$\lambda\,\|J_{\cdot i}\|^2$ in the norm of $(I+\lambda\mathcal M)^{-1}$, a labelled row each.
+        r"""$\lambda\,\|J_{\cdot i}\|^2$ in the norm of $(I+\lambda\mathcal M)^{-1}$, a labelled row
+        each.
 
         It is the distance between the views' representations of the row.
 
@@ -139,7 +146,8 @@ class CoRegularisedClass:
 
     @property
     def reduction(self) -> float:
-        r"""$\Delta(\lambda) = \lambda\,\mathrm{tr}(J^\top(I+\lambda\mathcal M)^{-1}J)$: 0 at λ = 0, nondecreasing, bounded.
+        r"""$\Delta(\lambda) = \lambda\,\mathrm{tr}(J^\top(I+\lambda\mathcal M)^{-1}J)$: 0 at λ = 0,
+        nondecreasing, bounded.
 
         Source: Rosenberg and Bartlett (2007), Theorem 3, section 4.1.
         """
@@ -147,7 +155,9 @@ class CoRegularisedClass:
 
     @property
     def scale(self) -> float:
-        r"""$U = \sqrt{\mathrm{tr}\,S(X, X)}$, $U^2 = \sum_v \gamma_v^{-1}\mathrm{tr}\,K_v(X,X) - \Delta(\lambda)$."""
+        r"""$U = \sqrt{\mathrm{tr}\,S(X, X)}$, $U^2 = \sum_v \gamma_v^{-1}\mathrm{tr}\,K_v(X,X) -
+        \Delta(\lambda)$.
+        """
         plain = sum(
             float(np.trace(v.labelled)) / g for v, g in zip(self.views, self.ridge, strict=True)
         )
@@ -155,11 +165,13 @@ class CoRegularisedClass:
 
     @property
     def complexity_bounds(self) -> tuple[float, float]:
-        r"""$\frac{1}{\sqrt2}\frac{2U}{M\ell} \le \hat R_\ell(\mathcal J) \le \frac{2U}{M\ell}$; 2/M is 1 for two views.
+        r"""$\frac{1}{\sqrt2}\frac{2U}{M\ell} \le \hat R_\ell(\mathcal J) \le \frac{2U}{M\ell}$; 2/M
+        is 1 for two views.
 
-        $\hat R_\ell(\mathcal J) = \frac{2}{M\ell} E\|T^{-1/2}W^\top\sigma\|$ with $WT^{-1}W^\top = S(X, X)$; the upper end is
-        Jensen's inequality, the lower Kahane's and Khintchine's with the constant ½ on squares (Latała and Oleszkiewicz,
-        1994; Lemma 2 as printed in our text has 1/√2 there, which its own use in Theorem 3 contradicts).
+        $\hat R_\ell(\mathcal J) = \frac{2}{M\ell} E\|T^{-1/2}W^\top\sigma\|$ with $WT^{-1}W^\top =
+        S(X, X)$; the upper end is Jensen's inequality, the lower Kahane's and Khintchine's with the
+        constant ½ on squares (Latała and Oleszkiewicz, 1994; Lemma 2 as printed in our text has
+        1/√2 there, which its own use in Theorem 3 contradicts).
 
         Source: Rosenberg and Bartlett (2007), Theorem 3.
         """
@@ -168,14 +180,17 @@ class CoRegularisedClass:
 
 
 class CoRLS(CoRLSR):
-    r"""$\hat L(f) + \sum_v \gamma_v \|f_v\|^2 + \lambda \sum_{u<v} \|f_u(Z) - f_v(Z)\|^2$, each pair of views counted once.
+    r"""$\hat L(f) + \sum_v \gamma_v \|f_v\|^2 + \lambda \sum_{u<v} \|f_u(Z) - f_v(Z)\|^2$, each
+    pair of views counted once.
 
-    $\hat L$ is $\frac{1}{M\ell} \sum_v \|f_v(X) - y\|^2$ (``loss="separate"``: 1/2ℓ for the paper's two views) or
-    $\frac1\ell \|\frac1M \sum_v f_v(X) - y\|^2$ (``loss="mean"``: of the function that predicts).
+    $\hat L$ is $\frac{1}{M\ell} \sum_v \|f_v(X) - y\|^2$ (``loss="separate"``: 1/2ℓ for the paper's
+    two views) or $\frac1\ell \|\frac1M \sum_v f_v(X) - y\|^2$ (``loss="mean"``: of the function
+    that predicts).
 
-    The separate loss is `CoRLSR`'s problem in other units, ν = Mℓγ and λ = Mℓλ/2 there, and is solved by it. With the loss of
-    the mean, the mean is a kernel ridge regression in the class's own kernel S/M² (see `coreg_core.agreement.complexity`):
-    $c = (S(X,X)/M^2 + \ell I)^{-1} y$, $f_v = \frac{1}{M\gamma_v}[k_v(\cdot, X) - \lambda\,(d_v^\top \otimes k_v(\cdot, Z))
+    The separate loss is `CoRLSR`'s problem in other units, ν = Mℓγ and λ = Mℓλ/2 there, and is
+    solved by it. With the loss of the mean, the mean is a kernel ridge regression in the class's
+    own kernel S/M² (see `coreg_core.agreement.complexity`): $c = (S(X,X)/M^2 + \ell I)^{-1} y$,
+    $f_v = \frac{1}{M\gamma_v}[k_v(\cdot, X) - \lambda\,(d_v^\top \otimes k_v(\cdot, Z))
     (I+\lambda\mathcal M)^{-1} J]\,c$.
 
     Source: Rosenberg and Bartlett (2007), section 2; M > 2 is ours.
@@ -187,16 +202,17 @@ class CoRLS(CoRLSR):
     kernel
         "gaussian" (exp(−‖x−x'‖²/σ)) or "linear".
     views
-        columns of each view (slices, positions, booleans or names) of one table; None: all columns are one view.
+        columns of each view (slices, positions, booleans or names) of one table; None: all columns
+        are one view.
     preset
-        the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
-        False.
+        the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper"
+        is "paper", "paper" and False.
     bandwidth
-        σ: "paper", "median", "loo" (leave-one-out of the view's kernel ridge regression), a positive number, or a
-        sequence of these, one a view. None: by the preset.
+        σ: "paper", "median", "loo" (leave-one-out of the view's kernel ridge regression), a
+        positive number, or a sequence of these, one a view. None: by the preset.
     ridge
-        γ: "paper" (the rule of Brefeld et al., inverse mean norm), "loo" (its ν over Mℓ, see above), a positive number, or
-        a sequence. None: by the preset.
+        γ: "paper" (the rule of Brefeld et al., inverse mean norm), "loo" (its ν over Mℓ, see
+        above), a positive number, or a sequence. None: by the preset.
     fit_intercept
         subtract the mean of the targets, and add it back. None: by the preset.
     coupling
@@ -205,7 +221,8 @@ class CoRLS(CoRLSR):
     Attributes
     ----------
     functions_
-        the views' kernel expansions. predictions_unlabelled_: (M, m). intercept_: the mean of the targets, or 0.
+        the views' kernel expansions. predictions_unlabelled_: (M, m). intercept_: the mean of the
+        targets, or 0.
     bandwidth_, ridge_
         the values in use, M each.
     complexity_bounds_
@@ -246,7 +263,9 @@ class CoRLS(CoRLSR):
 
     @fit_context
     def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
-        """Fit one table (N, p) with columns split by ``views``, and y (N,), NaN on the unlabelled rows."""
+        """Fit one table (N, p) with columns split by ``views``, and y (N,), NaN on the unlabelled
+        rows.
+        """
         Xs, ys, Zs = self._dealt(X, y)
         M, y = len(Xs), ys[0]
         _, ridge, with_intercept = by_preset(self)

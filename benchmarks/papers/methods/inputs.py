@@ -1,4 +1,6 @@
-"""What the methods of the papers share: one table with its labelled rows first, and a kernel expansion that predicts."""
+"""What the methods of the papers share: one table with its labelled rows first, and a kernel
+expansion that predicts.
+"""
 
 from numbers import Integral
 from typing import Any
@@ -40,6 +42,8 @@ class KernelRegressor(Regressor):
 def leave_one_out(
     Phi: Float64[Arr, "n d"], y: Float64[Arr, " n"], ridges: Float64[Arr, " g"] = RIDGES
 ) -> Float64[Arr, "g n"]:
-    """The residuals of ridge regression without an intercept, each row left out in turn, one row for each ridge."""
+    """The residuals of ridge regression without an intercept, each row left out in turn, one row
+    for each ridge.
+    """
     U, s, _ = svd(Phi, full_matrices=False, check_finite=False, lapack_driver="gesdd")
     return left_out(U, s * s, y, ridges)

@@ -1,4 +1,6 @@
-r"""Kernel ridge regression: RLSR, the baseline of every comparison, and LS-SVM, which has a bias."""
+r"""Kernel ridge regression: RLSR, the baseline of every comparison, and LS-SVM, which has a
+bias.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -21,8 +23,8 @@ from coreg_core.kernels import kernel_rule, make_kernel, resolve_bandwidth
 class RLSR(KernelRegressor):
     r"""$\min_f \|y - f(X)\|^2 + \nu\|f\|^2$ over kernels at X: f(x) = k(x, X)(K + νI)⁻¹ y.
 
-    The targets are less their mean, which predictions contain (``fit_intercept``). Columns are not standardised: put a
-    StandardScaler before it.
+    The targets are less their mean, which predictions contain (``fit_intercept``). Columns are not
+    standardised: put a StandardScaler before it.
 
     Source: Saunders et al. (1998), as cited by Brefeld et al. (2006), section 3.
 
@@ -31,11 +33,11 @@ class RLSR(KernelRegressor):
     kernel
         "gaussian" (exp(−‖x−x'‖²/σ)) or "linear".
     preset
-        the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper" is "paper", "paper" and
-        False.
+        the defaults of bandwidth, ridge and fit_intercept: "loo" is "loo", "loo" and True; "paper"
+        is "paper", "paper" and False.
     bandwidth
-        σ: "paper" (mean of ‖x_i−x_j‖² over all n² pairs), "median", "loo" (leave-one-out), or a positive number. None: by the
-        preset.
+        σ: "paper" (mean of ‖x_i−x_j‖² over all n² pairs), "median", "loo" (leave-one-out), or a
+        positive number. None: by the preset.
     ridge
         ν: "paper" (inverse mean input norm), "loo", or a positive number. None: by the preset.
     fit_intercept
@@ -90,11 +92,12 @@ class RLSR(KernelRegressor):
 
 
 def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float) -> tuple[Arr, Arr]:
-    r"""$\begin{bmatrix}0 & 1^\top\\ 1 & K+\lambda I\end{bmatrix} \begin{bmatrix}b\\ \alpha\end{bmatrix}
-    = \begin{bmatrix}0\\ Y\end{bmatrix}$, for every column of Y: α (n, k) and b (k,).
+    r"""$\begin{bmatrix}0 & 1^\top\\ 1 & K+\lambda I\end{bmatrix} \begin{bmatrix}b\\
+    \alpha\end{bmatrix} = \begin{bmatrix}0\\ Y\end{bmatrix}$, for every column of Y: α (n, k) and b
+    (k,).
 
-    By the Cholesky factor of K + λI: $b = 1^\top A^{-1} Y / 1^\top A^{-1} 1$, $\alpha = A^{-1}(Y - 1b^\top)$.
-    SingularSystem: λ is below rounding.
+    By the Cholesky factor of K + λI: $b = 1^\top A^{-1} Y / 1^\top A^{-1} 1$, $\alpha = A^{-1}(Y -
+    1b^\top)$. SingularSystem: λ is below rounding.
     """
     A = K.copy()
     A.flat[:: len(A) + 1] += ridge
@@ -138,7 +141,8 @@ class Expansion:
 class LSSVM(KernelRegressor):
     r"""$\min_{f,b} \|y - f(X) - b\|^2 + \lambda\|f\|^2$, the bias b unpenalised.
 
-    Source: Suykens and Vandewalle (1999), as cited by Grabocka, Bedalli, Schmidt-Thieme (2014), section 5.1.
+    Source: Suykens and Vandewalle (1999), as cited by Grabocka, Bedalli, Schmidt-Thieme (2014),
+    section 5.1.
 
     Parameters
     ----------
@@ -158,12 +162,14 @@ class LSSVM(KernelRegressor):
 
     >>> import numpy as np
     >>> X = np.arange(5.0)[:, None]
-    >>> bool(abs(LSSVM(bandwidth=2.0, ridge=1e-3).fit(X, X[:, 0] + 7).predict([[2.0]])[0] - 9.0) < 1e-2)
+    >>> bool(abs(LSSVM(bandwidth=2.0, ridge=1e-3).fit(X, X[:, 0] + 7).predict([[2.0]])[0] - 9.0) <
+        1e-2)
     True
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": [StrOptions({"gaussian", "linear", "polynomial"})], "bandwidth": [RULES, POSITIVE], "ridge": [POSITIVE],
+        "kernel": [StrOptions({"gaussian", "linear", "polynomial"})],
+        "bandwidth": [RULES, POSITIVE], "ridge": [POSITIVE],
         "degree": [COUNT],
     }  # fmt: skip
 

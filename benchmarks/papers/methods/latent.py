@@ -1,4 +1,6 @@
-r"""Latent rows that explain predictors and target: SNF, and the linear factorisation that it is compared with."""
+r"""Latent rows that explain predictors and target: SNF, and the linear factorisation that it is
+compared with.
+"""
 
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -23,7 +25,9 @@ HALVINGS = 40  # of a step; 2^-40 of it is rounding
 
 
 class Losses(NamedTuple):
-    """The two reconstructions' objectives at their best weights, and their gradients with respect to Z."""
+    """The two reconstructions' objectives at their best weights, and their gradients with respect
+    to Z.
+    """
 
     predictors: float
     target: float
@@ -32,21 +36,26 @@ class Losses(NamedTuple):
 
 
 class SNF(Regressor):
-    r"""$\|X - \hat X\|^2 + \lambda_V\|V\|^2 + \|y - \hat y\|^2 + \lambda_W\|W\|^2 + \lambda_Z\|Z\|^2$, over Z and all weights.
+    r"""$\|X - \hat X\|^2 + \lambda_V\|V\|^2 + \|y - \hat y\|^2 + \lambda_W\|W\|^2 +
+    \lambda_Z\|Z\|^2$, over Z and all weights.
 
-    $\hat X = \psi(Z)V + 1v_0^\top$ on all rows and $\hat y = \psi(Z_L)W + w_0$ on the labelled, ψ of the polynomial kernel
-    $(\langle z, z'\rangle + 1)^p$. For a given Z the weights have closed dual forms (K + λI and a bias); by the envelope theorem
+    $\hat X = \psi(Z)V + 1v_0^\top$ on all rows and $\hat y = \psi(Z_L)W + w_0$ on the labelled, ψ
+    of the polynomial kernel $(\langle z, z'\rangle + 1)^p$. For a given Z the weights have closed
+    dual forms (K + λI and a bias); by the envelope theorem
 
-    $\nabla_Z = -2\lambda_V p\,(\alpha\alpha^\top \circ K_{p-1}) Z$  and  $-2\lambda_W p\,(\omega\omega^\top \circ K_{p-1}) Z_L$,
+    $\nabla_Z = -2\lambda_V p\,(\alpha\alpha^\top \circ K_{p-1}) Z$  and  $-2\lambda_W
+    p\,(\omega\omega^\top \circ K_{p-1}) Z_L$,
 
-    which is equation 13 with the factor λ that it drops. A step goes against $\eta_X\nabla(\text{predictors}) +
-    \eta_Y\nabla(\text{target})$ and the ridge, all pairs at once where the paper takes them one by one; it is halved until the
-    objective, with its parts weighted as in the step, falls, so that no learning rate diverges (a large η_X with a small λ_V does
-    in the paper's form). Only the start is random.
+    which is equation 13 with the factor λ that it drops. A step goes against
+    $\eta_X\nabla(\text{predictors}) + \eta_Y\nabla(\text{target})$ and the ridge, all pairs at once
+    where the paper takes them one by one; it is halved until the objective, with its parts weighted
+    as in the step, falls, so that no learning rate diverges (a large η_X with a small λ_V does in
+    the paper's form). Only the start is random.
 
-    Source: Grabocka, Bedalli, Schmidt-Thieme (2014), equations 5 to 13, Algorithm 1. The latent of a new row (ours: the
-    paper is transductive) is a ridge regression of Z on X, scaled to mean square norm 1, in the kernel of the same degree; it
-    is only as good as that regression, so for the unlabelled rows of the fit use `predictions_unlabelled_`.
+    Source: Grabocka, Bedalli, Schmidt-Thieme (2014), equations 5 to 13, Algorithm 1. The latent of
+    a new row (ours: the paper is transductive) is a ridge regression of Z on X, scaled to mean
+    square norm 1, in the kernel of the same degree; it is only as good as that regression, so for
+    the unlabelled rows of the fit use `predictions_unlabelled_`.
 
     Parameters
     ----------
@@ -92,9 +101,12 @@ class SNF(Regressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_latent": [COUNT, None], "degree": [COUNT], "ridge_predictors": [POSITIVE], "ridge_target": [POSITIVE],
-        "ridge_latent": [NOT_NEGATIVE], "eta_predictors": [NOT_NEGATIVE], "eta_target": [NOT_NEGATIVE],
-        "n_epochs": [COUNT_OR_0], "tolerance": [NOT_NEGATIVE], "start": [StrOptions({"pca", "random"})],
+        "n_latent": [COUNT, None], "degree": [COUNT], "ridge_predictors": [POSITIVE],
+        "ridge_target": [POSITIVE],
+        "ridge_latent": [NOT_NEGATIVE], "eta_predictors": [NOT_NEGATIVE],
+        "eta_target": [NOT_NEGATIVE],
+        "n_epochs": [COUNT_OR_0], "tolerance": [NOT_NEGATIVE],
+        "start": [StrOptions({"pca", "random"})],
         "ridge_new_rows": [POSITIVE], "random_state": ["random_state"],
     }  # fmt: skip
 
@@ -134,10 +146,12 @@ class SNF(Regressor):
             losses = self._losses(Z, rows, y)
         except SingularSystem:
             raise UsageError(
-                f"ridge_predictors={self.ridge_predictors}, ridge_target={self.ridge_target}: below the rounding of a kernel "
-                f"of degree={self.degree} here; raise them, or lower the degree."
+                f"ridge_predictors={self.ridge_predictors}, ridge_target={self.ridge_target}: below"
+                f" the rounding of a kernel of degree={self.degree} here; raise them, or lower the"
+                " degree."
             ) from None
-        # A step of η_X and η_Y on the two losses minimises them weighted so; the ridge goes with both.
+        # A step of η_X and η_Y on the two losses minimises them weighted so; the ridge goes with
+        # both.
         wx, wy = float(self.eta_predictors), float(self.eta_target)
         value, step, self.objective_ = self._weighted(losses, Z, wx, wy), 1.0, []
         for _ in range(self.n_epochs if wx + wy > 0 else 0):
@@ -192,7 +206,8 @@ class SNF(Regressor):
         self.latent_, self.dual_predictors_ = Z, alpha
         self.dual_target_, self.bias_target_ = omega[:, 0], float(bias[0])
         self.predictions_unlabelled_ = self._from_latent(Z[n:])
-        # Rows that are new get their latent from a regression of Z on X, in the kernel of the same degree.
+        # Rows that are new get their latent from a regression of Z on X, in the kernel of the same
+        # degree.
         self._rows, self._scale = (
             rows,
             float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows)))) or 1.0,
@@ -215,9 +230,11 @@ class SNF(Regressor):
 
 
 def _best(Z: Arr, targets: Arr, degree: int, ridge: float) -> tuple[float, Arr]:
-    r"""$\min_{V,b}\|T - \psi(Z)V - 1b^\top\|^2 + \lambda\|V\|^2 = \lambda\,\mathrm{tr}\,\alpha^\top T$, and its gradient in Z.
+    r"""$\min_{V,b}\|T - \psi(Z)V - 1b^\top\|^2 + \lambda\|V\|^2 = \lambda\,\mathrm{tr}\,\alpha^\top
+    T$, and its gradient in Z.
 
-    At the optimum the residual is λα and V = ψᵀα, so the value is λ²‖α‖² + λ tr αᵀKα = λ tr αᵀ(T − 1bᵀ) = λ tr αᵀT.
+    At the optimum the residual is λα and V = ψᵀα, so the value is λ²‖α‖² + λ tr αᵀKα = λ tr αᵀ(T −
+    1bᵀ) = λ tr αᵀT.
     """
     if degree == 1:  # ψ(z) = (z, 1), and V has D rows
         V, bias = _ridge_with_bias(Z, targets, ridge)
@@ -237,7 +254,9 @@ def latent_dimension(n_latent: int | None, d: int) -> int:
 
 
 def principal_scores(rows: Arr, count: int) -> Arr:
-    """The first principal components' scores, scaled to mean square 1 together; zeros where there are no more."""
+    """The first principal components' scores, scaled to mean square 1 together; zeros where there
+    are no more.
+    """
     U, s, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     out = np.zeros((len(rows), count))
     used = min(count, len(s))
@@ -247,13 +266,16 @@ def principal_scores(rows: Arr, count: int) -> Arr:
 
 
 class LinearLatentReconstruction(Regressor):
-    r"""$\|X - 1v_0^\top - ZV^\top\|^2 + \tau\|y - w_0 - Z_L w\|^2 + \lambda_V\|V\|^2 + \lambda_W\|w\|^2 + \lambda_Z\|Z\|^2$.
+    r"""$\|X - 1v_0^\top - ZV^\top\|^2 + \tau\|y - w_0 - Z_L w\|^2 + \lambda_V\|V\|^2 +
+    \lambda_W\|w\|^2 + \lambda_Z\|Z\|^2$.
 
-    X has all rows, labelled or not, and Z their latent ones; the target sees the labelled. Each step minimises over Z, or over
-    (V, v₀) and (w, w₀), exactly: the objective falls in every step. It starts at the principal components, without randomness.
-    A new row's latent is the ridge solution that reconstructs it.
+    X has all rows, labelled or not, and Z their latent ones; the target sees the labelled. Each
+    step minimises over Z, or over (V, v₀) and (w, w₀), exactly: the objective falls in every step.
+    It starts at the principal components, without randomness. A new row's latent is the ridge
+    solution that reconstructs it.
 
-    Source: Menon and Elkan (2010), as cited by Grabocka et al. (2014): the linear case of `SNF`, by alternating least squares.
+    Source: Menon and Elkan (2010), as cited by Grabocka et al. (2014): the linear case of `SNF`, by
+    alternating least squares.
 
     Parameters
     ----------
@@ -275,7 +297,8 @@ class LinearLatentReconstruction(Regressor):
     Attributes
     ----------
     latent_
-        Z, the labelled rows first. predictions_unlabelled_: (m,). objective_: after each alternation.
+        Z, the labelled rows first. predictions_unlabelled_: (m,). objective_: after each
+        alternation.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 4))
@@ -286,7 +309,8 @@ class LinearLatentReconstruction(Regressor):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_latent": [COUNT, None], "target_weight": [NOT_NEGATIVE], "ridge_predictors": [POSITIVE],
-        "ridge_target": [POSITIVE], "ridge_latent": [POSITIVE], "n_epochs": [COUNT], "tolerance": [NOT_NEGATIVE],
+        "ridge_target": [POSITIVE], "ridge_latent": [POSITIVE], "n_epochs": [COUNT],
+        "tolerance": [NOT_NEGATIVE],
     }  # fmt: skip
 
     def __init__(

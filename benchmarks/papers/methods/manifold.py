@@ -1,7 +1,8 @@
-r"""Regularisation along a manifold: neighbours have similar values, a small Hessian, or parallel gradients.
+r"""Regularisation along a manifold: neighbours have similar values, a small Hessian, or parallel
+gradients.
 
-`ManifoldRLS` solves for any penalty P, a quadratic form of f's values on the rows. The function stays in one reproducing kernel
-space, so that it has values elsewhere.
+`ManifoldRLS` solves for any penalty P, a quadratic form of f's values on the rows. The function
+stays in one reproducing kernel space, so that it has values elsewhere.
 """
 
 from typing import Any, ClassVar, Self
@@ -22,7 +23,8 @@ class ManifoldRLS(KernelRegressor):
     """The base; see `LaplacianRLS` for the parameters that all have."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": [KERNELS], "bandwidth": [RULES, POSITIVE], "ridge": [POSITIVE], "manifold": [NOT_NEGATIVE],
+        "kernel": [KERNELS], "bandwidth": [RULES, POSITIVE], "ridge": [POSITIVE],
+        "manifold": [NOT_NEGATIVE],
         "n_neighbours": [COUNT], "fit_intercept": ["boolean"],
     }  # fmt: skip
     kernel: str
@@ -48,8 +50,8 @@ class ManifoldRLS(KernelRegressor):
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
         n, N = len(y), len(rows)
         K = kernel(rows, rows)
-        # The representer's α solves (JK + nγ_A I + n γ_I/N² P K) α = y, J the labelled rows' indicator: not symmetric, and
-        # no part of it is inverted first.
+        # The representer's α solves (JK + nγ_A I + n γ_I/N² P K) α = y, J the labelled rows'
+        # indicator: not symmetric, and no part of it is inverted first.
         system = np.zeros((N, N))
         if self.manifold > 0 and N > 1:
             np.matmul(self._penalty(rows), K, out=system)
@@ -72,11 +74,13 @@ def nearest(rows: Arr, count: int) -> Ints:
 
 
 class LaplacianRLS(ManifoldRLS):
-    r"""$\min_f \frac1n \sum_i (f(x_i) - y_i)^2 + \gamma_A\|f\|^2 + \frac{\gamma_I}{N^2} f^\top L f$.
+    r"""$\min_f \frac1n \sum_i (f(x_i) - y_i)^2 + \gamma_A\|f\|^2 + \frac{\gamma_I}{N^2} f^\top L
+    f$.
 
-    f on the right is the vector of values on all N rows, labelled or not, and
-    $f^\top L f = \frac12 \sum_{ij} w_{ij} (f_i - f_j)^2$ over a symmetric neighbourhood graph with gaussian weights, its
-    width the mean squared distance to neighbours. At γ_I = 0 it is RLSR with ν = nγ_A. Cost O(N³), memory O(N²).
+    f on the right is the vector of values on all N rows, labelled or not, and $f^\top L f = \frac12
+    \sum_{ij} w_{ij} (f_i - f_j)^2$ over a symmetric neighbourhood graph with gaussian weights, its
+    width the mean squared distance to neighbours. At γ_I = 0 it is RLSR with ν = nγ_A. Cost O(N³),
+    memory O(N²).
 
     Source: Belkin, Niyogi, Sindhwani (2006), section 4.2, as cited by Grabocka et al. (2014).
 
@@ -104,7 +108,8 @@ class LaplacianRLS(ManifoldRLS):
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 2))
-    >>> LaplacianRLS(manifold=0.1).fit(X, np.where(np.arange(100) < 10, X[:, 0], np.nan)).predictions_unlabelled_.shape
+    >>> LaplacianRLS(manifold=0.1).fit(X, np.where(np.arange(100) < 10, X[:, 0],
+        np.nan)).predictions_unlabelled_.shape
     (90,)
     """
 
@@ -139,7 +144,9 @@ def graph_laplacian(rows: Arr, neighbours: Ints) -> Arr:
 
 
 def tangents(rows: Arr, neighbours: Ints, dimension: int) -> Arr:
-    """An orthonormal basis of each row's tangent space, (N, d, dimension): local principal directions, by SVD."""
+    """An orthonormal basis of each row's tangent space, (N, d, dimension): local principal
+    directions, by SVD.
+    """
     local = rows[neighbours] - rows[:, None, :]
     local -= local.mean(axis=1, keepdims=True)
     _, _, directions = np.linalg.svd(local, full_matrices=False)
@@ -148,7 +155,8 @@ def tangents(rows: Arr, neighbours: Ints, dimension: int) -> Arr:
 
 
 def check_dimension(dimension: int | None, d: int, n_neighbours: int, most: int) -> int:
-    """The tangent spaces' dimension: as given, or as large as ``most``, the features and the neighbours allow.
+    """The tangent spaces' dimension: as given, or as large as ``most``, the features and the
+    neighbours allow.
 
     Raises
     ------
@@ -160,19 +168,22 @@ def check_dimension(dimension: int | None, d: int, n_neighbours: int, most: int)
         return min(most, allowed)
     if not 1 <= dimension <= allowed:
         raise UsageError(
-            f"dimension={dimension}: choose 1 to {allowed}, or raise n_neighbours ({n_neighbours}; {d} features)."
+            f"dimension={dimension}: choose 1 to {allowed}, or raise n_neighbours ({n_neighbours};"
+            f" {d} features)."
         )
     return dimension
 
 
 class HessianRLS(ManifoldRLS):
-    r"""$\min_f \frac1n \sum_i (f(x_i) - y_i)^2 + \gamma_A\|f\|^2 + \frac{\gamma_I}{N^2} \sum_i \|\nabla^2 f(x_i)\|_F^2$.
+    r"""$\min_f \frac1n \sum_i (f(x_i) - y_i)^2 + \gamma_A\|f\|^2 + \frac{\gamma_I}{N^2} \sum_i
+    \|\nabla^2 f(x_i)\|_F^2$.
 
-    The Hessian at a row is that of the quadratic which fits f's values on its neighbours best, in coordinates of its tangent
-    space (local principal directions).
+    The Hessian at a row is that of the quadratic which fits f's values on its neighbours best, in
+    coordinates of its tangent space (local principal directions).
 
-    Source: Kim, Steinke, Hein (2009), section 3. Departure: f is in a kernel space with a small ridge, as in `LaplacianRLS`, so
-    that it has values at new rows; theirs is defined on the given ones.
+    Source: Kim, Steinke, Hein (2009), section 3. Departure: f is in a kernel space with a small
+    ridge, as in `LaplacianRLS`, so that it has values at new rows; theirs is defined on the given
+    ones.
 
     Parameters
     ----------
@@ -198,7 +209,8 @@ class HessianRLS(ManifoldRLS):
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 2))
-    >>> HessianRLS(manifold=0.1).fit(X, np.where(np.arange(100) < 10, X[:, 0], np.nan)).predictions_unlabelled_.shape
+    >>> HessianRLS(manifold=0.1).fit(X, np.where(np.arange(100) < 10, X[:, 0],
+        np.nan)).predictions_unlabelled_.shape
     (90,)
     """
 
@@ -232,7 +244,8 @@ class HessianRLS(ManifoldRLS):
         q = check_dimension(self.dimension, rows.shape[1], k, most)
         if q * (q + 3) // 2 > k:
             raise UsageError(
-                f"n_neighbours={k}: a quadratic in dimension={q} has {q * (q + 3) // 2} coefficients; give more neighbours."
+                f"n_neighbours={k}: a quadratic in dimension={q} has {q * (q + 3) // 2}"
+                " coefficients; give more neighbours."
             )
         return hessian_energy(rows, neighbours, q)
 
@@ -244,10 +257,12 @@ def hessian_energy(rows: Arr, neighbours: Ints, dimension: int) -> Arr:
         "nkd,ndq->nkq", rows[neighbours] - rows[:, None, :], tangents(rows, neighbours, dimension)
     )
     first, second = np.triu_indices(dimension)
-    # f(x_j) − f(x_i) ≈ g·u + ½ uᵀHu: columns for g, for H's diagonal and for its upper half (which counts twice).
+    # f(x_j) − f(x_i) ≈ g·u + ½ uᵀHu: columns for g, for H's diagonal and for its upper half (which
+    # counts twice).
     halves = np.where(first == second, 0.5, 1.0)
     design = np.concatenate([u, u[:, :, first] * u[:, :, second] * halves], axis=2)
-    # Neighbours that lie in fewer dimensions leave columns without a value: a relative cut of the singular values.
+    # Neighbours that lie in fewer dimensions leave columns without a value: a relative cut of the
+    # singular values.
     fits = np.linalg.pinv(design, rcond=1e-6)[:, dimension:, :]  # (N, entries of H, k)
     fits *= np.where(first == second, 1.0, np.sqrt(2.0))[None, :, None]
     P = np.zeros((N, N))
@@ -258,14 +273,16 @@ def hessian_energy(rows: Arr, neighbours: Ints, dimension: int) -> Arr:
 
 
 class ParallelFieldRLS(ManifoldRLS):
-    r"""$\min_{f, V} \frac1n\sum_i (f(x_i)-y_i)^2 + \gamma_A\|f\|^2 + \frac{\gamma_I}{N^2}[R_1(f, V) + \rho R_2(V)]$.
+    r"""$\min_{f, V} \frac1n\sum_i (f(x_i)-y_i)^2 + \gamma_A\|f\|^2 + \frac{\gamma_I}{N^2}[R_1(f, V)
+    + \rho R_2(V)]$.
 
-    $R_1 = \sum_{i \sim j} ((x_j - x_i)^\top T_i v_i - f_j + f_i)^2$: V is f's gradient;
-    $R_2 = \sum_{i\sim j} \|T_i^\top T_j v_j - v_i\|^2$: V is parallel. The v_i are coordinates in tangent bases T_i, from local
-    principal directions; j runs over the neighbours of i. V is eliminated in closed form, which leaves a quadratic form of f.
+    $R_1 = \sum_{i \sim j} ((x_j - x_i)^\top T_i v_i - f_j + f_i)^2$: V is f's gradient; $R_2 =
+    \sum_{i\sim j} \|T_i^\top T_j v_j - v_i\|^2$: V is parallel. The v_i are coordinates in tangent
+    bases T_i, from local principal directions; j runs over the neighbours of i. V is eliminated in
+    closed form, which leaves a quadratic form of f.
 
-    Source: Lin, Zhang, He (2011), equations 4 to 9. Departure: f is in a kernel space with a small ridge, as in `LaplacianRLS`,
-    so that it has values at new rows.
+    Source: Lin, Zhang, He (2011), equations 4 to 9. Departure: f is in a kernel space with a small
+    ridge, as in `LaplacianRLS`, so that it has values at new rows.
 
     Parameters
     ----------
@@ -293,7 +310,8 @@ class ParallelFieldRLS(ManifoldRLS):
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 2))
-    >>> ParallelFieldRLS(manifold=0.1).fit(X, np.where(np.arange(100) < 10, X[:, 0], np.nan)).predictions_unlabelled_.shape
+    >>> ParallelFieldRLS(manifold=0.1).fit(X, np.where(np.arange(100) < 10, X[:, 0],
+        np.nan)).predictions_unlabelled_.shape
     (90,)
     """
 
@@ -346,8 +364,9 @@ def parallel_field_energy(rows: Arr, neighbours: Ints, dimension: int, parallel:
         np.add.at(D, (each, j), -parallel * turn)
         np.add.at(D, (j, each), -parallel * back)
     of_v = np.swapaxes(D, 1, 2).reshape(N * q, N * q)
-    # Where rows repeat, a direction of V can be without effect on R₁ and R₂: its value is arbitrary, and 1e-12 of the mean
-    # curvature decides it. f's energy, a minimum over V, moves by no more than that share.
+    # Where rows repeat, a direction of V can be without effect on R₁ and R₂: its value is
+    # arbitrary, and 1e-12 of the mean curvature decides it. f's energy, a minimum over V, moves by
+    # no more than that share.
     of_v.flat[:: N * q + 1] += 1e-12 * np.trace(of_v) / (N * q)
     return A - C @ cho_solve(
         cho_factor(of_v, lower=True, overwrite_a=True, check_finite=False), C.T, check_finite=False

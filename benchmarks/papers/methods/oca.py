@@ -1,7 +1,9 @@
-r"""Online co-regularisation, OCA-k-l: linear views that learn by stochastic gradient steps, labelled and unlabelled.
+r"""Online co-regularisation, OCA-k-l: linear views that learn by stochastic gradient steps,
+labelled and unlabelled.
 
-A weight vector is kept as w = a·v, so that a step shrinks all of w by one multiplication. The rest of the step changes only the
-features of its rows, so the cost of a step is proportional to their non-zeros, for any d.
+A weight vector is kept as w = a·v, so that a step shrinks all of w by one multiplication. The rest
+of the step changes only the features of its rows, so the cost of a step is proportional to their
+non-zeros, for any d.
 """
 
 from collections.abc import Sequence
@@ -29,7 +31,8 @@ Chosen: TypeAlias = int | Ints
 Loss: TypeAlias = Literal["squared", "epsilon_insensitive", "pairwise", "hinge", "log_loss"]
 # The largest second derivative of a loss; absent for a bounded slope with jumps.
 CURVATURE: dict[Loss, float] = {"squared": 1.0, "log_loss": 0.25}
-# Below this a is multiplied into v: both stay far from underflow, and at 1/(λt) it happens once in a million steps.
+# Below this a is multiplied into v: both stay far from underflow, and at 1/(λt) it happens once in
+# a million steps.
 SMALLEST = 1e-6
 FEW_ROWS = 16  # of sparse rows: up to here one by one is faster than a slice of the matrix
 LARGEST = 1e100
@@ -37,11 +40,16 @@ DIVERGES = (
     "the steps diverge: lower eta0 or coupling, raise ridge, or scale the features to [-1, 1]."
 )
 DIVERGED = 0.25
-"""The share of the views' mean squared prediction that is their variance: of two centred views, a correlation below 1/2."""
+"""The share of the views' mean squared prediction that is their variance: of two centred views, a
+correlation below 1/2.
+"""
 
 
 class Rows:
-    """A view's table, dense or CSR: products with chosen rows, or with one. An array of one costs three times a number."""
+    """A view's table, dense or CSR: products with chosen rows, or with one.
+
+    An array of one costs three times a number.
+    """
 
     def __init__(self, table: Any):
         self._sparse = sparse.issparse(table)
@@ -134,10 +142,12 @@ def step(
     weights: Sequence[Weights], terms: Objective, t: int,
     X: Sequence[Rows], rows: Chosen, y: Any, Z: Sequence[Rows], more: Chosen,
 ) -> float:  # fmt: skip
-    r"""Equation 6 on the labelled ``rows`` (targets ``y``) and the unlabelled ``more``; each view from the old weights.
+    r"""Equation 6 on the labelled ``rows`` (targets ``y``) and the unlabelled ``more``; each view
+    from the old weights.
 
     $w_v \leftarrow (1 - \eta_v\lambda_v) w_v - \eta_v \frac1k X_v^\top \partial L(X_v w_v)
-    - 4 \eta_v \frac{\mu}{l} Z_v^\top \sum_u (Z_v w_v - Z_u w_u)$. UsageError: the steps diverge; the weights are unchanged.
+    - 4 \eta_v \frac{\mu}{l} Z_v^\top \sum_u (Z_v w_v - Z_u w_u)$. UsageError: the steps diverge;
+      the weights are unchanged.
     """
     M, (k, l) = len(weights), (1 if isinstance(each, int) else len(each) for each in (rows, more))  # noqa: E741
     coupled = terms.coupling > 0 and l > 0 and M > 1
@@ -171,8 +181,8 @@ def descend(
 ) -> int:  # fmt: skip
     """``n_steps`` steps of k labelled rows and l unlabelled ones, drawn anew each.
 
-    While the views' share of variance is above `DIVERGED`, l doubles up to ``most``; below it halves down to its start
-    (section 3.1 of the paper).
+    While the views' share of variance is above `DIVERGED`, l doubles up to ``most``; below it
+    halves down to its start (section 3.1 of the paper).
     """
     n, m = len(y), Z[0].shape[0] if Z else 0
     least = 2 if terms.loss == "pairwise" else 1
@@ -210,10 +220,12 @@ def objective(
     coupling: float = 0.0,
     epsilon: float = 0.0,
 ) -> Objective:
-    r"""The terms from an estimator's parameters: one value of ``ridge`` and ``eta0`` for all views, or one each.
+    r"""The terms from an estimator's parameters: one value of ``ridge`` and ``eta0`` for all views,
+    or one each.
 
-    For ``eta0="auto"`` $\eta_0 = 1/(\lambda_v + c\|x\|^2 + 4\mu M\|z\|^2)$ with the longest rows, so that no step can overshoot.
-    c is the loss's `CURVATURE`. Without curvature and coupling that is Algorithm 1, 1/(λt).
+    For ``eta0="auto"`` $\eta_0 = 1/(\lambda_v + c\|x\|^2 + 4\mu M\|z\|^2)$ with the longest rows,
+    so that no step can overshoot. c is the loss's `CURVATURE`. Without curvature and coupling that
+    is Algorithm 1, 1/(λt).
     """
     M = len(X)
     lam = _positive(ridge, M, "ridge")
@@ -233,8 +245,9 @@ def objective(
 def slope(loss: Loss, p: Any, y: Any, epsilon: float = 0.0) -> Any:
     """∂L/∂p of predictions p (k,), times k, or of one number.
 
-    ½(p − y)²: p − y. max(0, |p − y| − ε): the sign of p − y outside of ε, else 0. max(0, 1 − y·p): −y where y·p < 1, else 0.
-    log(1 + exp(−y·p)): −y/(1 + exp(y·p)). Pairwise: max(0, 1 − (pᵢ − pⱼ)) where yᵢ > yⱼ, the mean over the k(k−1)/2 pairs.
+    ½(p − y)²: p − y. max(0, |p − y| − ε): the sign of p − y outside of ε, else 0. max(0, 1 − y·p):
+    −y where y·p < 1, else 0. log(1 + exp(−y·p)): −y/(1 + exp(y·p)). Pairwise: max(0, 1 − (pᵢ − pⱼ))
+    where yᵢ > yⱼ, the mean over the k(k−1)/2 pairs.
 
     The text's subgradient of the hinge loss asks p > 0, a slip; its Algorithm 1 has y·p < 1.
     """
@@ -284,19 +297,23 @@ def _positive(value: Any, n_views: int, name: str) -> list[float]:
 
 
 class OCA(Regressor):
-    r"""$\sum_v [\frac1n \sum_i \frac12 (w_v^\top x_i^v - y_i)^2 + \frac{\lambda_v}{2}\|w_v\|^2]
-    + \frac{\mu}{m} \sum_{u \ne v} \sum_j (w_u^\top z_j^u - w_v^\top z_j^v)^2$, by stochastic gradient steps.
+    r"""$\sum_v [\frac1n \sum_i \frac12 (w_v^\top x_i^v - y_i)^2 + \frac{\lambda_v}{2}\|w_v\|^2] +
+    \frac{\mu}{m} \sum_{u \ne v} \sum_j (w_u^\top z_j^u - w_v^\top z_j^v)^2$, by stochastic gradient
+    steps.
 
-    Source: de Ruijter, Tsivtsivadze (2012), equations 5 and 6, Algorithm 1; equation 6 corrects a sign and a 1/k in its line 5.
-    At μ = 0 it is the paper's "PEGASOS MV", and with one view Pegasos (Shalev-Shwartz, Singer, Srebro, 2007).
+    Source: de Ruijter, Tsivtsivadze (2012), equations 5 and 6, Algorithm 1; equation 6 corrects a
+    sign and a 1/k in its line 5. At μ = 0 it is the paper's "PEGASOS MV", and with one view Pegasos
+    (Shalev-Shwartz, Singer, Srebro, 2007).
 
-    In the place of the square (section 3.1 of the paper names both), ``loss="epsilon_insensitive"`` has
-    max(0, |w_vᵀx_i^v − y_i| − ε). ``loss="pairwise"`` ranks: it has max(0, 1 − w_vᵀ(x_i^v − x_j^v)) for each pair of rows with
-    y_i > y_j, the mean over all pairs. Only the order of y counts, and only that of the predictions has a meaning.
-    For two classes of −1 and 1, "hinge" is max(0, 1 − y·p) and "log_loss" log(1 + exp(−y·p)) with p = w_vᵀx^v; the sign decides.
+    In the place of the square (section 3.1 of the paper names both), ``loss="epsilon_insensitive"``
+    has max(0, |w_vᵀx_i^v − y_i| − ε). ``loss="pairwise"`` ranks: it has max(0, 1 − w_vᵀ(x_i^v −
+    x_j^v)) for each pair of rows with y_i > y_j, the mean over all pairs. Only the order of y
+    counts, and only that of the predictions has a meaning. For two classes of −1 and 1, "hinge" is
+    max(0, 1 − y·p) and "log_loss" log(1 + exp(−y·p)) with p = w_vᵀx^v; the sign decides.
 
-    Departures: the objective has λ/2, because equation 6 shrinks by 1 − ηλ, which is the gradient of that. Numeric targets are
-    less their mean, and by default the steps begin so small that none can overshoot. Scale features to [−1, 1].
+    Departures: the objective has λ/2, because equation 6 shrinks by 1 − ηλ, which is the gradient
+    of that. Numeric targets are less their mean, and by default the steps begin so small that none
+    can overshoot. Scale features to [−1, 1].
 
     Parameters
     ----------
@@ -305,22 +322,24 @@ class OCA(Regressor):
     coupling
         μ ≥ 0; each pair of views counts twice.
     eta0
-        η₀: the steps are η₀ / (1 + η₀ λ (t−1)); a number or one a view. "auto": the largest stable one,
-        1/(λ + c‖x‖² + 4μM‖z‖²) with the longest rows and c the largest curvature of the loss. None: 1/(λt), as in Algorithm 1;
-        it can diverge.
+        η₀: the steps are η₀ / (1 + η₀ λ (t−1)); a number or one a view. "auto": the largest stable
+        one, 1/(λ + c‖x‖² + 4μM‖z‖²) with the longest rows and c the largest curvature of the loss.
+        None: 1/(λt), as in Algorithm 1; it can diverge.
     n_labelled_step
         k; at least 2 for "pairwise", which compares k² pairs.
     n_unlabelled_step
         l.
     max_unlabelled_step
-        l doubles up to this while more than a quarter of the views' mean squared prediction is their variance, and
-        halves again below. None: l stays.
+        l doubles up to this while more than a quarter of the views' mean squared prediction is
+        their variance, and halves again below. None: l stays.
     n_steps
         steps of k labelled and l unlabelled rows, drawn anew each.
     fit_intercept
-        subtract the mean of the labels, and add it back; only with the losses of numbers. False is the paper's form.
+        subtract the mean of the labels, and add it back; only with the losses of numbers. False is
+        the paper's form.
     loss
-        "squared", "epsilon_insensitive", which outliers among the labels move less, "pairwise", "hinge" or "log_loss".
+        "squared", "epsilon_insensitive", which outliers among the labels move less, "pairwise",
+        "hinge" or "log_loss".
     epsilon
         ε ≥ 0 of that loss, in units of y.
     random_state
@@ -334,7 +353,8 @@ class OCA(Regressor):
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, Z = rng.uniform(-1, 1, size=(50, 4)), rng.uniform(-1, 1, size=(500, 4))
-    >>> model = OCA(n_steps=500, random_state=0).fit([X[:, :2], X[:, 2:]], X.sum(axis=1), [Z[:, :2], Z[:, 2:]])
+    >>> model = OCA(n_steps=500, random_state=0).fit([X[:, :2], X[:, 2:]], X.sum(axis=1), [Z[:, :2],
+        Z[:, 2:]])
     >>> model.predict([Z[:, :2], Z[:, 2:]]).shape
     (500,)
     """
@@ -343,7 +363,8 @@ class OCA(Regressor):
         "ridge": [POSITIVE, "array-like"], "coupling": [NOT_NEGATIVE],
         "eta0": [StrOptions({"auto"}), POSITIVE, "array-like", None], "n_labelled_step": [COUNT],
         "n_unlabelled_step": [COUNT], "max_unlabelled_step": [COUNT, None], "n_steps": [COUNT],
-        "fit_intercept": ["boolean"], "loss": [StrOptions({*get_args(Loss)})], "epsilon": [NOT_NEGATIVE],
+        "fit_intercept": ["boolean"], "loss": [StrOptions({*get_args(Loss)})],
+        "epsilon": [NOT_NEGATIVE],
         "random_state": ["random_state"],
     }  # fmt: skip
 
@@ -373,9 +394,11 @@ class OCA(Regressor):
 
     @fit_context
     def fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] = ()) -> Self:
-        """M tables of the same labelled rows (n, d_v), their targets (n,), and M tables of shared rows (m, d_v), dense or CSR.
+        """M tables of the same labelled rows (n, d_v), their targets (n,), and M tables of shared
+        rows (m, d_v), dense or CSR.
 
-        UsageError: a parameter out of range, k or l above the number of rows, or steps that diverge.
+        UsageError: a parameter out of range, k or l above the number of rows, or steps that
+        diverge.
         """
         X, target = [Rows(table) for table in X_views], np.asarray(y, dtype=np.float64)
         Z = [Rows(table) for table in Z_views] if self.coupling > 0 else []
@@ -383,8 +406,10 @@ class OCA(Regressor):
         self.intercept_ = float(target.mean()) if centred else 0.0
         weights = [Weights(table.shape[1]) for table in X]
         self.n_unlabelled_step_ = descend(
-            weights, objective(self.loss, self.ridge, self.eta0, X, Z, self.coupling, self.epsilon), X,
-            target - self.intercept_, Z, n_steps=self.n_steps, k=self.n_labelled_step, l=self.n_unlabelled_step,
+            weights, objective(self.loss, self.ridge, self.eta0, X, Z, self.coupling, self.epsilon),
+            X,
+            target - self.intercept_, Z, n_steps=self.n_steps, k=self.n_labelled_step,
+            l=self.n_unlabelled_step,
             most=self.max_unlabelled_step, rng=generator(self.random_state),
         )  # fmt: skip
         self.coef_ = [w.w for w in weights]

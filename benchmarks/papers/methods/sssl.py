@@ -1,4 +1,6 @@
-r"""Simple semi-supervised learning: least squares on the eigenfunctions of the unlabelled data, and its Nyström form."""
+r"""Simple semi-supervised learning: least squares on the eigenfunctions of the unlabelled data, and
+its Nyström form.
+"""
 
 from typing import Any, ClassVar, Self
 
@@ -24,12 +26,15 @@ from coreg_core.kernels import (
 
 
 class SSSL(KernelRegressor):
-    r"""$\min_w \sum_i (\sum_{j \le s} w_j \phi_j(x_i) - y_i)^2$, φ the first s eigenfunctions of $L_N$.
+    r"""$\min_w \sum_i (\sum_{j \le s} w_j \phi_j(x_i) - y_i)^2$, φ the first s eigenfunctions of
+    $L_N$.
 
-    $L_N f = \frac1N \sum_i k(x_i, \cdot) f(x_i)$ over all N rows, labelled or not: with K's eigenpairs (μ_j, v_j),
-    $\phi_j(x) = \mu_j^{-1/2} \sum_i v_{ij} k(x_i, x)$. Cost O(N³), memory O(N²): see `NystromSSSL` for many rows.
+    $L_N f = \frac1N \sum_i k(x_i, \cdot) f(x_i)$ over all N rows, labelled or not: with K's
+    eigenpairs (μ_j, v_j), $\phi_j(x) = \mu_j^{-1/2} \sum_i v_{ij} k(x_i, x)$. Cost O(N³), memory
+    O(N²): see `NystromSSSL` for many rows.
 
-    Source: Ji, Yang, Lin, Jin, Han (2012), as given by McWilliams et al. (2013), equations 6 and 10.
+    Source: Ji, Yang, Lin, Jin, Han (2012), as given by McWilliams et al. (2013), equations 6 and
+    10.
 
     Parameters
     ----------
@@ -42,7 +47,8 @@ class SSSL(KernelRegressor):
     eigen_solver
         "dense" (LAPACK, with the cost above) or "lanczos" (O(N²) a step; the same functions).
     fit_intercept
-        subtract the target's labelled mean, and add it back; False is the paper's equation as printed.
+        subtract the target's labelled mean, and add it back; False is the paper's equation as
+        printed.
 
     Attributes
     ----------
@@ -95,7 +101,8 @@ class SSSL(KernelRegressor):
         )  # an eigenvalue of zero has no eigenfunction
         if not keep.any():
             raise UsageError(
-                "the kernel is zero on every row; use another kernel, or a feature that is not constant."
+                "the kernel is zero on every row; use another kernel, or a feature that is not"
+                " constant."
             )
         values, vectors = values[keep], vectors[:, keep]
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
@@ -104,7 +111,8 @@ class SSSL(KernelRegressor):
             values, vectors = values[:s], vectors[:, :s]
         self.eigenvalues_ = values / len(everything)
         self.basis_ = Basis(kernel, everything, np.ascontiguousarray(vectors / np.sqrt(values)))
-        # The row of x_i among the eigenvectors is φ(x_i) already; scaled alike, so that columns of tiny μ still count.
+        # The row of x_i among the eigenvectors is φ(x_i) already; scaled alike, so that columns of
+        # tiny μ still count.
         features = vectors[: len(X)]
         self.coef_ = lstsq(features, y - self.intercept_, check_finite=False)[0] / np.sqrt(values)
         self.function_ = KernelExpansion(kernel, everything, self.basis_.transform @ self.coef_)
@@ -112,10 +120,12 @@ class SSSL(KernelRegressor):
 
 
 class NystromSSSL(KernelRegressor):
-    r"""$\min_w \frac1n \sum_i (w^\top z(x_i) - y_i)^2 + \gamma\|w\|^2$, z the Nyström features of M landmarks from all rows.
+    r"""$\min_w \frac1n \sum_i (w^\top z(x_i) - y_i)^2 + \gamma\|w\|^2$, z the Nyström features of M
+    landmarks from all rows.
 
-    The paper's SSSL_M (and with 2M landmarks SSSL_2M): Nyström for the eigenfunctions, a ridge for their number. With every
-    labelled row a landmark and no other row it is kernel ridge regression with ridge nγ.
+    The paper's SSSL_M (and with 2M landmarks SSSL_2M): Nyström for the eigenfunctions, a ridge for
+    their number. With every labelled row a landmark and no other row it is kernel ridge regression
+    with ridge nγ.
 
     Source: McWilliams, Balduzzi, Buhmann (2013), section 2.4.
 
@@ -130,7 +140,8 @@ class NystromSSSL(KernelRegressor):
     ridge
         γ > 0, or "loo" (leave-one-out).
     fit_intercept
-        subtract the target's labelled mean, and add it back; False is the paper's equation as printed.
+        subtract the target's labelled mean, and add it back; False is the paper's equation as
+        printed.
     random_state
         of the landmarks.
 
@@ -200,13 +211,16 @@ class NystromSSSL(KernelRegressor):
 
 
 def best_ridge(features: Arr, y: Arr) -> float:
-    """The ridge of least mean squared leave-one-out error, without an intercept; UsageError for one row."""
+    """The ridge of least mean squared leave-one-out error, without an intercept; UsageError for one
+    row.
+    """
     require_rows(y)
     return float(RIDGES[int(np.mean(leave_one_out(features, y) ** 2, axis=1).argmin())])
 
 
 def best_columns(features: Arr, y: Arr) -> int:
-    """The number of leading columns whose least squares fit has the least squared leave-one-out error.
+    """The number of leading columns whose least squares fit has the least squared leave-one-out
+    error.
 
     With Q of the columns' QR, a fit adds q_j (q_jᵀy) for each column, and a leverage q_ij².
     """
@@ -217,7 +231,9 @@ def best_columns(features: Arr, y: Arr) -> int:
 
 
 def ridge_regression(features: Arr, y: Arr, ridge: float, products: Arr | None = None) -> Arr:
-    r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, γ > 0, through the smaller of ΦᵀΦ (``products``, if known) and ΦΦᵀ."""
+    r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, γ > 0, through the smaller of ΦᵀΦ
+    (``products``, if known) and ΦΦᵀ.
+    """
     n, p = features.shape
     if p > n:
         H = features @ features.T

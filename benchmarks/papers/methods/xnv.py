@@ -1,15 +1,16 @@
-r"""Correlated views: the canonical correlations of two random views weight the directions of a ridge regression.
+r"""Correlated views: the canonical correlations of two random views weight the directions of a
+ridge regression.
 
 XNV has two Nyström views, XKS two of random Fourier features (`_draw_views`).
 
 Canonical correlation analysis of two feature maps over many rows, in one pass and bounded memory.
 
-An orthogonal transformation of the rows changes no inner product, so the N rows are folded into the (M₁+M₂) rows of a
-triangular factor, block after block (without forming Q or a covariance matrix), and the analysis of the
-factor is the analysis of the rows.
+An orthogonal transformation of the rows changes no inner product, so the N rows are folded into the
+(M₁+M₂) rows of a triangular factor, block after block (without forming Q or a covariance matrix),
+and the analysis of the factor is the analysis of the rows.
 
-The features are not centred: XNV's definition (McWilliams et al. 2013, section 2.1) has second moments, not
-covariances.
+The features are not centred: XNV's definition (McWilliams et al. 2013, section 2.1) has second
+moments, not covariances.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,10 +41,11 @@ from coreg_core.kernels import Basis, make_kernel, orthonormal_basis, resolve_ba
 
 @dataclass(frozen=True, eq=False)
 class CanonicalBasis:
-    r"""$\bar z_v = B_v^\top z_v$ with $E[\bar z_v \bar z_v^\top] = I$ and $E[\bar z_1 \bar z_2^\top] = \mathrm{diag}(\lambda)$.
+    r"""$\bar z_v = B_v^\top z_v$ with $E[\bar z_v \bar z_v^\top] = I$ and $E[\bar z_1 \bar
+    z_2^\top] = \mathrm{diag}(\lambda)$.
 
-    Under a relative ridge κ the first holds with $E[z z^\top] + \kappa \tau_v I$ in place of E[z zᵀ], where
-    $\tau_v = \mathrm{tr}\,E[z z^\top] / M_v$, and every λ is smaller for it.
+    Under a relative ridge κ the first holds with $E[z z^\top] + \kappa \tau_v I$ in place of E[z
+    zᵀ], where $\tau_v = \mathrm{tr}\,E[z z^\top] / M_v$, and every λ is smaller for it.
     """
 
     first: Float64[Arr, "p r"]
@@ -52,7 +54,8 @@ class CanonicalBasis:
 
 
 def fold_rows(blocks: Iterable[tuple[Arr, Arr]]) -> tuple[Arr, Arr]:
-    """N rows of both views, given as blocks (b, M₁), (b, M₂), in at most M₁+M₂ rows with the same inner products.
+    """N rows of both views, given as blocks (b, M₁), (b, M₂), in at most M₁+M₂ rows with the same
+    inner products.
 
     Cost 2N(M₁+M₂)² operations, memory a block and the factor.
     """
@@ -69,13 +72,14 @@ def fold_rows(blocks: Iterable[tuple[Arr, Arr]]) -> tuple[Arr, Arr]:
 def sketch_rows(
     blocks: Iterable[tuple[Arr, Arr]], sketch: int, rng: np.random.Generator
 ) -> tuple[Arr, Arr]:
-    r"""N rows of both views, summed with random signs into ``sketch`` rows: inner products hold in expectation.
+    r"""N rows of both views, summed with random signs into ``sketch`` rows: inner products hold in
+    expectation.
 
-    Each row goes to one of the sketch's rows, so the cost is N(M₁+M₂) additions. With t rows in the sketch the canonical
-    correlations are off by the order of $\sqrt{(M_1+M_2)/t}$.
+    Each row goes to one of the sketch's rows, so the cost is N(M₁+M₂) additions. With t rows in the
+    sketch the canonical correlations are off by the order of $\sqrt{(M_1+M_2)/t}$.
 
-    Source: Avron, Boutsidis, Toledo, Zouzias (2013), with a sparse embedding in place of their Hadamard transform, which
-    needs the number of rows in advance.
+    Source: Avron, Boutsidis, Toledo, Zouzias (2013), with a sparse embedding in place of their
+    Hadamard transform, which needs the number of rows in advance.
     """
     total: Arr = np.zeros(())
     width = 0
@@ -93,8 +97,9 @@ def canonical_basis(
 ) -> CanonicalBasis:
     r"""The canonical basis of rows whose second moments are FᵀF/N and SᵀS/N, by QR and SVD.
 
-    With $R_v^\top R_v = N(E[z z^\top] + \kappa\tau_v I)$ and $U \Lambda V^\top$ the singular value decomposition of
-    $R_1^{-\top} F^\top S R_2^{-1}$: $B_1 = \sqrt N R_1^{-1} U$, $B_2 = \sqrt N R_2^{-1} V$.
+    With $R_v^\top R_v = N(E[z z^\top] + \kappa\tau_v I)$ and $U \Lambda V^\top$ the singular value
+    decomposition of $R_1^{-\top} F^\top S R_2^{-1}$: $B_1 = \sqrt N R_1^{-1} U$, $B_2 = \sqrt N
+    R_2^{-1} V$.
     """
     if not (np.isfinite(ridge) and ridge >= 0):
         raise UsageError(f"cca_ridge={ridge!r}: needs a finite number of at least 0.")
@@ -117,15 +122,16 @@ def _factor(rows: Arr, ridge: float, name: str) -> Arr:
         tau = float(np.einsum("ij,ij->", rows, rows)) / M
         if tau == 0.0:
             raise UsageError(
-                f"the {name} view's features are zero on every row; use another kernel or bandwidth."
+                f"the {name} view's features are zero on every row; use another kernel or"
+                " bandwidth."
             )
         rows = np.vstack([rows, np.sqrt(ridge * tau) * np.eye(M)])
     R: Arr = np.asarray(qr(rows, mode="r", check_finite=False)[0], dtype=np.float64)[:M]
     diagonal = np.abs(np.diag(R))
     if len(R) < M or diagonal.min() <= M * np.finfo(float).eps * diagonal.max():
         raise UsageError(
-            f"the {name} view's features are linearly dependent on these rows, and cca_ridge is 0: give a small "
-            "positive cca_ridge, fewer features or more rows."
+            f"the {name} view's features are linearly dependent on these rows, and cca_ridge is 0:"
+            " give a small positive cca_ridge, fewer features or more rows."
         )
     return R
 
@@ -137,10 +143,12 @@ def canonical_ridge(
     ridge: float,
     products: Float64[Arr, "r r"] | None = None,  # Z̄ᵀZ̄, where a caller with many ridges has it
 ) -> Float64[Arr, " r"]:
-    r"""$\min_\beta \tfrac1n \|\bar Z\beta - y\|^2 + \sum_j \tfrac{1-\lambda_j}{\lambda_j} \beta_j^2 + \gamma\|\beta\|^2$.
+    r"""$\min_\beta \tfrac1n \|\bar Z\beta - y\|^2 + \sum_j \tfrac{1-\lambda_j}{\lambda_j} \beta_j^2
+    + \gamma\|\beta\|^2$.
 
-    A direction with λ_j = 0 costs infinitely much, so its β_j is 0. On whitened rows, $\bar Z^\top\bar Z = nI$, γ = 0 gives
-    the shrinkage estimator $\beta_j = \tfrac{\lambda_j}{n}\sum_i \bar z_{ij} y_i$.
+    A direction with λ_j = 0 costs infinitely much, so its β_j is 0. On whitened rows, $\bar
+    Z^\top\bar Z = nI$, γ = 0 gives the shrinkage estimator $\beta_j = \tfrac{\lambda_j}{n}\sum_i
+    \bar z_{ij} y_i$.
 
     Source: McWilliams et al. (2013), Definition 1, equations 3, 4 and 9.
     """
@@ -174,7 +182,8 @@ GAMMAS: Arr = np.logspace(-5.0, 2.0, 15)
 
 @dataclass(frozen=True, eq=False)
 class FourierBasis:
-    r"""$\varphi_j(x) = \sqrt{2/M} \cos(\omega_j^\top x + b_j)$: φ(x)·φ(x') is the gaussian kernel in expectation.
+    r"""$\varphi_j(x) = \sqrt{2/M} \cos(\omega_j^\top x + b_j)$: φ(x)·φ(x') is the gaussian kernel
+    in expectation.
 
     Source: Rahimi and Recht (2007); the phase form, so that M features are M draws.
     """
@@ -194,7 +203,9 @@ class FourierBasis:
 def draw_fourier_basis(
     n_features: int, count: int, bandwidth: float, rng: np.random.Generator
 ) -> FourierBasis:
-    r"""For k(x, x') = exp(−‖x−x'‖²/σ): $\omega \sim N(0, \tfrac{2}{\sigma} I)$, b uniform on [0, 2π)."""
+    r"""For k(x, x') = exp(−‖x−x'‖²/σ): $\omega \sim N(0, \tfrac{2}{\sigma} I)$, b uniform on [0,
+    2π).
+    """
     frequencies = rng.normal(scale=np.sqrt(2.0 / bandwidth), size=(n_features, count))
     return FourierBasis(frequencies, rng.uniform(0.0, 2.0 * np.pi, size=count))
 
@@ -206,8 +217,10 @@ class CanonicalRidge(Regressor):
     """The base of XNV and XKS; see there for the parameters."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_components": [COUNT, None], "bandwidth": [RULES, POSITIVE], "ridge": [StrOptions({"loo"}), NOT_NEGATIVE],
-        "cca": [StrOptions({"exact", "randomised"})], "cca_ridge": [NOT_NEGATIVE], "sketch": [COUNT, None],
+        "n_components": [COUNT, None], "bandwidth": [RULES, POSITIVE],
+        "ridge": [StrOptions({"loo"}), NOT_NEGATIVE],
+        "cca": [StrOptions({"exact", "randomised"})], "cca_ridge": [NOT_NEGATIVE],
+        "sketch": [COUNT, None],
         "fit_intercept": ["boolean"], "random_state": ["random_state"],
     }  # fmt: skip
 
@@ -263,8 +276,9 @@ class CanonicalRidge(Regressor):
             )  # more features than that and the correlations are of noise
         if 2 * self.n_components > n_rows:
             raise UsageError(
-                f"n_components={self.n_components}: two views of that many need {2 * self.n_components} rows, and there are "
-                f"{n_rows}. Choose at most {n_rows // 2}, or give more unlabelled rows."
+                f"n_components={self.n_components}: two views of that many need"
+                f" {2 * self.n_components} rows, and there are {n_rows}. Choose at most"
+                f" {n_rows // 2}, or give more unlabelled rows."
             )
         return self.n_components
 
@@ -301,7 +315,9 @@ def loo_ridge(features: Arr, y: Arr, correlations: Arr) -> float:
 
 
 def _rows(tables: list[Arr], wanted: Any) -> Arr:
-    """The rows of those numbers, in that order, of the tables one after another; no copy of the tables."""
+    """The rows of those numbers, in that order, of the tables one after another; no copy of the
+    tables.
+    """
     start, parts = 0, []
     for table in tables:
         inside = wanted[(wanted >= start) & (wanted < start + len(table))]
@@ -321,16 +337,19 @@ def _blocks(
 
 
 class XNV(CanonicalRidge):
-    r"""$\min_\beta \frac1n \|\bar Z\beta - y\|^2 + \sum_j \frac{1-\lambda_j}{\lambda_j}\beta_j^2 + \gamma\|\beta\|^2$.
+    r"""$\min_\beta \frac1n \|\bar Z\beta - y\|^2 + \sum_j \frac{1-\lambda_j}{\lambda_j}\beta_j^2 +
+    \gamma\|\beta\|^2$.
 
-    Z̄ holds the labelled rows of the first of two Nyström views (M landmarks each, drawn from all rows) in the basis of
-    their canonical correlation analysis over all rows, labelled or not; λ are the canonical correlations, and directions
-    in which the views disagree are penalised. The cost is linear in N, and the memory is bounded by blocks of rows.
+    Z̄ holds the labelled rows of the first of two Nyström views (M landmarks each, drawn from all
+    rows) in the basis of their canonical correlation analysis over all rows, labelled or not; λ are
+    the canonical correlations, and directions in which the views disagree are penalised. The cost
+    is linear in N, and the memory is bounded by blocks of rows.
 
     Source: McWilliams, Balduzzi, Buhmann (2013), Algorithm 1, equation 9.
 
-    Departures: a relative ridge in the correlation analysis (the features are nearly collinear, and without it directions
-    of rounding error correlate perfectly); the target's labelled mean is subtracted and added back (``fit_intercept``).
+    Departures: a relative ridge in the correlation analysis (the features are nearly collinear, and
+    without it directions of rounding error correlate perfectly); the target's labelled mean is
+    subtracted and added back (``fit_intercept``).
 
     Parameters
     ----------
@@ -413,7 +432,8 @@ class XNV(CanonicalRidge):
 
 
 class XKS(CanonicalRidge):
-    r"""$\min_\beta \frac1n \|\bar Z\beta - y\|^2 + \sum_j \frac{1-\lambda_j}{\lambda_j}\beta_j^2 + \gamma\|\beta\|^2$.
+    r"""$\min_\beta \frac1n \|\bar Z\beta - y\|^2 + \sum_j \frac{1-\lambda_j}{\lambda_j}\beta_j^2 +
+    \gamma\|\beta\|^2$.
 
     As `XNV`, with two views of M random Fourier features of the gaussian kernel each.
 
@@ -435,7 +455,8 @@ class XKS(CanonicalRidge):
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 3))
-    >>> XKS(n_components=50, random_state=0).fit(X, np.where(np.arange(500) < 30, np.sin(X[:, 0]), np.nan)).predict(X).shape
+    >>> XKS(n_components=50, random_state=0).fit(X, np.where(np.arange(500) < 30, np.sin(X[:, 0]),
+        np.nan)).predict(X).shape
     (500,)
     """
 

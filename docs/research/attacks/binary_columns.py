@@ -1,7 +1,9 @@
-"""With linear features every member sees the span of all sites' columns, and tests a guess of one column in it.
+"""With linear features every member sees the span of all sites' columns, and tests a guess of one
+column in it.
 
-An attacker can guess a column of two values, for example which of 24 instances are women. The guess lies in the span or it
-does not. No key of a policy refuses such a plan: the request for approval states what a linear kernel discloses.
+An attacker can guess a column of two values, for example which of 24 instances are women. The guess
+lies in the span or it does not. No key of a policy refuses such a plan: the request for approval
+states what a linear kernel discloses.
 """
 
 from dataclasses import replace
@@ -33,7 +35,9 @@ def with_a_binary_column(data: PrivateData) -> PrivateData:
 
 @reported
 def attack() -> dict[str, Any]:
-    """Relative distance of a guessed column from the span of the columns: 0 confirms the guess, 1 is a right angle."""
+    """Relative distance of a guessed column from the span of the columns: 0 confirms the guess, 1
+    is a right angle.
+    """
     data = with_a_binary_column(data_of(VICTIM))
     plan = plan_of("secure")
     seen = watched(plan, {name: site_of(name, data if name == VICTIM else None) for name in SITES})

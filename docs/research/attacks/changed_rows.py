@@ -1,8 +1,9 @@
-"""Two trainings whose labelled rows differ in at most d rows disclose the labels of these rows, so sites refuse the second.
+"""Two trainings whose labelled rows differ in at most d rows disclose the labels of these rows, so
+sites refuse the second.
 
-A member has d features, and keeps them. The difference of its two vectors b is Φᵀ times the labels that left: d equations for
-these labels, whatever features the others draw. If rows × features of them left, the share that follows is about d/n of what
-the score leaves open.
+A member has d features, and keeps them. The difference of its two vectors b is Φᵀ times the labels
+that left: d equations for these labels, whatever features the others draw. If rows × features of
+them left, the share that follows is about d/n of what the score leaves open.
 """
 
 from dataclasses import replace
@@ -17,7 +18,10 @@ from site_agent.consent.memory import Memory
 
 
 def without(rows: Rows, k: int, drawn: bytes = b"") -> Rows:
-    """The last k labels are withdrawn, of c and then of b. With another secret these have other features."""
+    """The last k labels are withdrawn, of c and then of b.
+
+    With another secret these have other features.
+    """
     left, found = k, {"a": rows["a"]}
     for name in ("c", "b"):
         data = rows[name]
@@ -36,7 +40,9 @@ def own_equations(a: SiteExchange) -> Any:
 
 
 def labels(rows: Rows, k: int) -> float:
-    """The share that a reads of what the score leaves open of these labels, by two trainings of sites without a record."""
+    """The share that a reads of what the score leaves open of these labels, by two trainings of
+    sites without a record.
+    """
     first, second = (
         train(each, 0.0, 0.0, run)[1]
         for run, each in (("run-1", rows), ("run-2", without(rows, k, b"new")))
@@ -59,7 +65,9 @@ def refused(rows: Rows, k: int) -> str:
 
 @reported
 def attack() -> dict[str, Any]:
-    """Share read of what the score leaves open of k labels that left, with 30 features; how such a second run ends."""
+    """Share read of what the score leaves open of k labels that left, with 30 features; how such a
+    second run ends.
+    """
     rows = rows_of(labelled=200)
     return {
         "share read": {str(k): labels(rows, k) for k in (1, 10, 20, 300)},

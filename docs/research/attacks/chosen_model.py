@@ -1,9 +1,10 @@
-"""A member makes the model one feature of another site, and reads this feature of every individual from the scores.
+"""A member makes the model one feature of another site, and reads this feature of every individual
+from the scores.
 
-In a second training of the same rows it knows P and b from the first. It adds to b what makes P⁻¹ b the chosen weights, and to
-the sum of squared labels what fits them. The other sites send their parts of the score: of this model, the chosen feature. No
-check finds it, because b can be anything. Whoever consents to scores, or to a score of the labelled individuals, relies on the
-members.
+In a second training of the same rows it knows P and b from the first. It adds to b what makes P⁻¹ b
+the chosen weights, and to the sum of squared labels what fits them. The other sites send their
+parts of the score: of this model, the chosen feature. No check finds it, because b can be anything.
+Whoever consents to scores, or to a score of the labelled individuals, relies on the members.
 """
 
 from typing import Any
@@ -30,7 +31,9 @@ def words(values: Any, exponent: int) -> Any:
 
 
 def lie(first: SiteExchange) -> Any:
-    """How the liar, the first site, adds: with these moments of the first training it replaces b."""
+    """How the liar, the first site, adds: with these moments of the first training it
+    replaces b.
+    """
     T, part, honest = first.terms, first.fit.moments.parts[0], SiteExchange.add
     weights = np.zeros(len(part.b))
     place = T.blocks[-1].start + FEATURE
@@ -57,7 +60,9 @@ def correlation(made: list[SiteExchange], received: Any) -> float:
 
 
 def received_in(rows: Any, run: str, records: dict[str, Memory]) -> tuple[list[SiteExchange], Any]:
-    """A session with the default noise, and the others' parts of the score at the liar's labelled individuals."""
+    """A session with the default noise, and the others' parts of the score at the liar's labelled
+    individuals.
+    """
     kept: list[Any] = []
     finish = SiteExchange.finish
 
@@ -72,7 +77,9 @@ def received_in(rows: Any, run: str, records: dict[str, Memory]) -> tuple[list[S
 
 @reported
 def attack() -> dict[str, Any]:
-    """R² of the received scores with one feature of another site: of an honest model, and of the chosen one."""
+    """R² of the received scores with one feature of another site: of an honest model, and of the
+    chosen one.
+    """
     rows = rows_of(labelled=100)
     records = {name: Memory() for name in rows}
     honest, parts = received_in(rows, "run-1", records)

@@ -1,17 +1,20 @@
-"""The plan is chosen against a site, for a coordinator that reads plaintext or for a member that reads sums.
+"""The plan is chosen against a site, for a coordinator that reads plaintext or for a member that
+reads sums.
 
-*Labels.* `bandwidth = ridge = 1e-6`: the kernel of two different rows is 0, so the answer at an instance with a labelled
-row's features is that label less their mean, and 0 elsewhere. The same holds for the other sites. Their parts of a sum are 0
-at this instance, so the *sum*, which members read, is the label. A strong coupling does the same with an ordinary kernel: it
-holds answers to the target 0 wherever no label opposes it.
+*Labels.* `bandwidth = ridge = 1e-6`: the kernel of two different rows is 0, so the answer at an
+instance with a labelled row's features is that label less their mean, and 0 elsewhere. The same
+holds for the other sites. Their parts of a sum are 0 at this instance, so the *sum*, which members
+read, is the label. A strong coupling does the same with an ordinary kernel: it holds answers to the
+target 0 wherever no label opposes it.
 
-*Features.* `form = "linear"`, `ridge = 1e6`: nothing is learnt from a label, and the operator is the kernel itself. In
-plaintext the operator is the Gram matrix of a site's shared rows, and discloses their distances. A member has that of all
-sites' columns together.
+*Features.* `form = "linear"`, `ridge = 1e6`: nothing is learnt from a label, and the operator is
+the kernel itself. In plaintext the operator is the Gram matrix of a site's shared rows, and
+discloses their distances. A member has that of all sites' columns together.
 
-An agent has ranges for both numbers, in units of the site's own rows, and a largest coupling. Under sums it also limits the
-share of one label in an answer at one instance, which each site measures on its own rows. A refusal names the number. `border` is
-the worst plan of this kind that an agent accepts: the limits do not prevent what it discloses.
+An agent has ranges for both numbers, in units of the site's own rows, and a largest coupling. Under
+sums it also limits the share of one label in an answer at one instance, which each site measures on
+its own rows. A refusal names the number. `border` is the worst plan of this kind that an agent
+accepts: the limits do not prevent what it discloses.
 """
 
 from dataclasses import replace
@@ -53,7 +56,9 @@ class RefusedByASite(Exception):
 
 
 def among_the_shared(name: str) -> PrivateData:
-    """A site that lists its labelled instances among the shared ones: five of its own, elsewhere than another site's."""
+    """A site that lists its labelled instances among the shared ones: five of its own, elsewhere
+    than another site's.
+    """
     data, Z = data_of(name), data_of(name).Z.copy()
     Z[own_rows(name)] = data.X
     return replace(data, Z=Z)
@@ -90,7 +95,9 @@ def linear_or_affine(seen: Seen) -> list[int]:
 
 
 def labels(plan: Plan, policy: Policy | None) -> dict[str, Any]:
-    """Root mean square error of b's labels over their deviation, from one question; guessing their mean gives 1."""
+    """Root mean square error of b's labels over their deviation, from one question; guessing their
+    mean gives 1.
+    """
     try:
         seen = attacked(plan, policy)
     except RefusedByASite as refused:
@@ -105,7 +112,9 @@ def labels(plan: Plan, policy: Policy | None) -> dict[str, Any]:
 
 
 def distances(plan: Plan, policy: Policy | None) -> dict[str, Any]:
-    """Relative error of the shared rows' squared distances: b's, or of sealed sums those in all sites' columns together."""
+    """Relative error of the shared rows' squared distances: b's, or of sealed sums those in all
+    sites' columns together.
+    """
     try:
         seen = attacked(plan, policy)
     except RefusedByASite as refused:
@@ -128,7 +137,9 @@ def distances(plan: Plan, policy: Policy | None) -> dict[str, Any]:
 
 
 def border(answers: Any, policy: Policy) -> dict[str, Any]:
-    """The narrowest kernel, the smallest ridge and the strongest coupling that every site accepts."""
+    """The narrowest kernel, the smallest ridge and the strongest coupling that every site
+    accepts.
+    """
     apart = max(float(np.median(pdist(data_of(name).X, "sqeuclidean"))) for name in SITES)
     for coupling in np.geomspace(100.0, 1e-6, 49).tolist():
         found = labels(
@@ -141,7 +152,9 @@ def border(answers: Any, policy: Policy) -> dict[str, Any]:
 
 @reported
 def attack() -> dict[str, Any]:
-    """Errors of labels (flat: of distances), 1 as of a guess, for a coordinator (plaintext) and a member (secure); refusals."""
+    """Errors of labels (flat: of distances), 1 as of a guess, for a coordinator (plaintext) and a
+    member (secure); refusals.
+    """
     found: dict[str, Any] = {}
     sizes = min(float(np.sum(data_of(name).X ** 2)) for name in SITES)
     for answers in ("plaintext", "secure"):

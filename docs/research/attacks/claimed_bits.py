@@ -1,8 +1,9 @@
-"""A member claims a label of an individual in one training and not in the next: half of that individual's features follow.
+"""A member claims a label of an individual in one training and not in the next: half of that
+individual's features follow.
 
-Each of two labels of an individual has half the weight. Sums of features by the label's owner are opened. So the true owner's
-sum differs by half of the individual's features of every site. A site therefore counts every site's statement as part of the
-row, and refuses the second training.
+Each of two labels of an individual has half the weight. Sums of features by the label's owner are
+opened. So the true owner's sum differs by half of the individual's features of every site. A site
+therefore counts every site's statement as part of the row, and refuses the second training.
 """
 
 from dataclasses import replace
@@ -50,7 +51,9 @@ def features(rows: Rows, noise: float) -> float:
 
 @reported
 def attack() -> dict[str, Any]:
-    """R² of the individuals' features, without noise and with the default; how sites with a record end the second run."""
+    """R² of the individuals' features, without noise and with the default; how sites with a record
+    end the second run.
+    """
     rows, records = rows_of(labelled=60), {name: Memory() for name in ("b", "c")}
     train(rows, 0.01, 0.5, "run-1", records)
     second, _ = train(claiming(rows, INDIVIDUALS[0]), 0.01, 0.5, "run-2", records)

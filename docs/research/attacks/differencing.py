@@ -1,7 +1,9 @@
-"""A coordinator claims that a site left, and repeats the sum without it: the difference is that site's answer.
+"""A coordinator claims that a site left, and repeats the sum without it: the difference is that
+site's answer.
 
-The coordinator can read neither sum. A member that helps it can, and so can any member alone. Answers are linear, so any
-other run has the same effect. A site remembers the sets of sites that it was summed with, and refuses another set.
+The coordinator can read neither sum. A member that helps it can, and so can any member alone.
+Answers are linear, so any other run has the same effect. A site remembers the sets of sites that it
+was summed with, and refuses another set.
 """
 
 from typing import Any
@@ -58,5 +60,7 @@ def second_sum(*, consent: bool) -> dict[str, Any]:
 
 @reported
 def attack() -> dict[str, Any]:
-    """A refusal; if all policies and both plans consent, the relative error of d's operator (0: disclosed)."""
+    """A refusal; if all policies and both plans consent, the relative error of d's operator (0:
+    disclosed).
+    """
     return {"no consent": second_sum(consent=False), "consented": second_sum(consent=True)}

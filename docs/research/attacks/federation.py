@@ -1,7 +1,9 @@
-"""Shared by the attacks: four sites of the agent's own code, an honest run among them, and the view of each party.
+"""Shared by the attacks: four sites of the agent's own code, an honest run among them, and the view
+of each party.
 
-The coordinator sees messages. A member also sees the sums, and the questions that they answer. Sites are
-the agent's own (`site_agent.consent.participant`). To run an attack, type `python docs/research/attacks/NAME.py`.
+The coordinator sees messages. A member also sees the sums, and the questions that they answer.
+Sites are the agent's own (`site_agent.consent.participant`). To run an attack, type `python
+docs/research/attacks/NAME.py`.
 """
 
 import asyncio
@@ -95,7 +97,9 @@ def site_of(
 
 @dataclass
 class Seen:
-    """A run and its observers: the coordinator saw every answer, and each member every question and its sum (m, k)."""
+    """A run and its observers: the coordinator saw every answer, and each member every question and
+    its sum (m, k).
+    """
 
     reason: str = ""
     refused: dict[str, str] = field(default_factory=dict)
@@ -204,7 +208,10 @@ def off(found: Any, truth: Any) -> float:
 
 
 def reported(attack: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """Decorates a script's last function, which returns or yields its findings. A script that is run prints them."""
+    """Decorates a script's last function, which returns or yields its findings.
+
+    A script that is run prints them.
+    """
     if attack.__module__ == "__main__":
         print(cleandoc(attack.__doc__ or ""), flush=True)  # noqa: T201
         found = attack()
@@ -214,7 +221,9 @@ def reported(attack: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
 
 
 def lines(name: str, value: Any) -> Iterator[str]:
-    """`name: value`, with three significant digits; of a dict one for each of its values, of a long list the ends."""
+    """`name: value`, with three significant digits; of a dict one for each of its values, of a long
+    list the ends.
+    """
     if isinstance(value, dict):
         for inner, each in value.items():
             yield from lines(f"{name}, {inner}", each)

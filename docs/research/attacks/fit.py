@@ -1,8 +1,9 @@
-"""A member that knows the kernel, its width and the ridge fits features to one operator of a kernel form by least squares.
+"""A member that knows the kernel, its width and the ridge fits features to one operator of a kernel
+form by least squares.
 
-A member subtracts its own part, so of three sites two are hidden. The unknowns are their features, and ΣR has more numbers
-than these. No algebra separates the operators, but least squares can: from a good enough guess of the features it ends at
-the truth, and from random starts it ends elsewhere.
+A member subtracts its own part, so of three sites two are hidden. The unknowns are their features,
+and ΣR has more numbers than these. No algebra separates the operators, but least squares can: from
+a good enough guess of the features it ends at the truth, and from random starts it ends elsewhere.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ HIDDEN, LABELLED, SHARED, RIDGE, WEIGHT, WIDTH = 2, 2, 8, 0.3, 2.0, 4.0
 
 
 def response(points: Any) -> Any:
-    """R of a site with these rows, labelled first, one feature: the exact form with a Gaussian kernel, inserted by hand."""
+    """R of a site with these rows, labelled first, one feature: the exact form with a Gaussian
+    kernel, inserted by hand.
+    """
     K = np.exp(-cdist(points[:, None], points[:, None], "sqeuclidean") / WIDTH)
     noise = RIDGE * np.concatenate([np.ones(LABELLED), np.full(SHARED, 1.0 / WEIGHT)])
     return K[LABELLED:] @ np.linalg.inv(K + np.diag(noise))[:, LABELLED:]
@@ -42,7 +45,9 @@ def ends_at(rows: Any, start: Any) -> float:
 def attack(
     starts: int = 20, correlations: tuple[float, ...] = (0.99, 0.9, 0.8, 0.0)
 ) -> Iterator[tuple[str, Any]]:
-    """By the guess's correlation with the truth (about ten minutes): share of starts that end within 0.001 of every site's R."""
+    """By the guess's correlation with the truth (about ten minutes): share of starts that end
+    within 0.001 of every site's R.
+    """
     rng = np.random.default_rng(4)
     for correlation in correlations:
         errors = []

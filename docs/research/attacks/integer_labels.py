@@ -1,9 +1,11 @@
-"""Labels of yes and no are integers, so colluding members find all of them from few exact sums, by lattice reduction.
+"""Labels of yes and no are integers, so colluding members find all of them from few exact sums, by
+lattice reduction.
 
-The opened b is Φᵀ times the labels. For two members of three, with 15 features each, these are 30 equations for 50 unknown
-labels: too few for algebra. But each holds to four digits, and only one vector of zeros and ones fits. It is the shortest vector
-of a lattice (Kannan 1987), which the algorithm of Lenstra, Lenstra and Lovász (1982) finds. The noise on entries does not
-prevent it, because b has none. Enough noise on labels does.
+The opened b is Φᵀ times the labels. For two members of three, with 15 features each, these are 30
+equations for 50 unknown labels: too few for algebra. But each holds to four digits, and only one
+vector of zeros and ones fits. It is the shortest vector of a lattice (Kannan 1987), which the
+algorithm of Lenstra, Lenstra and Lovász (1982) finds. The noise on entries does not prevent it,
+because b has none. Enough noise on labels does.
 """
 
 from dataclasses import replace
@@ -20,7 +22,9 @@ NOISES = ((0.0, 0.0), (0.1, 0.0), (0.1, 0.1), (0.1, 0.25), (0.1, 0.5))
 
 
 def reduced(B: Any) -> Any:
-    """An LLL-reduced basis, in which all pairs of one parity are exchanged at once (Villard 1992)."""
+    """An LLL-reduced basis, in which all pairs of one parity are exchanged at once (Villard
+    1992).
+    """
     for sweep in range(5000):
         R = np.linalg.qr(B.T, mode="r")
         for i in range(1, len(B)):
@@ -38,9 +42,11 @@ def reduced(B: Any) -> Any:
 
 
 def integers(A: Any, b: Any, count: float, error: float) -> Any:
-    """The zeros and ones y with this sum and Aᵀy near b, for labels with such an error; None if the basis shows none.
+    """The zeros and ones y with this sum and Aᵀy near b, for labels with such an error; None if the
+    basis shows none.
 
-    Equations are made orthogonal, and weighed by their error against that of a label, which is at most 1/2.
+    Equations are made orthogonal, and weighed by their error against that of a label, which is at
+    most 1/2.
     """
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
     (n, d), weight = U.shape, UNIT / (2.0 * np.maximum(error, ROUNDING / s))
@@ -58,7 +64,9 @@ def integers(A: Any, b: Any, count: float, error: float) -> Any:
 
 
 def found(made: list[SiteExchange], y: Any) -> float | None:
-    """The share of the others' labels that the colluding members find; None if no zeros and ones fit."""
+    """The share of the others' labels that the colluding members find; None if no zeros and ones
+    fit.
+    """
     T, part, told = (
         made[0].terms,
         made[0].fit.moments.parts[0],
@@ -79,7 +87,9 @@ def found(made: list[SiteExchange], y: Any) -> float | None:
 def attack(
     tables: int = TABLES, noises: tuple[tuple[float, float], ...] = NOISES
 ) -> dict[str, Any]:
-    """In how many of four tables two of three members find all labels, by the noise on entries and on labels."""
+    """In how many of four tables two of three members find all labels, by the noise on entries and
+    on labels.
+    """
     answers = {}
     for terms in noises:
         shares = []

@@ -1,7 +1,9 @@
-"""A coordinator that is the certificate authority invents all sites but one, with keys of its own in the others' names.
+"""A coordinator that is the certificate authority invents all sites but one, with keys of its own
+in the others' names.
 
-If a site's operator confirms the eight words of those keys without a call, the coordinator learns everything: the sum minus its
-own words. A site that confirmed the real keys of its peers refuses the roster.
+If a site's operator confirms the eight words of those keys without a call, the coordinator learns
+everything: the sum minus its own words. A site that confirmed the real keys of its peers refuses
+the roster.
 """
 
 from typing import Any
@@ -25,7 +27,9 @@ OWN = {name: f"the coordinator's own {name}" for name in SITES if name != VICTIM
 
 
 def alone_among_puppets(*, deceived: bool) -> dict[str, Any]:
-    """Run the attack on a b that confirmed the keys that the authority signed (deceived), or its peers' real keys."""
+    """Run the attack on a b that confirmed the keys that the authority signed (deceived), or its
+    peers' real keys.
+    """
 
     def confirmed(name: str) -> str:
         return fingerprint_of(OWN.get(name, name)) if deceived else fingerprint_of(name)

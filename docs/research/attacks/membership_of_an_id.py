@@ -1,7 +1,9 @@
-"""An outsider tests whether a person is among the shared instances, by comparing digests of candidate sets.
+"""An outsider tests whether a person is among the shared instances, by comparing digests of
+candidate sets.
 
-The plain digest of the ordered ids confirms a guess, and so discloses the ids. With `ids_secret` in every policy, which the
-coordinator does not have, the digest is keyed and confirms nothing to it. The sites themselves share the ids.
+The plain digest of the ordered ids confirms a guess, and so discloses the ids. With `ids_secret` in
+every policy, which the coordinator does not have, the digest is keyed and confirms nothing to it.
+The sites themselves share the ids.
 """
 
 from itertools import combinations

@@ -1,9 +1,10 @@
-"""A person who can write a ledger's file removes every answer from it, and recomputes the chain of hashes.
+"""A person who can write a ledger's file removes every answer from it, and recomputes the chain of
+hashes.
 
-The chain alone is valid again. But site and coordinator signed heads at the end of each run, and these sign other lines. The
-fraud is found if the heads are left in, and also if the attacker adds heads of their own. If all heads are removed, the
-coordinator's record reveals it. The site's own operator has the key for new heads, but neither the countersignatures nor
-the record.
+The chain alone is valid again. But site and coordinator signed heads at the end of each run, and
+these sign other lines. The fraud is found if the heads are left in, and also if the attacker adds
+heads of their own. If all heads are removed, the coordinator's record reveals it. The site's own
+operator has the key for new heads, but neither the countersignatures nor the record.
 """
 
 import dataclasses
@@ -62,7 +63,10 @@ def two_runs(path: Path, identity: Identity, notary: AccessControl) -> list[Sign
 
 
 def rewrite(path: Path, made: Callable[[Entry, LedgerHead], Entry | None]) -> None:
-    """Rewrite the file entry by entry, each with the head of the lines before it. The chain stays valid."""
+    """Rewrite the file entry by entry, each with the head of the lines before it.
+
+    The chain stays valid.
+    """
     previous, lines = GENESIS, list[bytes]()
     for entry in map(json.loads, path.read_bytes().splitlines()):
         if (kept := made(entry, LedgerHead(len(lines), previous, entry["at"]))) is not None:
@@ -102,7 +106,9 @@ def signed_by(identity: Identity) -> Callable[[Entry, LedgerHead], Entry | None]
 
 @reported
 def attack() -> dict[str, Any]:
-    """For each way to rewrite the file: the verdict of the chain, of the signatures, and of both with the record."""
+    """For each way to rewrite the file: the verdict of the chain, of the signatures, and of both
+    with the record.
+    """
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

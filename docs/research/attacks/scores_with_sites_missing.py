@@ -1,10 +1,13 @@
-"""Members say falsely whom they have, and receive scores of an individual under many models and sets of sites.
+"""Members say falsely whom they have, and receive scores of an individual under many models and
+sets of sites.
 
-The set S of sites that say they have an individual scores it. Each model and S is another equation φ·β(S) on the features of an
-honest site, the last one. *One* member needs the coordinator, which leaves sites out; *all* others together do not. They know
-second moments, and ask first for the equation that tells most. The individuals are in no training. *Honest*: one model. *Chosen*:
-also two of later openings (`chosen_model.py`), with weights of the honest site's most uncertain direction, and of the liars'
-features, which enter β(S) where S is without them. With three sites, pairs are scored too (`scores_of_two`).
+The set S of sites that say they have an individual scores it. Each model and S is another equation
+φ·β(S) on the features of an honest site, the last one. *One* member needs the coordinator, which
+leaves sites out; *all* others together do not. They know second moments, and ask first for the
+equation that tells most. The individuals are in no training. *Honest*: one model. *Chosen*: also
+two of later openings (`chosen_model.py`), with weights of the honest site's most uncertain
+direction, and of the liars' features, which enter β(S) where S is without them. With three sites,
+pairs are scored too (`scores_of_two`).
 """
 
 import tempfile
@@ -40,7 +43,9 @@ SIZE, SHRINK = (
 
 
 class Guess:
-    """Mean (n, D) and covariance (D, D) of the features that the first p, those of the liars, leave open."""
+    """Mean (n, D) and covariance (D, D) of the features that the first p, those of the liars, leave
+    open.
+    """
 
     def __init__(self, w: ScoreWeights, p: int, phi: Any):
         B, self.R = np.eye(len(w.C), p), np.zeros_like(w.C)
@@ -63,7 +68,9 @@ class Guess:
 
 
 def lie(first: SiteExchange, weights: Any) -> Any:
-    """How the first site adds: it replaces b and the sum of squares by those of these weights, as in `chosen_model.py`."""
+    """How the first site adds: it replaces b and the sum of squares by those of these weights, as
+    in `chosen_model.py`.
+    """
     T, part, honest = first.terms, first.fit.moments.parts[0], SiteExchange.add
 
     def add(self: SiteExchange, messages: Any) -> Any:
@@ -114,7 +121,10 @@ def trained(sites: int, labelled: int, liars: int, seed: int) -> tuple[Any, Any]
 def scored(
     models: Any, phi: Any, liars: int, k: int, S: tuple[int, ...], folder: Path, limit: int
 ) -> Any:
-    """What the first site receives, None if a site refused; and the reasons. Liars send zeros; honest agents start anew."""
+    """What the first site receives, None if a site refused; and the reasons.
+
+    Liars send zeros; honest agents start anew.
+    """
     roster, sites = tuple("abcdef")[: len(models[k])], dict[str, Any]()
     policy = Policy(scores_of_two=True, models_per_individual=limit)
     with ExitStack() as stack:
@@ -177,7 +187,9 @@ def attacked(models: Any, phi: Any, liars: int, limit: int) -> dict[str, Any]:
 
 @reported
 def attack(tables: tuple[tuple[int, int], ...] = ((6, 30),), seed: int = 0) -> dict[str, Any]:
-    """By sites, liars, models and limit: R² of the honest site's features before and after each score (told), and refusals."""
+    """By sites, liars, models and limit: R² of the honest site's features before and after each
+    score (told), and refusals.
+    """
     found = dict[str, Any]()
     for (M, labelled), who in product(tables, ("one", "all")):
         liars = 1 if who == "one" else M - 1

@@ -1,15 +1,20 @@
-"""Members of an additive training read, from the opened second moments, a part of others' labels and of others' features.
+"""Members of an additive training read, from the opened second moments, a part of others' labels
+and of others' features.
 
-*Labels.* Members know their features Φ of all individuals. The opened b is Φᵀ times the labels, one equation for each feature.
-Of what a score leaves open, they read the part in the span of Φ: about D/n for D features and n unknown labels.
+*Labels.* Members know their features Φ of all individuals. The opened b is Φᵀ times the labels, one
+equation for each feature. Of what a score leaves open, they read the part in the span of Φ: about
+D/n for D features and n unknown labels.
 
-*Features.* The moments Wᵀ Φ_v of own features W and of those of site v tell the part of Φ_v in the span of W: what W predicts
-anyway, and about k/N of the rest. W has the further features of a site, whose moments it opens alone.
+*Features.* The moments Wᵀ Φ_v of own features W and of those of site v tell the part of Φ_v in the
+span of W: what W predicts anyway, and about k/N of the rest. W has the further features of a site,
+whose moments it opens alone.
 
-*Few individuals without labels.* The moments of all individuals less those of the labelled ones are the moments of the few. A
-training leaves them out of all sums, unless there are rows × features of them.
+*Few individuals without labels.* The moments of all individuals less those of the labelled ones are
+the moments of the few. A training leaves them out of all sums, unless there are rows × features of
+them.
 
-The attackers know the score of every individual without its own label, and the sizes of all errors, from the truth.
+The attackers know the score of every individual without its own label, and the sizes of all errors,
+from the truth.
 """
 
 from collections.abc import Iterator
@@ -26,7 +31,9 @@ EXACT, DEFAULT, MORE = (0.0, 0.0), (0.01, 0.5), (0.01, 1.0)  # noise on entries,
 
 
 def labels(made: list[SiteExchange], colluding: int) -> float:
-    """The share, of what the score leaves open of the others' labels, that the first sites read together."""
+    """The share, of what the score leaves open of the others' labels, that the first sites read
+    together.
+    """
     T, part = made[0].terms, made[0].fit.moments.parts[0]
     y, error = (
         np.concatenate(each) for each in ([m._data.y for m in made], [m._error for m in made])
@@ -52,7 +59,9 @@ def from_moments(A: Any, moments: Any, error: float, truth: Any) -> Any:
 
 
 def rows(made: list[SiteExchange]) -> dict[str, float]:
-    """R² of the last site's features: what the first site's predict anyway, and with the moments that it opens."""
+    """R² of the last site's features: what the first site's predict anyway, and with the moments
+    that it opens.
+    """
     T, own, d = made[0].terms, made[0]._common, made[0].terms.d[-1]
     truth, error = made[-1]._common[:, :d], T.noise * T.norms[0] * T.norms[-1]
     found = from_moments(own, made[0]._C_Wx[:, T.blocks[-1]] * T.rows, error, truth)
@@ -61,7 +70,9 @@ def rows(made: list[SiteExchange]) -> dict[str, float]:
 
 
 def unlabelled(made: list[SiteExchange], m: int) -> dict[str, float]:
-    """The same for the m individuals without labels, from the difference of two sums; it is made up if they are in none."""
+    """The same for the m individuals without labels, from the difference of two sums; it is made up
+    if they are in none.
+    """
     T, noise = made[0].terms, np.random.default_rng(0)
     own, other = (each._W[:, :d] for each, d in ((made[0], T.d[0]), (made[-1], T.d[-1])))
     anyway, own, truth = left_out(own, other)[-m:], own[-m:], other[-m:]
@@ -82,11 +93,13 @@ def mean(each: list[dict[str, float]]) -> dict[str, float]:
 
 @reported
 def attack() -> Iterator[tuple[str, Any]]:
-    """Takes one to five minutes. By sites × labels, and noise on entries and labels; means of two tables.
+    """Takes one to five minutes.
 
-    one, all but one: the share that so many members read of what the score leaves open of the others' labels
-    anyway, features: R² of another site's features from own ones, and with the opened moments
-    summed: individuals without labels that enter the sums
+    By sites × labels, and noise on entries and labels; means of two tables.
+
+    one, all but one: the share that so many members read of what the score leaves open of the
+    others' labels anyway, features: R² of another site's features from own ones, and with the
+    opened moments summed: individuals without labels that enter the sums
     """
     for sites, labelled, terms in (
         (3, 50, EXACT),

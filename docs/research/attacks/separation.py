@@ -1,9 +1,11 @@
-"""A member with two operators on the same instances derives each site's operator from the sums; with one operator it cannot.
+"""A member with two operators on the same instances derives each site's operator from the sums;
+with one operator it cannot.
 
-Σ R_v(μ₁) and Σ R_v(μ₂) are diagonalised together, and each common eigenvector belongs to one site. In plaintext the
-coordinator has the answers and needs no attack. Under the seal its words, and their sum, look random. A member gets two
-operators from a path of couplings, or from two studies with other terms. The default policy accepts both. For one operator,
-`alternative` makes other sites with the same transcript.
+Σ R_v(μ₁) and Σ R_v(μ₂) are diagonalised together, and each common eigenvector belongs to one site.
+In plaintext the coordinator has the answers and needs no attack. Under the seal its words, and
+their sum, look random. A member gets two operators from a path of couplings, or from two studies
+with other terms. The default policy accepts both. For one operator, `alternative` makes other sites
+with the same transcript.
 """
 
 from typing import Any
@@ -30,7 +32,9 @@ WEAK = 0.002  # at which no eigenvalue is near 1, so that there is room for a ro
 
 
 def components(first: Any, second: Any, rank: int) -> Any:
-    """Columns v with first = Σ v vᵀ, each of one site alone where the pencil has simple eigenvalues."""
+    """Columns v with first = Σ v vᵀ, each of one site alone where the pencil has simple
+    eigenvalues.
+    """
     U = np.linalg.eigh(first)[1][:, -rank:]
     _, W = eigh(U.T @ second @ U, U.T @ first @ U)
     return U @ np.linalg.inv(W).T
@@ -77,7 +81,9 @@ def by_a_member(couplings: tuple[float, ...]) -> float:
 
 
 def alternative() -> dict[str, float]:
-    """Other sites, far from the true ones, that would have answered every question of a run with the same sums."""
+    """Other sites, far from the true ones, that would have answered every question of a run with
+    the same sums.
+    """
     plan = plan_of("secure", coupling=(WEAK,))
     seen, rank = watched(plan), FEATURES * len(SITES)
     own = [truth(name, plan, WEAK) for name in SITES]

@@ -1,7 +1,9 @@
-"""A coordinator that is the certificate authority replaces the key of a site by one of its own, or adds a site of its own.
+"""A coordinator that is the certificate authority replaces the key of a site by one of its own, or
+adds a site of its own.
 
-A site computes the eight words from its own key and the keys that it received. Therefore the operators read different words, or
-a name that none of them knows. A site that has confirmed the real keys refuses the roster.
+A site computes the eight words from its own key and the keys that it received. Therefore the
+operators read different words, or a name that none of them knows. A site that has confirmed the
+real keys refuses the roster.
 """
 
 from dataclasses import replace
@@ -46,7 +48,9 @@ def words(members: dict[str, Members], keys: dict[str, dict[str, str]]) -> int:
 
 
 def trained(plan: Plan, members: dict[str, Members], instead: str) -> Any:
-    """The refusal of the sealed run in which the coordinator is the site ``instead``; "" if the run begins."""
+    """The refusal of the sealed run in which the coordinator is the site ``instead``; "" if the run
+    begins.
+    """
     own = {
         name: each[name]
         for name, each in shown(plan, members, dict.fromkeys(plan.sites, "?")).items()
@@ -64,7 +68,9 @@ def trained(plan: Plan, members: dict[str, Members], instead: str) -> Any:
 
 @reported
 def attack() -> dict[str, Any]:
-    """By lie: how many sites' words differ, what is new to site a, and the reply of sites that confirmed the real keys."""
+    """By lie: how many sites' words differ, what is new to site a, and the reply of sites that
+    confirmed the real keys.
+    """
     honest, found = plan_of("secure"), dict[str, Any]()
     more = replace(honest, membership=replace(honest.membership, sites=(*SITES, ADDED)))
     with TemporaryDirectory() as place:

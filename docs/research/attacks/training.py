@@ -1,7 +1,8 @@
-"""Shared by the attacks on additive trainings: tables, a session of the agent's own code, and what its members opened.
+"""Shared by the attacks on additive trainings: tables, a session of the agent's own code, and what
+its members opened.
 
-The secrets of the cross products are shorter here than in a federation (64 rows for 3,328). This opens the same sums, up to
-the words' rounding.
+The secrets of the cross products are shorter here than in a federation (64 rows for 3,328). This
+opens the same sums, up to the words' rounding.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,9 @@ Rows = dict[str, PrivateData]
 
 
 def rows_of(sites: int = 3, labelled: int = 50, unlabelled: int = 0, seed: int = 0) -> Rows:
-    """Columns that go together, a target that is a sum of parts, and labels of each site's own individuals."""
+    """Columns that go together, a target that is a sum of parts, and labels of each site's own
+    individuals.
+    """
     rng, N = np.random.default_rng(seed), sites * labelled + unlabelled
     z = rng.normal(size=(N, 4))
     X = [z @ rng.normal(size=(4, 5)) + rng.normal(size=(N, 5)) for _ in range(sites)]
@@ -45,7 +48,10 @@ def train(
     run: str = "run-1",
     records: Mapping[str, Memory] | None = None,
 ) -> tuple[Seen, list[SiteExchange]]:
-    """A session; ``records``: the row sets that these sites remember. The exchanges are empty if a site refused."""
+    """A session; ``records``: the row sets that these sites remember.
+
+    The exchanges are empty if a site refused.
+    """
     plan = Plan(
         run,
         "attacked",
@@ -64,7 +70,9 @@ def train(
 
 
 def left_out(A: Any, B: Any) -> Any:
-    """Left-out predictions of B from A, by the ridge of least error: what A tells without any opened sum."""
+    """Left-out predictions of B from A, by the ridge of least error: what A tells without any
+    opened sum.
+    """
     U, s, _ = np.linalg.svd(A - A.mean(0), full_matrices=False)
     middle, errors = B - B.mean(0), []
     for ridge in s[0] ** 2 * np.logspace(-5, 2, 15):
@@ -77,5 +85,7 @@ def left_out(A: Any, B: Any) -> Any:
 
 
 def read(truth: Any, guess: Any, known: Any) -> float:
-    """The share of what ``known`` leaves open that the guess reads; with a mean for ``known`` this is R²."""
+    """The share of what ``known`` leaves open that the guess reads; with a mean for ``known`` this
+    is R².
+    """
     return float(1.0 - np.sum((truth - guess) ** 2) / np.sum((truth - known) ** 2))

@@ -1,6 +1,8 @@
-"""In a federation of two sites each site derives the other's predictions: it has their mean and its own.
+"""In a federation of two sites each site derives the other's predictions: it has their mean and its
+own.
 
-With three or more sites the mean covers at least two others, and stays a mean. A policy with min_sites = 3 refuses two sites.
+With three or more sites the mean covers at least two others, and stays a mean. A policy with
+min_sites = 3 refuses two sites.
 """
 
 from dataclasses import replace
@@ -36,7 +38,9 @@ def read_by_a(n_sites: int) -> float:
 
 @reported
 def attack() -> dict[str, Any]:
-    """Relative error of a's guess of b's predictions among so many sites (0: disclosed); how min_sites = 3 refuses two."""
+    """Relative error of a's guess of b's predictions among so many sites (0: disclosed); how
+    min_sites = 3 refuses two.
+    """
     three = Policy(min_sites=3)
     plan = plan_of("secure", SITES[:2])
     plan = replace(plan, membership=replace(plan.membership, min_sites=2))

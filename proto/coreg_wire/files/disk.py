@@ -23,7 +23,10 @@ class AppendFile:
         )
 
     def write(self, data: bytes) -> None:
-        """Append all bytes and sync them to disk. Raises `OSError`, also if the disk is full and accepts only a part."""
+        """Append all bytes and sync them to disk.
+
+        Raises `OSError`, also if the disk is full and accepts only a part.
+        """
         if self._file.write(data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(self._file.fileno())
@@ -38,7 +41,10 @@ class AppendFile:
 
 
 class Disk:
-    """The operating system's files. Every method can raise `OSError`; `write_whole` raises `StorageError`."""
+    """The operating system's files.
+
+    Every method can raise `OSError`; `write_whole` raises `StorageError`.
+    """
 
     def append_to(self, path: Path) -> AppendFile:
         """Open a file for appending. A new file's name is synced to disk before this returns."""
@@ -70,7 +76,10 @@ class Disk:
             shutil.rmtree(path)
 
     def sync_folder(self, path: Path) -> None:
-        """Sync the names in a folder to disk. If the file system does not support it, the system does so later."""
+        """Sync the names in a folder to disk.
+
+        If the file system does not support it, the system does so later.
+        """
         with contextlib.suppress(OSError):
             sync_folder(path)
 
@@ -86,14 +95,20 @@ def lock_path(path: Path) -> Path:
 
 @contextmanager
 def exclusive(path: Path, holder: str, timeout: float = ACQUIRE_SECONDS) -> Iterator[None]:
-    """Hold the lock of a file, which need not exist. ``holder`` is the error if another process has it after ``timeout``."""
+    """Hold the lock of a file, which need not exist.
+
+    ``holder`` is the error if another process has it after ``timeout``.
+    """
     lock = FileLock(lock_path(path), mode=0o600)
     try:
         lock.acquire(timeout=timeout)
     except Timeout:
         raise StorageError(f"{path}: {holder}") from None
     except OSError as error:
-        message = f"{lock.lock_file}: cannot be written ({error.strerror}). Check the folder and its permissions."
+        message = (
+            f"{lock.lock_file}: cannot be written ({error.strerror}). Check the folder and its"
+            " permissions."
+        )
         raise StorageError(message) from None
     try:
         yield
@@ -127,7 +142,9 @@ def read(path: Path, next_step: str) -> bytes:
 
 
 def write_whole(path: Path, data: bytes, *, mode: int) -> None:
-    """Replace the file atomically: a crash leaves the old or the new one, and the new one survives a power failure."""
+    """Replace the file atomically: a crash leaves the old or the new one, and the new one survives
+    a power failure.
+    """
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

@@ -26,7 +26,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(
-            f"{path}: no such file in {path.resolve().parent}. Go to its folder, or correct the path."
+            f"{path}: no such file in {path.resolve().parent}. Go to its folder, or correct the"
+            " path."
         ) from None
     except IsADirectoryError:
         raise UsageError(f"{path}: this is a folder. Name the file in it.") from None
@@ -52,7 +53,9 @@ def _syntax(message: str, path: Path) -> str:
     at = re.search(r"\(at line (\d+), column \d+\)", message)
     hints = {
         "Invalid value": " Write true, false, a number, or a text in quotes.",
-        "Cannot overwrite": " The key is set twice, or has a section of its name too: remove one of them.",
+        "Cannot overwrite": (
+            " The key is set twice, or has a section of its name too: remove one of them."
+        ),
     }
     hint = next((text for start, text in hints.items() if message.startswith(start)), "")
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -62,21 +65,29 @@ def _syntax(message: str, path: Path) -> str:
 
 
 def unknown_key(key: str, known: Iterable[str], kind: str = "key", section: str = "") -> str:
-    """The fault and the correction of an unknown key of a section; a known name "section.key" tells where the key belongs."""
+    """The fault and the correction of an unknown key of a section; a known name "section.key" tells
+    where the key belongs.
+    """
     places = {name.rpartition(".")[2]: name.rpartition(".")[0] for name in known}
     close = next(iter(get_close_matches(key, list(places), n=1)), "")
     if close == key:
         if places[key] == section:
             decides = " (its `objective` decides which keys it has)" if section == "model" else ""
             return f"this key does not go with the other keys of [{section}]{decides}"
-        return f"this key belongs in {f'the section [{places[key]}]' if places[key] else 'the top level of the file'}"
+        return (
+            "this key belongs in"
+            f" {f'the section [{places[key]}]' if places[key] else 'the top level of the file'}"
+        )
     return f"unknown {kind}{f'; did you mean {close}?' if close else ''}"
 
 
 def file_faults(
     path: Path, error: ValidationError, known: Iterable[str], skip: tuple[str, ...] = ()
 ) -> UsageError:
-    """Every fault of a file with its key, as one error. In ``skip`` a location's second part is the member of a union."""
+    """Every fault of a file with its key, as one error.
+
+    In ``skip`` a location's second part is the member of a union.
+    """
     known, faults = list(known), dict[str, list[str]]()
     for (
         e
@@ -98,9 +109,11 @@ def file_faults(
         told = (
             unknown_key(str(location[-1]), known, section=".".join(map(str, location[:-1])))
             if extra
-            else f"a section is needed: write [{where}], and its keys below it"
-            if section
-            else _plainly(e["msg"])
+            else (
+                f"a section is needed: write [{where}], and its keys below it"
+                if section
+                else _plainly(e["msg"])
+            )
         )
         faults.setdefault(where + given, []).append(told)
     lines = "\n".join(
@@ -121,7 +134,9 @@ def _plainly(message: str) -> str:
         "a valid": "a",
         "integer": "whole number",
         "a boolean": "true or false, without quotes",
-        "String should match pattern '^[0-9a-f]{64}$'": "expected a fingerprint, 64 digits of 0-9 and a-f",
+        "String should match pattern '^[0-9a-f]{64}$'": (
+            "expected a fingerprint, 64 digits of 0-9 and a-f"
+        ),
     }
     for theirs, ours in plain.items():
         message = message.replace(theirs, ours)
@@ -129,7 +144,9 @@ def _plainly(message: str) -> str:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan, or an object with a key "plan", as `coreg-agent pending --json` and `show --json` print it."""
+    """Read a plan, or an object with a key "plan", as `coreg-agent pending --json` and `show
+    --json` print it.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         plan = plan_from_dict(value.get("plan", value))
@@ -140,7 +157,8 @@ def read_plan(path: Path) -> Plan:
         raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadData) as error:
         raise UsageError(
-            f"{path}: not a plan ({type(error).__name__}: {error}). `coreg-coordinator plan federation.toml` writes one."
+            f"{path}: not a plan ({type(error).__name__}: {error}). `coreg-coordinator plan"
+            " federation.toml` writes one."
         ) from None
     if (fault := plan_fault(plan)) is not None:
         raise UsageError(f"{path}: {fault}")

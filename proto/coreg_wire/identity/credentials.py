@@ -1,7 +1,9 @@
-"""Mutual TLS for gRPC: credentials of server and client, the name of the peer, and loopback addresses.
+"""Mutual TLS for gRPC: credentials of server and client, the name of the peer, and loopback
+addresses.
 
-Takes PEM text, never a path: coordinator.authority.pki and site_agent.identity.identity read and check the files. TLS proves
-that our authority signed the peer's certificate. The coordinator's allow-list decides whether it may still join.
+Takes PEM text, never a path: coordinator.authority.pki and site_agent.identity.identity read and
+check the files. TLS proves that our authority signed the peer's certificate. The coordinator's
+allow-list decides whether it may still join.
 """
 
 from ipaddress import ip_address
@@ -14,7 +16,10 @@ from coreg_wire.identity.names import certificate_name, load_certificates
 
 
 class RenewableServer:
-    """Mutual TLS with certificates that `renew` replaces; open sessions go on. Peers need a certificate of ``ca_pem``."""
+    """Mutual TLS with certificates that `renew` replaces; open sessions go on.
+
+    Peers need a certificate of ``ca_pem``.
+    """
 
     def __init__(self, key_pem: bytes, certificate_pem: bytes, ca_pem: bytes):
         self._following: grpc.ServerCertificateConfiguration | None = None
@@ -27,7 +32,9 @@ class RenewableServer:
         self._following = _configuration(key_pem, certificate_pem, ca_pem)
 
     def _next(self) -> Any:
-        """Called by gRPC at each handshake, on another thread; None keeps the present configuration."""
+        """Called by gRPC at each handshake, on another thread; None keeps the present
+        configuration.
+        """
         following, self._following = self._following, None
         return following
 
@@ -43,25 +50,33 @@ def _configuration(
 def client_credentials(
     key_pem: bytes, certificate_pem: bytes, ca_pem: bytes
 ) -> grpc.ChannelCredentials:
-    """The site's side of mutual TLS: trusts only `ca_pem`, not the machine's list of public authorities."""
+    """The site's side of mutual TLS: trusts only `ca_pem`, not the machine's list of public
+    authorities.
+    """
     return grpc.ssl_channel_credentials(
         root_certificates=ca_pem, private_key=key_pem, certificate_chain=certificate_pem
     )
 
 
 def peer_certificate(context: "grpc.aio.ServicerContext[Any, Any]") -> tuple[str, bytes]:
-    """Name and certificate (PEM) of the peer, which TLS has verified; the caller checks both against the allow-list."""
+    """Name and certificate (PEM) of the peer, which TLS has verified; the caller checks both
+    against the allow-list.
+    """
     pems = list(context.auth_context().get("x509_pem_cert", ()))
     if len(pems) != 1:
         raise Refused(
-            f"The connection carries {len(pems)} client certificates, expected one: it is not mutual TLS."
+            f"The connection carries {len(pems)} client certificates, expected one: it is not"
+            " mutual TLS."
         )
     certificate = load_certificates(pems[0], "The peer's certificate")[0]
     return certificate_name(certificate, "The peer's certificate"), pems[0]
 
 
 def is_loopback(host_port: str) -> bool:
-    """Whether an address is 127.0.0.0/8, ::1 or `localhost`, with or without a port. No name is resolved."""
+    """Whether an address is 127.0.0.0/8, ::1 or `localhost`, with or without a port.
+
+    No name is resolved.
+    """
     host = _host(host_port)
     if host is None:
         return False

@@ -1,11 +1,13 @@
-"""What operators tell each other: an invitation (docs/reference/protocol.md, Enrolment), and the eight words of a study.
+"""What operators tell each other: an invitation (docs/reference/protocol.md, Enrolment), and the
+eight words of a study.
 
 The words stand for the authority, the names of all sites and their public keys:
 
     scrypt(authority, name₁, key₁, …, name_M, key_M; N = 2¹⁴, r = 8)  →  128 bits  →  eight words
 
-The operators compare them once, by telephone. Two sets of keys with the same words cost 2⁶⁴ evaluations of scrypt. Words are
-proquints (Wilkerson, "A Proposal for Proquints", arXiv:0901.4016): five letters, alternating consonants and vowels, for 16 bits.
+The operators compare them once, by telephone. Two sets of keys with the same words cost 2⁶⁴
+evaluations of scrypt. Words are proquints (Wilkerson, "A Proposal for Proquints", arXiv:0901.4016):
+five letters, alternating consonants and vowels, for 16 bits.
 """
 
 import hmac
@@ -78,12 +80,15 @@ def parse_invitation(text: str) -> Invitation:
 
 
 def proof(secret: str, site: str, request_pem: str) -> str:
-    """The proof that the sender of this request has the secret. It serves for no other site and no other request."""
+    """The proof that the sender of this request has the secret.
+
+    It serves for no other site and no other request.
+    """
     said = "\0".join(("coreg enrolment 1", site, request_pem))  # a site's name has no \0
     return hmac.digest(bytes.fromhex(secret), said.encode(), "sha256").hex()
 
 
-# --- the eight words ----------------------------------------------------------------------------------------------
+# --- the eight words ------------------------------------------------------------------------------
 
 
 def eight_words(authority: str, keys: Mapping[str, str]) -> str:

@@ -1,7 +1,9 @@
-"""Names of sites in text, certificate requests and certificates; and the fingerprints that operators compare.
+"""Names of sites in text, certificate requests and certificates; and the fingerprints that
+operators compare.
 
-Both sides read names through this module, so that they always agree. A site's certificate has its name twice, as the common
-name and as the URI `coreg:site:NAME`. The name is never a DNS name, so a site's certificate cannot serve as a server's.
+Both sides read names through this module, so that they always agree. A site's certificate has its
+name twice, as the common name and as the URI `coreg:site:NAME`. The name is never a DNS name, so a
+site's certificate cannot serve as a server's.
 """
 
 from cryptography import x509
@@ -31,12 +33,15 @@ def site_uri(name: str) -> x509.UniformResourceIdentifier:
 
 
 def certificate_name(certificate: x509.Certificate, where: str = "The certificate") -> str:
-    """The common name, which the only URI must repeat. The caller establishes trust; ``where`` begins messages."""
+    """The common name, which the only URI must repeat.
+
+    The caller establishes trust; ``where`` begins messages.
+    """
     name, identities = _names(certificate, where)
     if identities != [site_uri(name)]:
         raise Refused(
-            f"{where} has the common name {name!r}, but not the URI {SITE_URI}{name} as its only other name: it is not a "
-            "site's certificate. Join by an invitation."
+            f"{where} has the common name {name!r}, but not the URI {SITE_URI}{name} as its only"
+            " other name: it is not a site's certificate. Join by an invitation."
         )
     return name
 
@@ -46,8 +51,9 @@ def request_name(request: x509.CertificateSigningRequest, where: str = "The requ
     name, identities = _names(request, where)
     if identities not in ([], [site_uri(name)]):
         raise Refused(
-            f"{where} has the name {name!r} and other names too ({', '.join(repr(each.value) for each in identities)}). "
-            "A site has one name: make the request again with `coreg-agent join`."
+            f"{where} has the name {name!r} and other names too"
+            f" ({', '.join(repr(each.value) for each in identities)}). A site has one name: make"
+            " the request again with `coreg-agent join`."
         )
     return name
 
@@ -56,7 +62,8 @@ def load_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
     """All certificates in a PEM text, at least one, in order."""
     if b"BEGIN CERTIFICATE REQUEST" in pem and b"BEGIN CERTIFICATE-----" not in pem:
         raise BadData(
-            f"{where} is a request (.csr). Give the certificate (.pem) that the coordinator's operator made of it."
+            f"{where} is a request (.csr). Give the certificate (.pem) that the coordinator's"
+            " operator made of it."
         )
     try:
         return [_whole(each) for each in x509.load_pem_x509_certificates(pem)]
@@ -89,12 +96,17 @@ def _whole(certificate: x509.Certificate) -> x509.Certificate:
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 of the whole certificate in lower-case hexadecimal. It changes with every new certificate."""
+    """SHA-256 of the whole certificate in lower-case hexadecimal.
+
+    It changes with every new certificate.
+    """
     return certificate.fingerprint(SHA256()).hex()
 
 
 def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
-    """SHA-256 (hexadecimal) of the public key (SubjectPublicKeyInfo, DER): the eight words stand for it."""
+    """SHA-256 (hexadecimal) of the public key (SubjectPublicKeyInfo, DER): the eight words stand
+    for it.
+    """
     digest = Hash(SHA256())
     digest.update(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
     return digest.finalize().hex()

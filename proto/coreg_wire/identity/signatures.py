@@ -1,7 +1,8 @@
 """Private keys in files, and signatures by the keys of certificates.
 
-A key is PEM (PKCS#8), with mode 0600 or, for the own group, 0640. At the end of a run a site signs the head of its ledger, and
-the coordinator countersigns it. A head fixes every line before it, also against a person who can write the file.
+A key is PEM (PKCS#8), with mode 0600 or, for the own group, 0640. At the end of a run a site signs
+the head of its ledger, and the coordinator countersigns it. A head fixes every line before it, also
+against a person who can write the file.
 """
 
 import json
@@ -56,10 +57,16 @@ def check_private(path: Path, if_read: str = "") -> None:
         f"Run `chmod 600 {path}`.",
     )
     if beyond & 0o020:
-        kubernetes = "If Kubernetes set it (fsGroup), set fsGroupChangePolicy: OnRootMismatch in the securityContext too."
+        kubernetes = (
+            "If Kubernetes set it (fsGroup), set fsGroupChangePolicy: OnRootMismatch in the"
+            " securityContext too."
+        )
         raise Refused(f"{why} change it. {todo} {kubernetes}{if_read}")
     if not found.st_mode & 0o222:  # a secret of Docker
-        docker = "A secret of Docker has this mode: mount its folder instead, or give the secret mode 0400."
+        docker = (
+            "A secret of Docker has this mode: mount its folder instead, or give the secret mode"
+            " 0400."
+        )
         raise Refused(f"{why} read it. {docker}{if_read}")
     raise Refused(f"{why} read it. {todo}{if_read}")
 
@@ -69,11 +76,14 @@ def private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     return load_key(pem, "the key")
 
 
-# --- signatures ---------------------------------------------------------------------------------------------------
+# --- signatures -----------------------------------------------------------------------------------
 
 
 def statement(context: str, *about: Any) -> bytes:
-    """The bytes to sign. The context is the kind of statement and separates it from every other kind."""
+    """The bytes to sign.
+
+    The context is the kind of statement and separates it from every other kind.
+    """
     return json.dumps([context, *about], separators=(",", ":")).encode()
 
 
@@ -123,7 +133,9 @@ def said_by_site(site: str, run: str, head: LedgerHead) -> bytes:
 
 
 def said_by_coordinator(site: str, signature: str, receipt: Countersigned) -> bytes:
-    """The statement that the coordinator signs: the site's statement, its signature, and the time of receipt."""
+    """The statement that the coordinator signs: the site's statement, its signature, and the time
+    of receipt.
+    """
     head = receipt.head
     about = (site, receipt.run, head.lines, head.last, head.at, signature, receipt.at)
     return statement("coreg ledger countersigned 1", *about)
@@ -162,7 +174,9 @@ def _fault(
     said: bytes,
     wrong: Callable[[x509.Certificate], str | None],
 ) -> str | None:
-    """Why this is not a signature by the key of that certificate, of one of these authorities; ``wrong``: of another party."""
+    """Why this is not a signature by the key of that certificate, of one of these authorities;
+    ``wrong``: of another party.
+    """
     try:
         shown = from_hex(certificate, "the value beside it")
         if not is_issued(shown, authorities):

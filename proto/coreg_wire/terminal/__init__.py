@@ -1,4 +1,7 @@
-"""Command lines and services of all programs. A command imports this first, so it imports little itself."""
+"""Command lines and services of all programs.
+
+A command imports this first, so it imports little itself.
+"""
 
 import os
 import signal
@@ -9,7 +12,9 @@ from types import FrameType
 
 
 def end_quietly() -> None:
-    """Until `command_line.run` begins, end a command of ours at SIGINT with one line and exit code 130, without a traceback."""
+    """Until `command_line.run` begins, end a command of ours at SIGINT with one line and exit code
+    130, without a traceback.
+    """
     ours = sys.argv and Path(sys.argv[0]).name.startswith("coreg-")
     if ours and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _end)

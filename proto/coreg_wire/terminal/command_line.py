@@ -1,4 +1,5 @@
-"""Output and end of a command: a user's mistake ends with one sentence and a documented exit code, never with a traceback.
+"""Output and end of a command: a user's mistake ends with one sentence and a documented exit code,
+never with a traceback.
 
 docs/reference/exit-codes.md lists the codes.
 """
@@ -50,7 +51,8 @@ def need_extra(extra: str, *packages: str) -> None:
 
 def run(app: typer.Typer, program: str) -> int:
     """Run a command line and return its exit code."""
-    # Typer turns KeyboardInterrupt into exit code 1; ours is 130, so SIGINT raises an exception of our own.
+    # Typer turns KeyboardInterrupt into exit code 1; ours is 130, so SIGINT raises an exception of
+    # our own.
     signal.signal(signal.SIGINT, _interrupt)
     for stream in (sys.stdout, sys.stderr):  # a terminal of cp1252 has no λ
         if isinstance(stream, io.TextIOWrapper):
@@ -69,7 +71,10 @@ def run(app: typer.Typer, program: str) -> int:
     except BrokenPipeError:  # the reader of our output ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        todo = " Free some space in the folders that this command writes, then run it again. No written data is lost."
+        todo = (
+            " Free some space in the folders that this command writes, then run it again. No"
+            " written data is lost."
+        )
         free = todo if error.errno == errno.ENOSPC else ""
         where = f"{error.filename}: " if error.filename else "a file cannot be written or read: "
         return _fail(program, f"{where}{error.strerror or error}.{free}{owner_hint(error)}", 8)
@@ -89,7 +94,10 @@ def owner_hint(error: BaseException) -> str:
         return ""
     owner, me = users
     sudo = "sudo" if owner == "root" else f"sudo -u {owner}"
-    mend = f"run it as {owner} ({sudo} …), or, if {seen.name} should be {me}'s, change the owner (sudo chown {me} …)"
+    mend = (
+        f"run it as {owner} ({sudo} …), or, if {seen.name} should be {me}'s, change the owner (sudo"
+        f" chown {me} …)"
+    )
     return f" {seen} belongs to {owner}, and this command runs as {me}: {mend}."
 
 
@@ -105,8 +113,8 @@ def as_owner(path: Path) -> None:
     if path.exists() and (users := other_owner(path)):
         owner, me = users
         raise StorageError(
-            f"{path} belongs to {owner}, and this command runs as {me}: {owner} could not read what it writes. Nothing was "
-            f"changed. Run it as that user: sudo -u {owner} …"
+            f"{path} belongs to {owner}, and this command runs as {me}: {owner} could not read what"
+            f" it writes. Nothing was changed. Run it as that user: sudo -u {owner} …"
         )
 
 
@@ -126,7 +134,7 @@ def _fail(program: str, text: str, code: int) -> int:
     return code
 
 
-# --- output -------------------------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 def print_json(value: Any) -> None:

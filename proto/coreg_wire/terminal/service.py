@@ -1,7 +1,7 @@
 """Logs and signals of a process that serves.
 
-A log has one line per event on standard error: the event, its time, run, site and counts. Callers must never pass a label, a
-feature, an id of an instance or a key as a field.
+A log has one line per event on standard error: the event, its time, run, site and counts. Callers
+must never pass a label, a feature, an id of an instance or a key as a field.
 """
 
 import asyncio
@@ -44,7 +44,9 @@ def last_line(log: Log, *, as_json: bool) -> Iterator[None]:
 
 
 def make_log(*, as_json: bool) -> Log:
-    """A log with one line per event, in logfmt (`key=value`) or JSON; times are UTC, in ISO 8601."""
+    """A log with one line per event, in logfmt (`key=value`) or JSON; times are UTC, in ISO
+    8601.
+    """
     renderers = structlog.processors
     log: Log = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
@@ -52,10 +54,12 @@ def make_log(*, as_json: bool) -> Log:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            renderers.JSONRenderer(default=str)
-            if as_json
-            else renderers.LogfmtRenderer(
-                key_order=["timestamp", "level", "event"], drop_missing=True
+            (
+                renderers.JSONRenderer(default=str)
+                if as_json
+                else renderers.LogfmtRenderer(
+                    key_order=["timestamp", "level", "event"], drop_missing=True
+                )
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(0),
@@ -64,7 +68,7 @@ def make_log(*, as_json: bool) -> Log:
     return log
 
 
-# --- signals ------------------------------------------------------------------------------------------------------
+# --- signals --------------------------------------------------------------------------------------
 
 
 def on_signals(stop: Callable[[], None], reload: Callable[[], None] | None = None) -> None:

@@ -1,4 +1,5 @@
-r"""Messages to protobuf frames and back, with all checks that are possible before a message is used.
+r"""Messages to protobuf frames and back, with all checks that are possible before a message is
+used.
 
 A message carries payloads: words of a sum, and parts. A small message has them in itself. Those of
 a larger one follow in Chunk frames of 1 MiB, one payload after another, each with its run, so that

@@ -7,7 +7,8 @@ from importlib import metadata
 
 from coreg_core.errors import UsageError
 
-# The size of a piece, or of a message with many names (a plan, a roster). gRPC refuses larger frames before they are parsed.
+# The size of a piece, or of a message with many names (a plan, a roster). gRPC refuses larger
+# frames before they are parsed.
 MAX_FRAME_BYTES = 5 << 18
 
 SERVICE = "coreg.v1.Federation"
@@ -17,7 +18,9 @@ IDLE_SECONDS = 60.0
 
 
 def channel_options(idle_seconds: float = IDLE_SECONDS) -> list[tuple[str, int]]:
-    """Options of both ends: frame limits, and a stream that is lost after ``idle_seconds`` without a byte (a ping at a third)."""
+    """Options of both ends: frame limits, and a stream that is lost after ``idle_seconds`` without
+    a byte (a ping at a third).
+    """
     ping = int(1000 * idle_seconds / 3)
     return [
         ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
@@ -69,7 +72,9 @@ def listening(address: str, option: str) -> socket.socket:
 
 
 def check_free(listen: str) -> None:
-    """Return if a listener can bind it. gRPC itself reads port 99999 as 34463, and a missing port as 443."""
+    """Return if a listener can bind it. gRPC itself reads port 99999 as 34463, and a missing port
+    as 443.
+    """
     listening(listen, "--listen").close()
 
 
@@ -78,8 +83,8 @@ def why_not(error: OSError, port: int | str, option: str) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return (
-                f"another program listens on port {port}. End it, or give another address with {option} (`ss -ltnp 'sport = "
-                f":{port}'` names it)."
+                f"another program listens on port {port}. End it, or give another address with"
+                f" {option} (`ss -ltnp 'sport = :{port}'` names it)."
             )
         case errno.EADDRNOTAVAIL:
             return "this machine has no such address; 0.0.0.0 stands for all of its addresses."
