@@ -15,6 +15,7 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.arrays import Arr, Ints, block_rows
 from coreg_core.objectives.additive import MOST_FEATURES, MOST_OWN, Kernel
+from coreg_core.spread import mean_and_deviation
 
 RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
 # Of the median squared distance; the narrow one, if its left-out error is below this share.
@@ -225,8 +226,7 @@ def fit_features(
     """A site's features, its local model (None below `LEAST_LABELS` labels, or if all are equal),
     and W of these rows.
     """
-    mean, deviation = X.mean(0), X.std(0)
-    deviation = np.where(deviation > 1e-12 * (1.0 + np.abs(mean)), deviation, 1.0)
+    mean, deviation = mean_and_deviation(X)
     nothing = np.zeros((0, X.shape[1]))
     linear = Basis(mean, deviation, nothing, 0.0, nothing, np.zeros(X.shape[1]))
     S, able = linear.standardised(X), len(y) >= LEAST_LABELS and np.ptp(y) > 0.0

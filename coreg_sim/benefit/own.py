@@ -13,6 +13,7 @@ from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
+from coreg_core.spread import constant, mean_and_deviation
 from coreg_sim.benefit.partition import AttributeTable, table_of
 from coreg_sim.problems import read_views
 from site_agent.config.settings import inputs_of
@@ -28,9 +29,9 @@ def _ranks(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> list[float]:
     """The rank correlation of each column with the target; 0 for a constant."""
     from scipy.stats import spearmanr
 
+    alike = constant(X)
     return [
-        0.0 if np.ptp(x) == 0.0 or np.ptp(y) == 0.0 else float(spearmanr(x, y).statistic)
-        for x in X.T
+        0.0 if alike[j] else float(spearmanr(column, y).statistic) for j, column in enumerate(X.T)
     ]
 
 
@@ -38,11 +39,11 @@ def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
     """R² of ridge regression on rows that are left out one by one."""
     from sklearn.linear_model import RidgeCV
 
-    spread = X.std(axis=0)
-    standard = (X - X.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)
-    return 1.0 + float(RidgeCV(np.logspace(-3, 3, 7)).fit(standard, y).best_score_) / float(
-        np.var(y)
-    )
+    mean, deviation = mean_and_deviation(X)
+    target_mean, target_deviation = mean_and_deviation(y[:, None])
+    target = (y - target_mean) / target_deviation
+    ridge = RidgeCV(np.logspace(-3, 3, 7)).fit((X - mean) / deviation, target)
+    return 1.0 + float(ridge.best_score_)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class OwnTable:
         table.require(given.categorical, "to be read as texts")
         y = table.with_classes(self.target, given.positive).numbers(self.target, target=True)
         known = np.flatnonzero(~np.isnan(y))
-        if len(known) and np.ptp(y[known]) == 0.0:
+        if len(known) and constant(y[known, None])[0]:
             raise BadData(
                 f"{self.name}: the target {self.target!r} has one value, {y[known[0]]:g}. There is"
                 " nothing to predict."

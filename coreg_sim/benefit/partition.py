@@ -16,6 +16,7 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
+from coreg_core.spread import constant, mean_and_deviation
 
 MOST_TEST, LEAST_TEST = 2000, 45
 MOST_SHARED = 1000
@@ -107,13 +108,13 @@ def table_of(
 
     UsageError if all of a site's ``groups`` (positions) are constant.
     """
-    kept = [j for j, block in enumerate(blocks) if np.ptp(block, axis=0).max(initial=0.0) > 0]
+    kept = [j for j, block in enumerate(blocks) if not constant(block).all()]
     places = {j: place for place, j in enumerate(kept)}
     divided = tuple(tuple(places[j] for j in group if j in places) for group in groups)
     if not all(divided):
         raise UsageError("all columns of a site are constant.")
-    deviation = float(y.std())
-    scaled = (y - y.mean()) / (deviation if deviation > 0 else 1.0)
+    mean, deviation = mean_and_deviation(y[:, None])
+    scaled = (y - mean) / deviation
     low, high = (
         np.quantile(scaled, _CLIP) if len(np.unique(scaled)) > 2 else (scaled.min(), scaled.max())
     )

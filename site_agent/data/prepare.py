@@ -29,7 +29,7 @@ from coreg_core.objectives.alignment import IdRule
 from coreg_core.plan import Plan
 from coreg_wire.files.disk import write_whole
 from site_agent.data.inputs import Inputs
-from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.preprocessing import Preprocessing, size_fault
 from site_agent.data.sources import SHOWN, BadTable, Fault, Faults, files_of, some
 from site_agent.data.tables import Table, name_of, read_table
 from site_agent.site_data import PrivateData, row_keys
@@ -304,6 +304,8 @@ def _labels(
         with found.caught():
             return nothing, ~table.missing(target)
         return nothing, np.ones(len(table), dtype=np.bool_)
+    if not np.isnan(y).all() and (fault := size_fault(table, target, y)):
+        found.add(fault)
     return y, np.zeros(len(table), dtype=np.bool_)
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
+from coreg_core.spread import constant, mean_and_deviation
 from site_agent.data.notation import check_layout, day_of, find_layout, flag, holds_dates
 from site_agent.data.sources import COLUMNS, NA_VALUES, BadTable, Fault, Faults, shortened, some
 from site_agent.data.tables import Table
@@ -28,7 +29,8 @@ MOST_LEVELS = 200  # the limit of the 2006 paper for the KDD Cup data (section 5
 FEW_LEVELS = 20  # a column with more, and with more than a tenth of its rows, holds no categories
 MANY_LEVELS = 10  # a column with fewer is not reported as most of the features
 OUTSIDE = 0.05  # a larger share of cells outside the range of training is reported
-LARGEST = 1e150  # above it, squares overflow, and so do variances and kernels
+# Above the one squares overflow, and so do variances and kernels; below the other they vanish.
+LARGEST, SMALLEST = 1e150, 1e-150
 TRUE, FALSE = frozenset({"true", "yes"}), frozenset({"false", "no"})
 
 
@@ -203,10 +205,10 @@ class Preprocessing:
                     f" in {column.name!r}"
                 )
                 notes.append(f"{tables[0].source}: {told}")
-        constant = [c.name for c in columns if c.kind != "text" and _constant(c.numbers(tables[0]))]
-        if constant:
+        alike = [c.name for c in columns if c.kind != "text" and _constant(c.numbers(tables[0]))]
+        if alike:
             notes.append(
-                f"constant among the labelled rows, so without effect: {some(constant, COLUMNS)}"
+                f"constant among the labelled rows, so without effect: {some(alike, COLUMNS)}"
             )
         total = sum(len(column.feature_names) for column in columns)
         notes += [
@@ -289,7 +291,7 @@ def _fit_column(
             Fault(labelled.source, what, f"Leave it out: {flag('drop', name)}.", "missing", name)
         )
     indicator = any(bool(table.missing(name).any()) for table in tables)
-    indicator_mean, indicator_scale = standard(own) if indicator and scale else (0.0, 1.0)
+    indicator_mean, indicator_scale = _standard(own) if indicator and scale else (0.0, 1.0)
     column = replace(
         column, indicator=indicator, indicator_mean=indicator_mean, indicator_scale=indicator_scale
     )
@@ -306,22 +308,16 @@ def _fit_column(
     found.raise_any()
     values = column.numbers(labelled)
     largest = int(np.nanargmax(np.abs(values)))
-    if abs(values[largest]) > LARGEST:
-        what = (
-            f"{labelled.texts(name)[largest]!r} is outside ±{LARGEST:g}, so its square overflows."
-        )
-        todo, line = (
-            "Correct the cell, or write the column in another unit.",
-            int(labelled.lines[largest]),
-        )
-        raise BadTable(Fault(labelled.source, what, todo, "too large", name, (line,)))
+    if fault := size_fault(labelled, name, values):
+        raise BadTable(fault)
     if _constant(values):
         # The floating-point mean of 0.1, 0.1 and 0.1 is not 0.1. With the value itself, a constant
         # column becomes exact zeros.
         one = float(values[largest])
         return replace(column, mean=one if scale else 0.0, fill=one)
     fill = mean_of_present(values)
-    mean, deviation = standard(np.where(np.isnan(values), fill, values)) if scale else (0.0, 1.0)
+    filled = np.where(np.isnan(values), fill, values)
+    mean, deviation = _standard(filled) if scale else (0.0, 1.0)
     return replace(column, mean=mean, scale=deviation, fill=fill)
 
 
@@ -389,8 +385,28 @@ def _moved(column: Column, table: Table, known: Range | None) -> Iterator[str]:
         yield f"missing cells: {missing}, and none in training. They count as {instead}"
 
 
-def _constant(values: Arr) -> bool:
-    return bool(np.nanmin(values) == np.nanmax(values))
+def size_fault(table: Table, name: str, values: Arr) -> Fault | None:
+    """A column of which float64 does not hold the squares; it has one value at least."""
+    largest = int(np.nanargmax(np.abs(values)))
+    size = abs(values[largest])
+    if size == 0.0 or SMALLEST <= size <= LARGEST:
+        return None
+    text = table.texts(name)[largest]
+    what, kind = f"{text!r} is outside ±{LARGEST:g}, so its square overflows.", "too large"
+    todo = "Correct the cell, or write the column in another unit."
+    if size < SMALLEST:
+        what = f"no value is above {SMALLEST:g}, so their squares vanish; the largest is {text!r}."
+        kind, todo = "too small", "Write the column in another unit."
+    return Fault(table.source, what, todo, kind, name, (int(table.lines[largest]),))
+
+
+def _constant(values: Float64[Arr, " n"]) -> bool:
+    return bool(constant(values[:, None])[0])
+
+
+def _standard(values: Float64[Arr, " n"]) -> tuple[float, float]:
+    mean, deviation = mean_and_deviation(values[:, None])
+    return float(mean[0]), float(deviation[0])
 
 
 def mean_of_present(values: Float64[Arr, " n"]) -> float:
@@ -398,22 +414,3 @@ def mean_of_present(values: Float64[Arr, " n"]) -> float:
     missing = np.isnan(values)
     total = np.where(missing, 0.0, values)[:, None].sum(axis=0)[0]
     return float(total / (len(values) - int(missing.sum())))
-
-
-def standard(values: Float64[Arr, " n"]) -> tuple[float, float]:
-    r"""Mean and population deviation, (Σ(x − mean)² − (Σ(x − mean))²/n)/n, equal to the bit to
-    scikit-learn's StandardScaler.
-
-    1 if the column is constant up to rounding. To import scikit-learn for these sums takes 65 MB
-    and one second.
-    """
-    column, n = values[:, None], len(values)
-    mean = column.sum(axis=0) / n
-    apart = column - mean
-    left = apart.sum(axis=0)
-    apart *= apart
-    variance = (apart.sum(axis=0) - left**2 / n) / n
-    eps = np.finfo(np.float64).eps
-    rounding = n * eps * variance + (n * mean * eps) ** 2
-    scale = 1.0 if variance[0] <= rounding[0] or variance[0] == 0.0 else float(np.sqrt(variance[0]))
-    return float(mean[0]), scale
