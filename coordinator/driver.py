@@ -6,11 +6,11 @@ the next one is sent.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Protocol, assert_never
+from typing import Any, Protocol, get_args
 
 from coordinator.machine import notices
 from coordinator.machine.events import (
@@ -113,7 +113,7 @@ class Driver:
             self.on_start(self._emit)
             while True:
                 for action in actions:
-                    await self._do(action)
+                    await _METHODS[type(action)](self, action)
                 if self.federation.done:
                     await self._written()
                     return self._ends
@@ -139,61 +139,66 @@ class Driver:
             finally:
                 await self.transport.close()
 
-    async def _do(self, action: Action) -> None:
-        match action:
-            case Send(site, message):
-                if isinstance(message, Step):
-                    place = message.attempt, message.step
-                    began = self._began.get(message.run)
-                    if began is None or began.step != place:
-                        at, traffic = asyncio.get_running_loop().time(), self.transport.traffic
-                        self._began[message.run] = _Began(place, at, traffic.sent, traffic.received)
-                else:
-                    await self._written()
-                if isinstance(message, Proposal):
-                    message = replace(message, keys=self.keys(message.plan))
-                await self.transport.send(site, message)
-            case Reject(site, reason):
-                await self.transport.reject(site, reason)
-            case Expect(run, room):
-                self.transport.expect(run, room)
-            case Persist(run, record):
-                timing = self._measured(run) if isinstance(record, StepDone) else Timing()
-                if self.sink is not None:
-                    await self._write(self.sink, run, record, timing)
-                if isinstance(record, StepDone) and self.of_steps is not None:
-                    self.of_steps(notices.step_answered(run, record, timing))
-            case SetDeadline(run, token, seconds):
-                if (timer := self._timers.pop(run, None)) is not None:
-                    timer.cancel()
-                if isfinite(seconds):
-                    loop = asyncio.get_running_loop()
-                    self._timers[run] = loop.call_later(
-                        seconds, self._emit, DeadlinePassed(run, token)
-                    )
-            case Notify(notice):
-                self.observer(notice)
-            case Finish(run):
-                await self._written()
-                if (
-                    self.queue is None or run == self.report
-                ):  # a service would collect ends for months
-                    self._ends[run] = action
-                if (timer := self._timers.pop(run, None)) is not None:
-                    timer.cancel()
-                self._began.pop(run, None)
-                self.transport.forget(run)
-            case ReadQueue() | BeginRun() | CloseRun():
-                await self._written()
-                if (event := await asyncio.to_thread(self._stored, action)) is not None:
-                    self._emit(event)
-            case Countersign(site, fetched):
-                assert self.countersign is not None, "a signed head comes with a certificate"
-                certificate = self.transport.certificate(site)
-                signed = await asyncio.to_thread(self.countersign, site, certificate, fetched)
-                self._emit(HeadCountersigned(fetched.run, signed))
-            case _:
-                assert_never(action)
+    # --- actions, each with its method in `_METHODS` ----------------------------------------------
+
+    async def _send(self, action: Send) -> None:
+        message = action.message
+        if isinstance(message, Step):
+            place = (message.attempt, message.step)
+            began = self._began.get(message.run)
+            if began is None or began.step != place:
+                at = asyncio.get_running_loop().time()
+                traffic = self.transport.traffic
+                self._began[message.run] = _Began(place, at, traffic.sent, traffic.received)
+        else:
+            await self._written()
+        if isinstance(message, Proposal):
+            message = replace(message, keys=self.keys(message.plan))
+        await self.transport.send(action.site, message)
+
+    async def _reject(self, action: Reject) -> None:
+        await self.transport.reject(action.site, action.reason)
+
+    async def _expect(self, action: Expect) -> None:
+        self.transport.expect(action.run, action.room)
+
+    async def _persist(self, action: Persist) -> None:
+        record = action.record
+        timing = self._measured(action.run) if isinstance(record, StepDone) else Timing()
+        if self.sink is not None:
+            await self._write(self.sink, action.run, record, timing)
+        if isinstance(record, StepDone) and self.of_steps is not None:
+            self.of_steps(notices.step_answered(action.run, record, timing))
+
+    async def _set_deadline(self, action: SetDeadline) -> None:
+        self._stop_timer(action.run)
+        if isfinite(action.seconds):
+            passed = DeadlinePassed(action.run, action.token)
+            loop = asyncio.get_running_loop()
+            self._timers[action.run] = loop.call_later(action.seconds, self._emit, passed)
+
+    async def _notify(self, action: Notify) -> None:
+        self.observer(action.notice)
+
+    async def _finish(self, action: Finish) -> None:
+        await self._written()
+        if self.queue is None or action.run == self.report:
+            self._ends[action.run] = action  # a service would collect ends for months
+        self._stop_timer(action.run)
+        self._began.pop(action.run, None)
+        self.transport.forget(action.run)
+
+    async def _use_queue(self, action: ReadQueue | BeginRun | CloseRun) -> None:
+        await self._written()
+        event = await asyncio.to_thread(self._stored, action)
+        if event is not None:
+            self._emit(event)
+
+    async def _countersign(self, action: Countersign) -> None:
+        assert self.countersign is not None, "a signed head comes with a certificate"
+        certificate = self.transport.certificate(action.site)
+        signed = await asyncio.to_thread(self.countersign, action.site, certificate, action.fetched)
+        self._emit(HeadCountersigned(action.fetched.run, signed))
 
     def _stored(self, action: ReadQueue | BeginRun | CloseRun) -> Event | None:
         assert self.queue is not None, "a simulation has no queue"
@@ -219,12 +224,18 @@ class Driver:
 
     async def _written(self) -> None:
         if self._writing is not None:
-            writing, self._writing = self._writing, None
+            writing = self._writing
+            self._writing = None
             await writing
 
     def _has_written(self, writing: "asyncio.Future[None]") -> None:
         if not writing.cancelled() and writing.exception() is not None:
             self._emit(None)
+
+    def _stop_timer(self, run: str) -> None:
+        timer = self._timers.pop(run, None)
+        if timer is not None:
+            timer.cancel()
 
     def _measured(self, run: str) -> Timing:
         """The time and the bytes since the run's open step was first sent."""
@@ -232,3 +243,20 @@ class Driver:
         traffic = self.transport.traffic
         seconds = round(asyncio.get_running_loop().time() - began.at, 6)
         return Timing(seconds, traffic.sent - began.sent, traffic.received - began.received)
+
+
+# The method that carries out each class of action.
+_METHODS: Mapping[type, Callable[[Driver, Any], Awaitable[None]]] = {
+    Send: Driver._send,
+    Reject: Driver._reject,
+    Expect: Driver._expect,
+    Persist: Driver._persist,
+    SetDeadline: Driver._set_deadline,
+    Notify: Driver._notify,
+    Finish: Driver._finish,
+    ReadQueue: Driver._use_queue,
+    BeginRun: Driver._use_queue,
+    CloseRun: Driver._use_queue,
+    Countersign: Driver._countersign,
+}
+assert _METHODS.keys() == {*get_args(Action)}, "every action has its method"

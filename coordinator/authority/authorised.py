@@ -49,10 +49,10 @@ class Authorised:
         ]
         if not bad:
             return ""
-        what = f"line{'s' * (len(bad) > 1)} {', '.join(bad)}"
+        what = "line" if len(bad) == 1 else "lines"
         return (
-            f"{self._path}, {what}: not NAME FINGERPRINT. The coordinator's operator has to restore"
-            " the file from a backup."
+            f"{self._path}, {what} {', '.join(bad)}: not NAME FINGERPRINT. The coordinator's"
+            " operator has to restore the file from a backup."
         )
 
     def check(self, name: str, certificate_pem: bytes) -> None:
@@ -143,16 +143,15 @@ def _edit(
         lines = _lines(path) if path.exists() else HEADER.splitlines()
         first()
         mine = [i for i, line in enumerate(lines) if _text(line).split()[:1] == [name]]
+        if [_parse(lines[i]) for i in mine] == [(name, mark)]:
+            return False  # it has this key already
         kept = [line for i, line in enumerate(lines) if i not in mine]
-        same = [_parse(lines[i]) for i in mine] == [(name, mark)]
         if mark is not None:
-            kept.insert(
-                mine[0] if mine else len(kept), lines[mine[0]] if same else f"{name} {mark}"
-            )
+            kept.insert(mine[0] if mine else len(kept), f"{name} {mark}")
         if kept != lines:
             # A link stays a link.
             write_whole(path.resolve(), "".join(f"{line}\n" for line in kept).encode(), mode=0o644)
-        return bool(mine) and not same
+        return bool(mine)
 
 
 def _lines(path: Path) -> list[str]:

@@ -146,7 +146,8 @@ def redeem(
 def _given(
     folder: Path, site: str, key: EllipticCurvePublicKey, *, until: datetime, used: bool
 ) -> Issued:
-    answer, mark = folder / f"{site}.pem", key_fingerprint(key)
+    answer = folder / f"{site}.pem"
+    mark = key_fingerprint(key)
     if used and Authorised(folder).sites().get(site) == mark and _is_answer(folder, answer, mark):
         return Issued(answer.read_bytes(), first=False)
     if used:
@@ -191,9 +192,11 @@ def _read(path: Path) -> tuple[Invitation | None, datetime, str]:
             used[0].split()[-1] if used else "",
         )
     except (OSError, ValueError, IndexError):
-        again, whose = f"coreg-coordinator invite {path.parent.parent} {path.name}", ""
+        again = f"coreg-coordinator invite {path.parent.parent} {path.name}"
+        whose = ""
         if users := other_owner(path):
-            again, whose = f"sudo -u {users[1]} {again}", f" belongs to {users[0]}, and"
+            again = f"sudo -u {users[1]} {again}"
+            whose = f" belongs to {users[0]}, and"
         raise StorageError(f"{path}{whose} cannot be read. Replace it: `{again}`.") from None
 
 

@@ -44,7 +44,8 @@ from coreg_wire.identity.names import (
 from coreg_wire.identity.signatures import check_private, key_pem, load_key
 
 FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem", ALLOW_LIST)
-AUTHORITY_DAYS, DAYS = 7305, 365
+AUTHORITY_DAYS = 7305
+DAYS = 365
 RENEWED_DAYS = 30  # before the end of a certificate
 # A certificate is valid from before its creation, since clocks at the sites may be slow.
 _BACKDATED = timedelta(hours=1)
@@ -126,10 +127,8 @@ class ServerFiles:
 def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
     """Create the authority and the server's certificate, for names that sites dial."""
     served = _served_names(hostnames)
-    key, server_key = (
-        ec.generate_private_key(ec.SECP256R1()),
-        ec.generate_private_key(ec.SECP256R1()),
-    )
+    key = ec.generate_private_key(ec.SECP256R1())
+    server_key = ec.generate_private_key(ec.SECP256R1())
     ca = _authority_certificate(key)
     server = _server_certificate((ca, key), server_key, served)
     files = {"ca.key": key_pem(key), "ca.pem": _pem(ca), "coordinator.key": key_pem(server_key)}
@@ -251,7 +250,8 @@ def check_request(data: bytes) -> tuple[str, ec.EllipticCurvePublicKey]:
         )
     try:
         request = x509.load_pem_x509_csr(data)
-        valid, key = request.is_signature_valid, request.public_key()
+        valid = request.is_signature_valid
+        key = request.public_key()
         request.extensions  # noqa: B018 - parsed here
         request.subject  # noqa: B018
     except MALFORMED as error:
@@ -295,7 +295,8 @@ def renewed_site(directory: Path, certificate_pem: bytes) -> bytes | None:
         return None
     pair = authority_pair(directory)
     before = load_certificates(certificate_pem, "The site's certificate")[0]
-    site, key = certificate_name(before), before.public_key()
+    site = certificate_name(before)
+    key = before.public_key()
     assert isinstance(key, ec.EllipticCurvePublicKey)
     certificate = _site_certificate(pair, site, key)
     write_whole(directory / f"{site}.pem", _pem(certificate) + _pem(pair[0]), mode=0o644)
@@ -366,7 +367,8 @@ _Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 def authority_pair(directory: Path) -> _Pair:
     """The authority's certificate and key, after checks that they match and are valid today."""
-    key, ca = _load_private(directory / "ca.key"), load_certificate(directory / "ca.pem")
+    key = _load_private(directory / "ca.key")
+    ca = load_certificate(directory / "ca.pem")
     if ca.public_key() != key.public_key():
         raise Refused(
             f"{directory}: ca.key and ca.pem do not match. Restore both from the same backup."

@@ -112,9 +112,10 @@ def run(
 def show_command(run: str, federation: Path) -> str:
     """The command that shows this run, to be pasted."""
     folder = federation.parent if federation.name == "federation.toml" else federation
-    return f"coreg-coordinator show {run}" + f" --federation {shlex.quote(str(folder))}" * (
-        folder != Path()
-    )
+    command = f"coreg-coordinator show {run}"
+    if folder != Path():
+        command += f" --federation {shlex.quote(str(folder))}"
+    return command
 
 
 def _token(path: Path) -> str:
@@ -185,16 +186,8 @@ def _site_lines(site: dict[str, Any]) -> Iterator[str]:
     """The site's session, release and certificate; and why it was rejected, if that is newer than
     its session.
     """
-    if site["connected"]:
-        state = f"connected since {site['since']}"
-    elif site["since"] is not None and site["ended"] is None:
-        state = f"last seen {site['seen']}, at the coordinator's last status"
-    else:
-        state = (
-            "never connected" if site["since"] is None else f"disconnected since {site['ended']}"
-        )
     yield (
-        f"  {site['site']:<20} {state}"
+        f"  {site['site']:<20} {_session(site)}"
         + ("" if site["listed"] else "; not listed in [federation] sites")
         + (f"  release {site['release']}" if site["release"] else "")
         + (f"  certificate until {site['until'][:10]}" if site["until"] else "")
@@ -203,6 +196,17 @@ def _site_lines(site: dict[str, Any]) -> Iterator[str]:
         site["connected"] and (site["since"] or "") > (site["refused"] or "")
     ):
         yield f"  {'':<20} last rejected {site['refused']}: {site['refusal']}"
+
+
+def _session(site: dict[str, Any]) -> str:
+    """Whether the site is connected, and since when."""
+    if site["connected"]:
+        return f"connected since {site['since']}"
+    if site["since"] is None:
+        return "never connected"
+    if site["ended"] is None:
+        return f"last seen {site['seen']}, at the coordinator's last status"
+    return f"disconnected since {site['ended']}"
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (serve, run, status)

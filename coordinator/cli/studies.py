@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
@@ -27,7 +27,7 @@ from coreg_wire.terminal.command_line import as_owner, human_bytes, print_json
 
 if TYPE_CHECKING:
     from coordinator.machine.records import HeadSigned
-    from coordinator.store.runs import RunSummary
+    from coordinator.store.runs import RunStore, RunSummary
     from coreg_core.plan import Plan
 
 
@@ -114,9 +114,11 @@ def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> Non
 
     store = run_store(federation)
     opened = RunStore(store, read_only=True)
-    queued, begun, waits = opened.waiting(), opened.runs(), waits_now(store)
+    queued = opened.waiting()
+    begun = opened.runs()
+    waits = waits_now(store)
     waiting = {
-        each.run: waits.get(each.run, "") * (each.stop is None) for each in begun
+        each.run: waits.get(each.run, "") if each.stop is None else "" for each in begun
     }  # the status is up to 5 s old
     if as_json:
         for plan, at in reversed(queued):
@@ -149,7 +151,6 @@ def show(
     A site finds lines that were removed from its ledger with the output of `coreg-coordinator show
     RUN --json`: `coreg-agent ledger --verify --checkpoints FILE`.
     """
-    from coordinator.observers.terminal import HEADINGS, PLAIN, cells
     from coordinator.store.runs import RunStore
 
     store = run_store(federation)
@@ -158,61 +159,81 @@ def show(
     try:
         summary, rounds = opened.show(name)
     except UsageError:  # it has not begun
-        queued, cancelled = opened.waiting(), opened.cancelled()
-        found = [each for each in (*queued, *cancelled) if each[0].run == name]
-        if not found or as_json:
+        line = None if as_json else _line_in_queue(opened, name)
+        if line is None:
             raise
-        typer.echo(queued_line(*found[0], "queued" if found[0] in queued else "cancelled"))
+        typer.echo(line)
         return
-    checkpoints, phases = opened.checkpoints(summary.run), opened.phases(summary.run)
+    checkpoints = opened.checkpoints(summary.run)
+    phases = opened.phases(summary.run)
     waiting = waits_now(store).get(summary.run, "") if summary.stop is None else ""
     if as_json:
-        told = {
+        details = {
             "rounds": rounds,
             "phases": phases,
             "checkpoints": [dataclasses.asdict(each) for each in checkpoints],
             "waiting": waiting,
         }
-        print_json({**dataclasses.asdict(summary), **told})
+        print_json({**dataclasses.asdict(summary), **details})
         return
-    typer.echo(
+    lines = [
         f"run {summary.run} of {summary.federation}: {summary.started} to"
-        f" {summary.ended or '(unfinished)'}"
-    )
-    sections = {
-        "membership": "federation",
-        "objective": "model",
-        "iteration": "schedule",
-    }  # as in the files
-    agreement = summary.plan.get("objective", {}).get("name") == "agreement"
-    for name, value in summary.plan.items():
+        f" {summary.ended or '(unfinished)'}",
+        *_plan_lines(summary.plan),
+        *_convergence_lines(rounds),
+        *map(_phase_line, filter(itemgetter("phase"), phases)),
+        *map(checkpoint_line, checkpoints),
+    ]
+    if waiting:
+        lines.append(waiting)
+    if summary.stop is not None:
+        why = f": {summary.reason}" if summary.reason else ""
+        lines.append(f"{summary.stop.lower()}{why}")
+    for line in lines:
+        typer.echo(line)
+
+
+def _line_in_queue(opened: "RunStore", run: str) -> str | None:
+    for state, listed in (("queued", opened.waiting()), ("cancelled", opened.cancelled())):
+        for plan, submitted in listed:
+            if plan.run == run:
+                return queued_line(plan, submitted, state)
+    return None
+
+
+def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
+    """The plan of a run in the sections of federation.toml."""
+    sections = {"membership": "federation", "objective": "model", "iteration": "schedule"}
+    agreement = plan.get("objective", {}).get("name") == "agreement"
+    for name, value in plan.items():
         if name == "iteration" and not agreement:
             continue  # it has no meaning
         if isinstance(value, dict):
-            typer.echo(f"  [{sections.get(name, name)}]")
+            yield f"  [{sections.get(name, name)}]"
             for term, chosen in value.items():
-                typer.echo(f"    {term} = {json.dumps(chosen, ensure_ascii=False)}")
+                yield f"    {term} = {json.dumps(chosen, ensure_ascii=False)}"
         elif name not in ("run", "federation") and value:
-            typer.echo(f"  {name} = {value}")
-    stated = [
-        values
-        for values in map(_worst, rounds)
-        if values["residual"] is not None or values["gap"] is not None
+            yield f"  {name} = {value}"
+
+
+def _convergence_lines(rounds: list[dict[str, Any]]) -> Iterator[str]:
+    """A table of the steps that have figures, if there are any."""
+    from coordinator.observers.terminal import HEADINGS, PLAIN, cells
+
+    steps = [
+        step
+        for step in map(_worst, rounds)
+        if step["residual"] is not None or step["gap"] is not None
     ]
-    for row in [HEADINGS, *map(cells, stated)] if stated else ():
-        typer.echo(PLAIN.format(*row))
-    for phase in filter(itemgetter("phase"), phases):
-        typer.echo(
-            "{phase}: {steps} steps, {0}, {seconds:.2f} s".format(
-                human_bytes(phase["bytes"]), **phase
-            )
-        )
-    for checkpoint in checkpoints:
-        typer.echo(checkpoint_line(checkpoint))
-    if waiting:
-        typer.echo(waiting)
-    if summary.stop is not None:
-        typer.echo(f"{summary.stop.lower()}{': ' + summary.reason if summary.reason else ''}")
+    if steps:
+        yield PLAIN.format(*HEADINGS)
+    for step in steps:
+        yield PLAIN.format(*cells(step))
+
+
+def _phase_line(phase: dict[str, Any]) -> str:
+    size = human_bytes(phase["bytes"])
+    return f"{phase['phase']}: {phase['steps']} steps, {size}, {phase['seconds']:.2f} s"
 
 
 def _worst(values: dict[str, Any]) -> dict[str, Any]:
@@ -238,7 +259,9 @@ def run_line(summary: "RunSummary", waiting: str = "") -> str:
         f" {_of(summary.plan)}"
     )
     reason = f"\n    {summary.reason}" if summary.reason and stop != "converged" else ""
-    return line + f"  {waiting}" * bool(waiting) + reason
+    if waiting:
+        line += f"  {waiting}"
+    return line + reason
 
 
 def queued_line(plan: "Plan", submitted: str, state: str = "queued") -> str:
@@ -248,13 +271,15 @@ def queued_line(plan: "Plan", submitted: str, state: str = "queued") -> str:
 
 def _of(plan: dict[str, Any]) -> str:
     """Study or federation, objective, number of sites."""
-    kind, sites = plan["objective"]["name"], len(plan["membership"]["sites"])
+    kind = plan["objective"]["name"]
+    sites = len(plan["membership"]["sites"])
     return f"{plan['study'] or plan['federation']} ({kind}; {sites} sites)"
 
 
 def checkpoint_line(signed: "HeadSigned") -> str:
     """A line for where a site's ledger stood."""
-    receipt, site = signed.receipt, signed.site
+    receipt = signed.receipt
+    site = signed.site
     head = receipt.head
     return (
         f"ledger of {site}: {head.lines} lines up to {head.last[:16]}…, signed by {site} {head.at},"

@@ -237,10 +237,8 @@ class Computed(Section):
 
     def terms(self) -> dict[str, Any]:
         """The terms of the plan that the computation determines."""
-        iteration, privacy = (
-            Iteration(**self.schedule.model_dump()),
-            Privacy(**self.privacy.model_dump()),
-        )
+        iteration = Iteration(**self.schedule.model_dump())
+        privacy = Privacy(**self.privacy.model_dump())
         ids = self.alignment.model_dump()
         align = Alignment(**ids) if ids.pop("align") else None
         return {
@@ -297,7 +295,8 @@ def read_configuration(path: Path, listen: str | None = None) -> Configuration:
         configuration = Configuration.model_validate(read_toml(path))
     except ValidationError as error:
         raise faults_of(path, error) from None
-    base, service = path.parent, configuration.service
+    base = path.parent
+    service = configuration.service
     changed: dict[str, Any] = {"identity": base / service.identity, "store": base / service.store}
     if listen is not None:
         host_port(listen, "--listen")

@@ -67,7 +67,8 @@ class Study(Computed):
 
         ``trained`` is the run whose models score, by its name or a prefix; "" is the latest.
         """
-        study, objective = self.study, self.objective
+        study = self.study
+        objective = self.objective
         sites = federation.sites if study.sites is None else tuple(sorted(study.sites))
         if strangers := sorted(set(sites) - set(federation.sites)):
             raise UsageError(
@@ -84,7 +85,8 @@ class Study(Computed):
                 )
             found = trained(objective.of_run)
             objective = replace(objective, of_run=found.run, trained=found.objective)
-            sites, dropout = found.sites, "wait"
+            sites = found.sites
+            dropout = "wait"
             least = study.min_sites or min(
                 3, len(sites)
             )  # with two, each could compute the other's part

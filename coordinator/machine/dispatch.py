@@ -62,7 +62,8 @@ def nothing(_update: RunUpdate, _event: object) -> None:
 
 
 def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
-    run, missing = update.run, update.run.awaited
+    run = update.run
+    missing = update.run.awaited
     if membership.go_on_without(update, missing, len(run.here), "join in time"):
         membership.propose(update)
     else:
@@ -80,7 +81,8 @@ def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
     ready = (
         sorted(update.run.ready | update.run.unaligned) if aligns else membership.agreeing(update)
     )
-    run, missing = update.run, update.run.awaited
+    run = update.run
+    missing = update.run.awaited
     late = (
         f"approve the plan within {run.timeouts.approval:g} s"
         if run.operators

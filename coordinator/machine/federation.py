@@ -5,9 +5,9 @@ A session begins with `Hello`, ends with `Leaving` or with its loss, and carries
 A run receives the session events of its sites and the messages that name it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Any, TypeAlias, get_args, get_origin
 
 from coordinator.machine import notices
 from coordinator.machine.dispatch import TABLE
@@ -132,16 +132,18 @@ class Federation:
         return [run for run in self.runs.values() if run.phase not in (Phase.ENDING, Phase.DONE)]
 
 
-def begin(
-    plan: Plan, timeouts: Timeouts, begun: Begun = NOT_BEGUN
-) -> tuple[Federation, list[Action]]:
+# The federation after an event, and the actions that follow.
+Reaction: TypeAlias = tuple[Federation, list[Action]]
+
+
+def begin(plan: Plan, timeouts: Timeouts, begun: Begun = NOT_BEGUN) -> Reaction:
     """One run without a scheduler, for simulations: new, or an unfinished one that begins again."""
     return _put_in(Federation(timeouts), plan, begun)
 
 
-def handle(federation: Federation, event: Event) -> tuple[Federation, list[Action]]:
+def handle(federation: Federation, event: Event) -> Reaction:
     """Handle one event."""
-    federation, actions = _handled(federation, event)
+    federation, actions = _HANDLERS[type(event)](federation, event)
     # Most messages are answers, which change no phase.
     if federation.scheduler is not None and (federation.moved or not isinstance(event, Received)):
         federation, more = _settle(federation)
@@ -149,53 +151,54 @@ def handle(federation: Federation, event: Event) -> tuple[Federation, list[Actio
     return federation, actions
 
 
-def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Action]]:
-    match event:
-        case SiteJoined(hello):
-            return _joined(federation, event, hello)
-        case Received(site):
-            return _received(federation, event) if site in federation.sessions else (federation, [])
-        case SiteLost(site) | Breached(site):
-            return _ended(federation, site, event)
-        case AccessRefused(name, reason):
-            return federation, [Notify(notices.access_denied(name, reason))]
-        case DeadlinePassed(run, token):
-            current = run in federation.runs and federation.runs[run].token == token
-            return _tell(federation, [run] if current else [], event)
-        case Interrupted():
-            return _tell(replace(federation, stopping=True), federation.runs, event)
-        case Draining():
-            under_way = [run.name for run in federation.computing]
-            return _tell(replace(federation, stopping=True), under_way, Interrupted())
-        case QueueChanged():
-            return federation, [ReadQueue()]
-        case QueueRead(waiting, cancelled):
-            if federation.scheduler is not None:
-                queue = federation.scheduler.with_queue(waiting, federation.runs)
-                federation = replace(federation, scheduler=queue)
-            return _cancelled(federation, cancelled)
-        case Submitted(plan, begun):
-            if federation.scheduler is not None:
-                federation = replace(federation, scheduler=federation.scheduler.started(plan.run))
-            if federation.stopping or plan.run in federation.runs:
-                return federation, []  # it is in the store: the next process begins it again
-            return _put_in(federation, plan, begun)
-        case Cancelled(run, reason):
-            return _cancelled(federation, {run: reason})
-        case HeadCountersigned(run) | Aligned(run):
-            return _tell(federation, [run] if run in federation.runs else [], event)
-        case Revoked(site, reason):
-            return _expel(federation, site, reason)
-        case Reconfigured(sites, limit):
-            return _reconfigured(federation, sites, limit)
-        case _:
-            assert_never(event)
-
-
 # --- runs and the scheduler -----------------------------------------------------------------------
 
 
-def _put_in(federation: Federation, plan: Plan, begun: Begun) -> tuple[Federation, list[Action]]:
+def _interrupted(federation: Federation, event: Interrupted) -> Reaction:
+    return _tell(replace(federation, stopping=True), federation.runs, event)
+
+
+def _draining(federation: Federation, _event: Draining) -> Reaction:
+    under_way = [run.name for run in federation.computing]
+    return _tell(replace(federation, stopping=True), under_way, Interrupted())
+
+
+def _queue_changed(federation: Federation, _event: QueueChanged) -> Reaction:
+    return federation, [ReadQueue()]
+
+
+def _queue_read(federation: Federation, event: QueueRead) -> Reaction:
+    if federation.scheduler is not None:
+        queue = federation.scheduler.with_queue(event.waiting, federation.runs)
+        federation = replace(federation, scheduler=queue)
+    return _cancel(federation, event.cancelled)
+
+
+def _submitted(federation: Federation, event: Submitted) -> Reaction:
+    run = event.plan.run
+    if federation.scheduler is not None:
+        federation = replace(federation, scheduler=federation.scheduler.started(run))
+    if federation.stopping or run in federation.runs:
+        return federation, []  # it is in the store: the next process begins it again
+    return _put_in(federation, event.plan, event.begun)
+
+
+def _cancelled(federation: Federation, event: Cancelled) -> Reaction:
+    return _cancel(federation, {event.run: event.reason})
+
+
+def _deadline_passed(federation: Federation, event: DeadlinePassed) -> Reaction:
+    run = federation.runs.get(event.run)
+    if run is None or run.token != event.token:
+        return federation, []  # the timer was restarted while its event was queued
+    return _tell(federation, [event.run], event)
+
+
+def _of_one_run(federation: Federation, event: HeadCountersigned | Aligned) -> Reaction:
+    return _tell(federation, [event.run] if event.run in federation.runs else [], event)
+
+
+def _put_in(federation: Federation, plan: Plan, begun: Begun) -> Reaction:
     """Begin a run. Open sessions join it at once."""
     run, actions = begin_run(plan, federation.timeouts, begun)
     federation = replace(federation, runs={**federation.runs, run.name: run})
@@ -206,7 +209,7 @@ def _put_in(federation: Federation, plan: Plan, begun: Begun) -> tuple[Federatio
     return federation, actions
 
 
-def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
+def _settle(federation: Federation) -> Reaction:
     """Remove finished runs, and start the runs that can start."""
     actions = list[Action]()
     federation = replace(federation, moved=False)
@@ -227,16 +230,16 @@ def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
     return replace(federation, scheduler=plan), [*actions, *starts]
 
 
-def _cancelled(
-    federation: Federation, reasons: Mapping[str, str]
-) -> tuple[Federation, list[Action]]:
+def _cancel(federation: Federation, reasons: Mapping[str, str]) -> Reaction:
+    """Cancel these runs, and the runs that align the ids for them."""
     actions = list[Action]()
     reasons = {
         run: reasons[above] for run in federation.runs if (above := aligns_for(run)) in reasons
     } | {**reasons}
     if federation.scheduler is not None:
         plan, closed = federation.scheduler.cancel(reasons)
-        federation, actions = replace(federation, scheduler=plan), [*closed]
+        federation = replace(federation, scheduler=plan)
+        actions.extend(closed)
     for run in sorted(reasons.keys() & federation.runs.keys()):
         federation, more = _tell(federation, [run], Cancelled(run, reasons[run]))
         actions += more
@@ -246,13 +249,12 @@ def _cancelled(
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def _joined(
-    federation: Federation, joined: SiteJoined, hello: Hello
-) -> tuple[Federation, list[Action]]:
+def _joined(federation: Federation, joined: SiteJoined) -> Reaction:
+    hello = joined.hello
     site = hello.site
     if reason := _objection(federation, hello):
         # The rejected session has already replaced the site's earlier one.
-        federation, actions = _ended(federation, site, SiteLost(site, "its session was replaced"))
+        federation, actions = _ended(federation, SiteLost(site, "its session was replaced"))
         return federation, [
             Reject(site, reason),
             Notify(notices.session_rejected(site, reason)),
@@ -286,16 +288,16 @@ def _objection(federation: Federation, hello: Hello) -> str | None:
     return None
 
 
-def _received(
-    federation: Federation, received: Received[FromSite]
-) -> tuple[Federation, list[Action]]:
+def _received(federation: Federation, received: Received[FromSite]) -> Reaction:
     site = received.site
+    if site not in federation.sessions:
+        return federation, []
     match received.message:
         case Leaving() as leaving:
-            return _ended(federation, site, Received(site, leaving))
+            return _ended(federation, Received(site, leaving))
         case Hello():
             reason = f"{site} sent Hello twice in one session."
-            federation, actions = _ended(federation, site, Breached(site, reason))
+            federation, actions = _ended(federation, Breached(site, reason))
             return federation, [Reject(site, reason), *actions]
         case message:
             run = federation.runs.get(message.run)
@@ -305,9 +307,8 @@ def _received(
             return _tell(federation, [message.run] if heard else [], received)
 
 
-def _ended(
-    federation: Federation, site: str, event: SiteLost | Breached | Received[Leaving]
-) -> tuple[Federation, list[Action]]:
+def _ended(federation: Federation, event: SiteLost | Breached | Received[Leaving]) -> Reaction:
+    site = event.site
     if site not in federation.sessions:
         return federation, []  # it was rejected or replaced
     sessions = {name: hello for name, hello in federation.sessions.items() if name != site}
@@ -319,10 +320,18 @@ def _ended(
     return federation, actions
 
 
-def _expel(federation: Federation, site: str, reason: str) -> tuple[Federation, list[Action]]:
+def _access_refused(federation: Federation, event: AccessRefused) -> Reaction:
+    return federation, [Notify(notices.access_denied(event.name, event.reason))]
+
+
+def _revoked(federation: Federation, event: Revoked) -> Reaction:
+    return _expel(federation, event.site, event.reason)
+
+
+def _expel(federation: Federation, site: str, reason: str) -> Reaction:
     if site not in federation.sessions:
         return federation, []
-    federation, actions = _ended(federation, site, SiteLost(site, reason))
+    federation, actions = _ended(federation, SiteLost(site, reason))
     return federation, [
         Reject(site, reason),
         Notify(notices.session_rejected(site, reason)),
@@ -330,15 +339,12 @@ def _expel(federation: Federation, site: str, reason: str) -> tuple[Federation, 
     ]
 
 
-def _reconfigured(
-    federation: Federation, sites: tuple[str, ...], limit: int
-) -> tuple[Federation, list[Action]]:
+def _reconfigured(federation: Federation, event: Reconfigured) -> Reaction:
     assert federation.scheduler is not None
-    federation = replace(
-        federation, scheduler=replace(federation.scheduler, max_concurrent_runs=limit), sites=sites
-    )
+    plan = replace(federation.scheduler, max_concurrent_runs=event.max_concurrent_runs)
+    federation = replace(federation, scheduler=plan, sites=event.sites)
     actions = list[Action]()
-    for site in sorted(federation.sessions.keys() - set(sites)):
+    for site in sorted(federation.sessions.keys() - set(event.sites)):
         federation, more = _expel(
             federation, site, f"{site}: no longer in this federation's list of sites."
         )
@@ -352,9 +358,11 @@ def _runs_of(federation: Federation, site: str) -> list[str]:
 
 def _tell(
     federation: Federation, runs: Iterable[str], event: "RunEvent | Received[FromSite]"
-) -> tuple[Federation, list[Action]]:
+) -> Reaction:
     kind = type(event.message) if isinstance(event, Received) else type(event)
-    changed, actions, moved = dict(federation.runs), list[Action](), federation.moved
+    changed = dict(federation.runs)
+    actions = list[Action]()
+    moved = federation.moved
     for name in list(runs):
         update = RunUpdate(changed[name])
         phase = update.run.phase
@@ -363,3 +371,26 @@ def _tell(
         moved = moved or update.run.phase is not phase
         actions += update.actions
     return replace(federation, runs=changed, moved=moved), actions
+
+
+# The handler of each class of event.
+_HANDLERS: Mapping[type, Callable[[Federation, Any], Reaction]] = {
+    SiteJoined: _joined,
+    Received: _received,
+    SiteLost: _ended,
+    Breached: _ended,
+    AccessRefused: _access_refused,
+    DeadlinePassed: _deadline_passed,
+    Interrupted: _interrupted,
+    Draining: _draining,
+    QueueChanged: _queue_changed,
+    QueueRead: _queue_read,
+    Submitted: _submitted,
+    Cancelled: _cancelled,
+    HeadCountersigned: _of_one_run,
+    Aligned: _of_one_run,
+    Revoked: _revoked,
+    Reconfigured: _reconfigured,
+}
+_EVENTS = {get_origin(kind) or kind for kind in get_args(Event)}
+assert _HANDLERS.keys() == _EVENTS, "every event has its handler"

@@ -64,7 +64,8 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
     """Send the plan to all connected sites with a new attempt; ``cause``: what interrupted the last
     one.
     """
-    run, here = update.run, tuple(sorted(update.run.here))
+    run = update.run
+    here = tuple(sorted(update.run.here))
     if attempt is None:
         attempt = run.attempt + (run.phase is not Phase.ENROLLING)
     if attempt >= (most := run.plan.objective.attempts):
@@ -84,7 +85,8 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
 
 
 def send_proposal(update: RunUpdate, site: str) -> None:
-    run, approval = update.run, update.run.timeouts.approval
+    run = update.run
+    approval = update.run.timeouts.approval
     update.send(
         site, Proposal(run.name, run.attempt, run.plan, 0.0 if isinf(approval) else approval)
     )
@@ -95,7 +97,9 @@ def approval(update: RunUpdate, event: Received[Approval]) -> None:
 
     After the approval it factors, under a new plan timeout.
     """
-    site, message, run = event.site, event.message, update.run
+    site = event.site
+    message = event.message
+    run = update.run
     known = run.approvals.get(site)
     if (known, message.given) not in ((None, False), (False, True)) or site in run.ready:
         # a site repeats its message in every session; each counts once, so the wait has an end
@@ -133,7 +137,9 @@ def _notify_operators(update: RunUpdate) -> None:
 
 def offered(update: RunUpdate, event: Received[Offer]) -> None:
     """A site offers to take part, before the first step or between steps."""
-    run, site, offer = update.run, event.site, event.message
+    run = update.run
+    site = event.site
+    offer = event.message
     if offer.attempt > run.attempt:
         propose(
             update, f"{site} had already taken part in attempt {offer.attempt}", offer.attempt + 1
@@ -236,7 +242,8 @@ def agreeing(update: RunUpdate) -> list[str]:
 
 def unaligned(update: RunUpdate, event: Received[Unaligned]) -> None:
     """A site knows no alignment of its ids with the others."""
-    run, site = update.run, event.site
+    run = update.run
+    site = event.site
     if run.plan.align is None:
         exclude(
             update,
@@ -328,7 +335,8 @@ def begin(update: RunUpdate, participants: Iterable[str]) -> None:
 
     It has no other sites.
     """
-    run, members = update.run, tuple(sorted(participants))
+    run = update.run
+    members = tuple(sorted(participants))
     if len(members) < run.plan.membership.min_sites:
         raise InvalidTransition(f"{members} are fewer than {run.plan.membership.min_sites}.")
     update.record(AttemptBegan(run.attempt, members))

@@ -23,11 +23,13 @@ def run_began(
     run: str, study: str, attempts: int, awaited: tuple[str, ...], seconds: float
 ) -> Notice:
     """``attempts``: those of an unfinished run that begins again."""
-    again = f" begins again after {attempts} attempt{'s' * (attempts != 1)}" if attempts else ""
-    text = (
-        f"run {run}{' of study ' * bool(study)}{study}{again}: waiting for {', '.join(awaited)} to"
-        " connect"
-    )
+    what = f"run {run}"
+    if study:
+        what += f" of study {study}"
+    if attempts:
+        plural = "attempt" if attempts == 1 else "attempts"
+        what += f" begins again after {attempts} {plural}"
+    text = f"{what}: waiting for {', '.join(awaited)} to connect"
     return _limited(
         "run_began", text, run, seconds, study=study, attempts=attempts, awaited=awaited
     )
@@ -156,7 +158,9 @@ def listening(host: str, port: int, release: str) -> Notice:
 
 def session_opened(site: str, release: str, until: str) -> Notice:
     """``until``: the expiry of its certificate."""
-    text = f"{site} is connected{', with release ' * bool(release)}{release}"
+    text = f"{site} is connected"
+    if release:
+        text += f", with release {release}"
     return Notice("session_opened", text, site=site, fields={"release": release, "until": until})
 
 
@@ -219,8 +223,9 @@ def enrolment_closed(address: str, reason: str) -> Notice:
 
 def reloaded(sites: tuple[str, ...], limit: int, later: tuple[str, ...]) -> Notice:
     """``later``: the changed keys that take effect at a restart."""
-    restart = f"; the change of {', '.join(later)} needs a restart" * bool(later)
-    text = f"configuration reloaded: {len(sites)} sites, max_concurrent_runs = {limit}{restart}"
+    text = f"configuration reloaded: {len(sites)} sites, max_concurrent_runs = {limit}"
+    if later:
+        text += f"; the change of {', '.join(later)} needs a restart"
     return Notice("reloaded", text, fields={"sites": sites, "max_concurrent_runs": limit})
 
 
@@ -238,8 +243,9 @@ def list_read() -> Notice:
 
 
 def draining(runs: tuple[str, ...]) -> Notice:
-    text = f"draining{': ' * bool(runs)}{', '.join(runs)}"
-    return Notice("draining", text, fields={"runs": runs} if runs else {})
+    if not runs:
+        return Notice("draining", "draining", fields={})
+    return Notice("draining", f"draining: {', '.join(runs)}", fields={"runs": runs})
 
 
 def stopped() -> Notice:

@@ -5,7 +5,7 @@ A kill loses the value. What the store has of the run (`records.Begun`) is enoug
 with the same sites.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -88,7 +88,7 @@ class Run:
         """Sites that can take part from now on, in site order: all of the plan until the first
         attempt begins.
         """
-        return tuple(s for s in self.participants or self.plan.sites if s not in self.excluded)
+        return _without(self.participants or self.plan.sites, self.excluded)
 
     @property
     def may_drop(self) -> bool:
@@ -103,21 +103,26 @@ class Run:
         """Sites that are awaited now, in site order."""
         match self.phase:
             case Phase.ENROLLING:
-                return tuple(s for s in self.members if s not in self.here)
-            case Phase.PLANNING if self.aligning:
-                return ()
+                return _without(self.members, self.here)
             case Phase.PLANNING:
-                # Before the first attempt only invited sites, but all sites if these are too few.
-                came = [s for s in self.members if self.participants or s in self.invited]
-                counted = came if len(came) >= self.plan.membership.min_sites else self.members
-                return tuple(s for s in counted if s not in self.ready | self.unaligned)
+                return () if self.aligning else self._not_ready
             case Phase.ASKING | Phase.STALLED:
-                return tuple(s for s in self.participants if s not in self.answers)
+                return _without(self.participants, self.answers)
             case Phase.ENDING:
                 asked = self.signing | self.here - self.fetched
                 return tuple(s for s in self.members if s in asked)
             case Phase.DONE:
                 return ()
+
+    @property
+    def _not_ready(self) -> Sites:
+        """Sites whose offer is awaited.
+
+        Before the first attempt these are invited sites, or all sites if too few are invited.
+        """
+        came = tuple(s for s in self.members if self.participants or s in self.invited)
+        counted = came if len(came) >= self.plan.membership.min_sites else self.members
+        return _without(counted, self.ready | self.unaligned)
 
     @property
     def unapproved(self) -> Sites:
@@ -153,6 +158,10 @@ class Run:
         return f"waiting for {' and for '.join(parts)}" if parts else ""
 
 
+def _without(sites: Sites, others: Container[str]) -> Sites:
+    return tuple(s for s in sites if s not in others)
+
+
 class RunUpdate:
     """The changes of one event to a run.
 
@@ -160,7 +169,8 @@ class RunUpdate:
     """
 
     def __init__(self, run: Run):
-        self.run, self.actions = run, list[Action]()
+        self.run = run
+        self.actions = list[Action]()
 
     def change(self, **changes: Any) -> None:
         self.run = replace(self.run, **changes)
@@ -208,7 +218,8 @@ class RunUpdate:
 
     def gone(self, site: str) -> None:
         """The site's session ended, or the site was dismissed."""
-        run, left = self.run, {site}
+        run = self.run
+        left = {site}
         self.change(here=run.here - left, ready=run.ready - left, unaligned=run.unaligned - left)
 
 
@@ -250,7 +261,8 @@ def fetched(update: RunUpdate, event: Received[Fetched]) -> None:
 
 def countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
     """The head of a site's ledger is recorded before the site receives its countersignature."""
-    site, receipt = event.signed.site, event.signed.receipt
+    site = event.signed.site
+    receipt = event.signed.receipt
     if receipt.signature:
         update.record(event.signed)
     if receipt.reason:

@@ -25,7 +25,9 @@ def answered(update: RunUpdate, event: Received[Answer]) -> None:
 
     A site that has not offered in this session receives the step again.
     """
-    run, site, answer = update.run, event.site, event.message
+    run = update.run
+    site = event.site
+    answer = event.message
     step = run.steps.get(site)
     if site not in run.ready or site in run.answers or step is None:
         return
@@ -47,7 +49,9 @@ def faulted(update: RunUpdate, event: Received[Fault]) -> None:
 
     Which site sent what another could not use is not known: the run ends, and blames no one.
     """
-    run, site, fault = update.run, event.site, event.message
+    run = update.run
+    site = event.site
+    fault = event.message
     if site not in run.ready or site not in run.steps or fault.attempt != run.attempt:
         return
     if fault.received:
@@ -59,7 +63,8 @@ def faulted(update: RunUpdate, event: Received[Fault]) -> None:
 
 def _step(update: RunUpdate) -> None:
     """Record the step, then end the run or send the next step."""
-    run, answers = update.run, update.run.answers
+    run = update.run
+    answers = run.answers
     report = answers[run.participants[0]].report
     if (fault := disagreement(report, answers)) is not None:
         end(update, Outcome.SITE_FAULT, fault)
@@ -83,8 +88,9 @@ def _drop_missing(update: RunUpdate) -> bool:
     """Begin the next attempt without the sites that have not answered, if the plan allows it and
     enough remain.
     """
-    missing, members = update.run.awaited, update.run.members
-    if not membership.go_on_without(update, missing, len(members) - len(missing), "answer in time"):
+    missing = update.run.awaited
+    present = len(update.run.members) - len(missing)
+    if not membership.go_on_without(update, missing, present, "answer in time"):
         return False
     membership.propose(update, f"{', '.join(missing)} did not answer in time")
     return True
@@ -127,14 +133,18 @@ def answer_fault(
     report = answer.report
     if report.asked and report.asked not in members:
         return f"it reports a question to {report.asked}, which is no member of this attempt"
-    if report.outcome and report.outcome not in Outcome.__members__:
-        return f"it reports an unknown outcome, {report.outcome!a}"
-    if report.question not in shapes and not report.outcome:
+    shape = NOTHING  # at the end, and of a site that is not asked
+    if report.outcome:
+        if report.outcome not in Outcome.__members__:
+            return f"it reports an unknown outcome, {report.outcome!a}"
+    elif report.question not in shapes:
         return f"it answers a question that the plan does not have ({report.question!a})"
-    silent = report.outcome or (report.asked and report.asked != site)
-    shape = NOTHING if silent else shapes[report.question]
+    elif report.asked in ("", site):
+        shape = shapes[report.question]
     words = 0 if answer.summed is None else len(answer.summed.values)
-    most = shape.summed + TAG_WORDS if tagged and shape.summed else shape.summed
+    most = shape.summed
+    if tagged and most:
+        most += TAG_WORDS
     if words > most:
         return f"{_named(answer)} has {words} words, where at most {most} are summed"
     return _part_fault(answer, shape, site, members) if answer.parts else None

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
@@ -116,7 +117,7 @@ class Metrics:
         for site in sites:
             self._connected.labels(site)
         for site in self._sites & until.keys():
-            self._until.labels(site).set(dt.datetime.fromisoformat(until[site]).timestamp())
+            self._set_expiry(site, until[site])
 
     def certificates(self, ends: Mapping[str, float]) -> None:
         """Set the ends of the coordinator's own certificates."""
@@ -130,46 +131,56 @@ class Metrics:
         self._free.set(shutil.disk_usage(store.parent).free)
 
     def notice(self, notice: Notice) -> None:
-        run, site, fields = notice.run, notice.site, notice.fields
-        study = self._study.get(run, "")
+        run = notice.run
+        site = notice.site
         match notice.name:
             case "run_began":
-                self._study[run] = study = fields["study"]
-                self._stalled.labels(
-                    study
-                )  # a counter without an initial value has no first increase
+                study = notice.fields["study"]
+                self._study[run] = study
+                self._stalled.labels(study)  # without an initial value, its first increase is lost
             case "approval_awaited":
                 self._unapproved.add(run)
             case "round":
-                self._unapproved.discard(run)
-                self._seconds.labels(study, fields["phase"]).observe(fields["seconds"])
-                for direction in ("sent", "received"):
-                    self._bytes.labels(direction).inc(fields[f"bytes_{direction}"])
-                # An interrupted attempt and the next one both count.
-                self._rounds.labels(study).inc(max(0, fields["round"] - self._round.get(run, 0)))
-                self._round[run] = fields["round"]
+                self._step_answered(run, notice.fields)
             case "run_ended":
-                self._unapproved.discard(run)
-                self._round.pop(run, None)
-                study = self._study.pop(run, "")
-                if not aligns_for(run):
-                    self._over.labels(study, fields["outcome"]).inc()
+                self._run_ended(run, notice.fields["outcome"])
             case "stalled":
-                self._stalled.labels(study).inc()
+                self._stalled.labels(self._study.get(run, "")).inc()
             case "session_opened":
                 self._connected.labels(site).set(1)
-                if fields["until"]:
-                    self._until.labels(site).set(
-                        dt.datetime.fromisoformat(fields["until"]).timestamp()
-                    )
+                self._set_expiry(site, notice.fields["until"])
             case "session_ended":
-                # A site that was removed from the list has no metric: an alert on it would never
-                # end.
-                if self._sites is None or site in self._sites:
-                    self._connected.labels(site).set(0)
+                self._session_ended(site)
             case "access_denied":
                 self._refused.labels("certificate").inc()
             case "session_rejected":
                 self._refused.labels("session").inc()
             case _:
                 pass
+
+    def _step_answered(self, run: str, fields: Mapping[str, Any]) -> None:
+        study = self._study.get(run, "")
+        self._unapproved.discard(run)
+        self._seconds.labels(study, fields["phase"]).observe(fields["seconds"])
+        for direction in ("sent", "received"):
+            self._bytes.labels(direction).inc(fields[f"bytes_{direction}"])
+        # An interrupted attempt and the next one both count.
+        self._rounds.labels(study).inc(max(0, fields["round"] - self._round.get(run, 0)))
+        self._round[run] = fields["round"]
+
+    def _run_ended(self, run: str, outcome: str) -> None:
+        self._unapproved.discard(run)
+        self._round.pop(run, None)
+        study = self._study.pop(run, "")
+        if not aligns_for(run):
+            self._over.labels(study, outcome).inc()
+
+    def _session_ended(self, site: str) -> None:
+        # A site that was removed from the list has no metric: an alert on it would never end.
+        if self._sites is None or site in self._sites:
+            self._connected.labels(site).set(0)
+
+    def _set_expiry(self, site: str, until: str) -> None:
+        """Set the end of a site's certificate (ISO 8601; "" if it is not known)."""
+        if until:
+            self._until.labels(site).set(dt.datetime.fromisoformat(until).timestamp())

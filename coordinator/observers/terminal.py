@@ -67,7 +67,8 @@ class Plain:
     """Plain lines on standard output."""
 
     def __init__(self) -> None:
-        self._headed, self._figures = False, list[Any]()
+        self._headed = False
+        self._figures = list[Any]()
         self._headings: list[str] = []
         self._last: Mapping[str, Any] | None = None
 
@@ -93,7 +94,8 @@ class Plain:
 
     def _row(self, values: Mapping[str, Any]) -> None:
         figures = [values[name] for name in ("round", "residual", "gap")]
-        repeated, self._figures = figures == self._figures and values["gap"] is not None, figures
+        repeated = figures == self._figures and values["gap"] is not None
+        self._figures = figures
         if repeated:  # sites answer one after another: one row for each sweep
             return
         if not self._headed:

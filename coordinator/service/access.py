@@ -127,7 +127,8 @@ class AccessControl:
 
     def changed(self) -> bool:
         """Whether the allow-list or ca.key has changed since the last call."""
-        before, self._stamps = self._stamps, self._stamp()
+        before = self._stamps
+        self._stamps = self._stamp()
         if self._stamps != before:
             self._looked = None  # a warning about them may be over
         return self._stamps != before

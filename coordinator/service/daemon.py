@@ -166,13 +166,12 @@ class Daemon:
         observers: Iterable[Observer],
     ):
         self.metrics = Metrics()
-        self._path, self._configuration, self._options, self._access = (
-            path,
-            configuration,
-            options,
-            access,
-        )
-        self._store, self._status = store, status
+        self._path = path
+        self._configuration = configuration
+        self._options = options
+        self._access = access
+        self._store = store
+        self._status = status
         self._observers = tuple[Observer, ...](observers)
         self._floods = Floods()
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
@@ -184,7 +183,8 @@ class Daemon:
         self._emit: Callable[[Event], None] = lambda _event: None
         self._noticed: list[tuple[Notice, str, str]] = []  # written by the next flush
         self._dirty = asyncio.Event()
-        self._draining, self._started = False, timestamp()
+        self._draining = False
+        self._started = timestamp()
         self._failure: Exception | None = None
         self._faults: dict[str, str] = {}  # of changed files that are not in force
 
@@ -213,7 +213,8 @@ class Daemon:
         def on_listening(emit: Callable[[Event], None]) -> None:
             self._emit = emit
             on_signals(self._stop, self._reload)
-            host, port = service.listen.rpartition(":")[0], self._transport.port
+            host = service.listen.rpartition(":")[0]
+            port = self._transport.port
             self.notice(notices.listening(host, port, release()))
             self.metrics.certificates(self._access.ends())
             if self._options.port_file is not None:
@@ -290,10 +291,8 @@ class Daemon:
         """`AccessControl.countersign`, with a reason if this ledger is shorter than at its last
         signature.
         """
-        signed, last = (
-            self._access.countersign(site, certificate, fetched),
-            self._store.last_checkpoint(site),
-        )
+        signed = self._access.countersign(site, certificate, fetched)
+        last = self._store.last_checkpoint(site)
         if last is None or fetched.head.lines >= last.head.lines or not signed.receipt.signature:
             return signed
         reason = (
@@ -329,12 +328,14 @@ class Daemon:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
-            noticed, self._noticed = self._noticed, []
+            noticed = self._noticed
+            self._noticed = []
             await asyncio.to_thread(self._status.record, noticed)
 
     async def _heartbeat(self) -> None:
         while True:
-            now, ends = asyncio.get_running_loop().time(), self._access.ends()
+            now = asyncio.get_running_loop().time()
+            ends = self._access.ends()
             for notice in self._floods.over():
                 self.notice(notice)
             for warning in await asyncio.to_thread(
@@ -344,7 +345,8 @@ class Daemon:
             if self._access.ends() != ends:
                 self.notice(notices.server_renewed())
                 self.metrics.certificates(self._access.ends())
-            waiting, computing = self._federation.scheduler, self._federation.computing
+            waiting = self._federation.scheduler
+            computing = self._federation.computing
             queued = 0 if waiting is None else len(waiting.waiting)
             self.metrics.stock(queued, len(computing), self._store.path)
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
@@ -429,7 +431,8 @@ class Daemon:
             self._not_reloaded("configuration", str(error))
             return
         self._faults.pop("configuration", None)
-        sites, limit = read.federation.sites, read.service.max_concurrent_runs
+        sites = read.federation.sites
+        limit = read.service.max_concurrent_runs
         before = dict(self._configuration.service) | {"max_concurrent_runs": limit}
         later = [f"[service] {key}" for key, value in read.service if value != before[key]]
         later += ["[timeouts]"] * (read.timeouts != self._configuration.timeouts)

@@ -21,10 +21,14 @@ from coreg_core.names import check_site_name
 from coreg_core.outcomes import Notice
 
 MOST_BYTES = 16 << 10
-MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS = 256, 4
-SECONDS, SECONDS_TO_ASK = 20.0, 5.0  # of a connection; until its request is there
+MOST_CONNECTIONS = 256
+MOST_OF_ONE_ADDRESS = 4
+SECONDS = 20.0  # of a connection
+SECONDS_TO_ASK = 5.0  # until its request is there
 # After so many refusals within the window, each further one is delayed.
-REFUSALS, WINDOW_SECONDS, DELAY_SECONDS = 10, 60.0, 5.0
+REFUSALS = 10
+WINDOW_SECONDS = 60.0
+DELAY_SECONDS = 5.0
 _PROOF = re.compile(r"[0-9a-f]{64}")
 _END = b"-----END CERTIFICATE-----\n"
 

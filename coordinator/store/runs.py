@@ -150,7 +150,8 @@ class RunStore(Tables):
             "bytes_received": measured.bytes_received,
             "at": at,
         }
-        columns, places = ", ".join(row), ", :".join(row)
+        columns = ", ".join(row)
+        places = ", :".join(row)
         statement = f"insert or replace into rounds ({columns}) values (:{places})"  # noqa: S608
         self._db.execute(statement, row)
         self._db.execute(
@@ -182,7 +183,8 @@ class RunStore(Tables):
         query = "select stop, reason, participants from runs where run = ? and ended is not null"
         with self.reading():
             for row in self._rows(query, run):
-                outcome, participants = Outcome[row["stop"]], json.loads(row["participants"])
+                outcome = Outcome[row["stop"]]
+                participants = json.loads(row["participants"])
                 if site in participants or not participants:  # it ended before an attempt began
                     return Finished(run, outcome, row["reason"])
                 why = (

@@ -167,10 +167,8 @@ class Tables:
     def changed(self) -> bool:
         """Whether another connection has changed the file since the last call."""
         with self.reading():
-            before, self._version = (
-                self._version,
-                self._db.execute("pragma data_version").fetchone()[0],
-            )
+            before = self._version
+            self._version = self._db.execute("pragma data_version").fetchone()[0]
         return before != self._version
 
     def close(self) -> None:

@@ -22,7 +22,10 @@ from coreg_wire.clock import utc_now
 from coreg_wire.files.disk import exclusive, is_held
 
 HEARTBEAT_SECONDS = 5.0  # between two writes of the status
-RUNS, ROWS, NOTICES = 20, 60, 50  # at most
+# At most, in an overview.
+RUNS = 20
+ROWS = 60
+NOTICES = 50
 MAX_NOTICES = 5000  # older ones are deleted
 
 
@@ -167,34 +170,25 @@ def overview(path: Path) -> dict[str, Any]:
         status = stack.enter_context(closing(Status(path, read_only=True)))
         stack.enter_context(status.reading())  # a damaged value is a `StorageError`
         runs = stack.enter_context(closing(RunStore(path, read_only=True)))
-        up, service, known, waiting = (
-            is_held(path),
-            status.service(),
-            status.sites(),
-            runs.waiting(),
-        )
-        now, written = service if up else {}, service.get("updated_at")
-        here = [site for site in known if site.connected] if up else []
-        age = (
-            None
-            if written is None
-            else (utc_now() - datetime.fromisoformat(written)).total_seconds()
-        )
+        up = is_held(path)
+        service = status.service()
+        known = status.sites()
         queued = [
             RunSummary(p.run, p.federation, at, None, None, None, 0, 0, p.to_dict())
-            for p, at in waiting
+            for p, at in runs.waiting()
         ]
+        now = service if up else {}
+        written = service.get("updated_at")
+        recent = _is_recent(written)
         return {
             "not_reloaded": now.get("not_reloaded", ""),
-            "ready": (
-                now.get("state") == "ready" and age is not None and age < 6 * HEARTBEAT_SECONDS
-            ),
+            "ready": now.get("state") == "ready" and recent,
             "state": service.get("state", "never served") if up else "not running",
             "federation": service.get("federation"),
             "listen": now.get("listen"),
             "release": service.get("release"),
             "since": now.get("started"),
-            "connected": [site.site for site in here],
+            "connected": [site.site for site in known if up and site.connected],
             "of": service.get("sites", []),
             "runs": now.get("runs", []),
             "stalled": now.get("stalled", []),
@@ -211,13 +205,22 @@ def overview(path: Path) -> dict[str, Any]:
         }
 
 
+def _is_recent(written: str | None) -> bool:
+    """Whether the coordinator wrote its status lately, as a process that still works does."""
+    if written is None:
+        return False
+    age = utc_now() - datetime.fromisoformat(written)
+    return age.total_seconds() < 6 * HEARTBEAT_SECONDS
+
+
 def _sites_now(
     known: list[SiteStatus], service: dict[str, Any], *, up: bool
 ) -> list[dict[str, Any]]:
     """Every listed site and every other that was ever seen, in site order; ``up``: a coordinator
     serves.
     """
-    listed, found = service.get("sites", ()), {site.site: site for site in known}
+    listed = service.get("sites", ())
+    found = {site.site: site for site in known}
     awaited = service.get("awaited", {}) if up else {}
     rows = []
     for site in (found.get(name) or SiteStatus(name) for name in sorted({*listed, *found})):

@@ -23,7 +23,8 @@ class _GrpcStream:
     def __init__(
         self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]"
     ):
-        self._frames, self._context = frames, context
+        self._frames = frames
+        self._context = context
         # The address in gRPC's "ipv4:10.0.0.7:51234"; the port is arbitrary.
         self.address = (
             context.peer()
@@ -63,7 +64,8 @@ class GrpcServer(Sessions):
     ):
         super().__init__(authorise, idle=idle)
         self.port = 0
-        self._listen, self._credentials = listen, credentials
+        self._listen = listen
+        self._credentials = credentials
         self._server: grpc.aio.Server | None = None
 
     async def start(self, emit: Emit) -> None:

@@ -92,7 +92,8 @@ class Sessions:
 
     def __init__(self, authorise: Callable[[str, bytes], None], *, idle: float):
         self.traffic = Traffic()
-        self._authorise, self._idle = authorise, idle
+        self._authorise = authorise
+        self._idle = idle
         self._expected: dict[str, int] = {}
         self._sessions: dict[str, _Session] = {}
         self._certificates: dict[str, bytes] = {}  # of each site's last session
@@ -173,7 +174,8 @@ class Sessions:
         assert task is not None
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
-        frames, assembler = stream.frames(), Assembler()
+        frames = stream.frames()
+        assembler = Assembler()
         name = ""  # by its certificate: what a peer says of itself could be invented
         try:
             hello = await self._hello(
@@ -226,7 +228,8 @@ class Sessions:
             for greeting in self.greetings(session.site, hello):
                 await self._write(stream, greeting)
             while (following := await session.outbox.get()) is not None:
-                message, session.spoke = following, False
+                message = following
+                session.spoke = False
                 await self._write(stream, message)
             if isinstance(message, LAST_MESSAGES) and not session.spoke:
                 await _ends(reader)

@@ -40,7 +40,8 @@ from coreg_wire.transport.service import host_port, listening
 
 STATIC = Path(__file__).parent / "static"
 COOKIE = "coreg_token"
-LOOK, HEARTBEAT = 1.0, 15.0  # seconds between two checks for a change, and between two events
+LOOK = 1.0  # seconds between two checks for a change
+HEARTBEAT = 15.0  # seconds between two events
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -76,7 +77,8 @@ def application(store: Path, token: Callable[[], str] | None = None) -> Starlett
             return hmac.compare_digest(word.encode(), expected.encode())
 
         if fits(request.query_params.get("token", "")):  # once, from a link; afterwards the cookie
-            moved, secure = RedirectResponse(request.url.path, 303), request.url.scheme == "https"
+            moved = RedirectResponse(request.url.path, 303)
+            secure = request.url.scheme == "https"
             moved.set_cookie(COOKIE, expected, httponly=True, samesite="strict", secure=secure)
             return moved
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -126,7 +128,9 @@ async def events(
     """The state now and after each change, until the browser disconnects or the token changes; else
     a comment for proxies.
     """
-    sent, seen, quiet = "", None, 0.0
+    sent = ""
+    seen = None
+    quiet = 0.0
     try:
         admitted = token and token()
         with closing(open_for_reading(store)) as db:
@@ -136,7 +140,9 @@ async def events(
                 if now != seen or quiet > HEARTBEAT:
                     text = json.dumps(await asyncio.to_thread(overview, store))
                     yield ": no change\n\n" if text == sent else f"data: {text}\n\n"
-                    sent, seen, quiet = text, now, 0.0
+                    sent = text
+                    seen = now
+                    quiet = 0.0
                 await asyncio.sleep(LOOK)
     except CoregError as error:
         yield f"event: fault\ndata: {json.dumps(str(error))}\n\n"

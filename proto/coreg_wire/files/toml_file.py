@@ -4,7 +4,7 @@ import json
 import re
 import reprlib
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -88,38 +88,39 @@ def file_faults(
 
     In ``skip`` a location's second part is the member of a union.
     """
-    known, faults = list(known), dict[str, list[str]]()
-    for (
-        e
-    ) in error.errors():  # pydantic has one error for each member of a union ("paper" or a number)
-        if e["type"] == "too_short" and e["input"]:
+    known = list(known)
+    faults = dict[str, list[str]]()
+    for fault in error.errors():  # one for each member of a union ("paper" or a number)
+        if fault["type"] == "too_short" and fault["input"]:
             continue  # entries that were faults themselves
-        location = tuple(part for part in e["loc"] if not _MEMBER.match(str(part)))
+        location = tuple(part for part in fault["loc"] if not _MEMBER.match(str(part)))
         if location[:1] and location[0] in skip:
             location = (location[0], *location[2:])
-        where = (
-            ".".join(str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int))
-            or "the file"
-        )
-        extra = e["type"] == "extra_forbidden"
-        section = e["type"] in ("missing", "model_type") and any(
-            each.startswith(f"{where}.") for each in known
-        )
-        given = "" if extra or isinstance(e["input"], dict) else f" = {reprlib.repr(e['input'])}"
-        told = (
-            unknown_key(str(location[-1]), known, section=".".join(map(str, location[:-1])))
-            if extra
-            else (
-                f"a section is needed: write [{where}], and its keys below it"
-                if section
-                else _plainly(e["msg"])
-            )
-        )
-        faults.setdefault(where + given, []).append(told)
+        where, text = _key_and_message(fault, location, known)
+        faults.setdefault(where, []).append(text)
     lines = "\n".join(
         f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items()
     )
-    return UsageError(f"{path}: {len(faults)} fault{'s' * (len(faults) != 1)}:\n{lines}")
+    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    return UsageError(f"{path}: {count}:\n{lines}")
+
+
+def _key_and_message(
+    fault: Mapping[str, Any], location: tuple[int | str, ...], known: list[str]
+) -> tuple[str, str]:
+    """The key of a fault with its value, and what is wrong with it."""
+    parts = [str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int)]
+    where = ".".join(parts) or "the file"
+    if fault["type"] == "extra_forbidden":
+        section = ".".join(map(str, location[:-1]))
+        return where, unknown_key(str(location[-1]), known, section=section)
+    text = _plainly(fault["msg"])
+    is_section = any(name.startswith(f"{where}.") for name in known)
+    if is_section and fault["type"] in ("missing", "model_type"):
+        text = f"a section is needed: write [{where}], and its keys below it"
+    if isinstance(fault["input"], dict):
+        return where, text
+    return f"{where} = {reprlib.repr(fault['input'])}", text
 
 
 def _plainly(message: str) -> str:

@@ -35,7 +35,8 @@ class RenewableServer:
         """Called by gRPC at each handshake, on another thread; None keeps the present
         configuration.
         """
-        following, self._following = self._following, None
+        following = self._following
+        self._following = None
         return following
 
 

@@ -22,13 +22,12 @@ from coreg_core.errors import UsageError
 from coreg_core.names import check_site_name
 
 SCHEME = "coreg://"
-_AUTHORITY, _SECRET, _PORT = (
-    re.compile(r"[0-9a-f]{64}"),
-    re.compile(r"[0-9a-f]{32}"),
-    re.compile(r"[1-9][0-9]{0,4}"),
-)
+_AUTHORITY = re.compile(r"[0-9a-f]{64}")
+_SECRET = re.compile(r"[0-9a-f]{32}")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
-_CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
+_CONSONANTS = "bdfghjklmnprstvz"
+_VOWELS = "aiou"
 _AGAIN = "Copy the whole line again from the coordinator's operator."
 
 

@@ -52,10 +52,8 @@ def check_private(path: Path, if_read: str = "") -> None:
     beyond = found.st_mode & 0o777 & ~0o600
     if not beyond or (beyond == 0o040 and found.st_gid in (os.getegid(), *os.getgroups())):
         return
-    why, todo = (
-        f"{path} has mode {found.st_mode & 0o777:04o}, so other users of this machine can",
-        f"Run `chmod 600 {path}`.",
-    )
+    why = f"{path} has mode {found.st_mode & 0o777:04o}, so other users of this machine can"
+    todo = f"Run `chmod 600 {path}`."
     if beyond & 0o020:
         kubernetes = (
             "If Kubernetes set it (fsGroup), set fsGroupChangePolicy: OnRootMismatch in the"

@@ -57,9 +57,8 @@ def run(app: typer.Typer, program: str) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal of cp1252 has no λ
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    if (
-        sys.argv[1:] and sys.argv[-1] == "--version" and len(sys.argv) <= 3
-    ):  # after a command's name too
+    arguments = sys.argv[1:]
+    if arguments[-1:] == ["--version"] and len(arguments) <= 2:  # after a command's name too
         sys.stdout.write(f"{program} {release() or '(not installed)'}\n")
         return 0
     try:
@@ -71,14 +70,19 @@ def run(app: typer.Typer, program: str) -> int:
     except BrokenPipeError:  # the reader of our output ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        todo = (
+        return _fail(program, _file_fault(error) + owner_hint(error), 8)
+    return 0
+
+
+def _file_fault(error: OSError) -> str:
+    where = error.filename or "a file cannot be written or read"
+    fault = f"{where}: {error.strerror or error}."
+    if error.errno == errno.ENOSPC:
+        fault += (
             " Free some space in the folders that this command writes, then run it again. No"
             " written data is lost."
         )
-        free = todo if error.errno == errno.ENOSPC else ""
-        where = f"{error.filename}: " if error.filename else "a file cannot be written or read: "
-        return _fail(program, f"{where}{error.strerror or error}.{free}{owner_hint(error)}", 8)
-    return 0
+    return fault
 
 
 def owner_hint(error: BaseException) -> str:

@@ -140,7 +140,8 @@ class Assembler:
         run = part.run if "run" in part.DESCRIPTOR.fields_by_name else ""
         if run in self._under_way:
             raise ProtocolError("a new message of a run before its last message was complete.")
-        sizes, data = list[int](), list[bytes]()
+        sizes = list[int]()
+        data = list[bytes]()
         for payload in payloads_of(part) if kinds[name] in (Answer, Step) else []:
             sizes.append(payload.size)
             data.append(payload.data)

@@ -72,7 +72,7 @@ def fill(message: Any, value: Any, *, with_payloads: bool = True) -> None:
                     payload.data = bytes(data)
             case Enum() as member:
                 setattr(message, name, member.name)
-            case tuple() as entries if entries and is_dataclass(entries[0]):
+            case (first, *_) as entries if is_dataclass(first):
                 for each in entries:
                     fill(getattr(message, name).add(), each, with_payloads=with_payloads)
             case tuple() as entries:
@@ -136,20 +136,36 @@ def _reader(kind: type, field: "Field[Any]", hint: Any) -> Reader:
         return partial(_words, field.name, where)
     if base is bytes:
         return _bytes
-    if any(is_dataclass(member) for member in members):
-        kinds = tuple(member for member in members if member is not NoneType)
+    kinds = tuple(member for member in members if is_dataclass(member))
+    if kinds:
         return partial(_part, field.name, where, kinds, NoneType in members)
     if get_origin(base) is tuple:
-        item, item_limits = _unwrapped(get_args(base)[0])
-        each = None if is_dataclass(item) else _value(item, item_limits, where)
-        length = next((limit for limit in limits if isinstance(limit, Len)), Len(0))
-        return partial(_many, field.name, where, item, each, length)
-    if len(members) > 1:  # a rule, or a number with its limits
-        rules = {word for m in members if get_origin(m) is Literal for word in get_args(m)}
-        kept = next(_unwrapped(m) for m in members if get_origin(m) is not Literal)
-        return partial(_rule, field.name, where, rules, _value(*kept, where))
+        return _reader_of_many(field.name, where, get_args(base)[0], limits)
+    if len(members) > 1:
+        return _reader_of_rule(field.name, where, members)
     absent = field.default is not MISSING and base is str  # an empty text is none
     return partial(_plain, field.name, _value(base, limits, where, absent=absent))
+
+
+def _reader_of_many(name: str, where: str, hint: Any, limits: tuple[Limit, ...]) -> Reader:
+    """The reader of a list. ``hint``: the type of an entry; ``limits``: those of the list."""
+    item, item_limits = _unwrapped(hint)
+    each = None if is_dataclass(item) else _value(item, item_limits, where)
+    length = next((limit for limit in limits if isinstance(limit, Len)), Len(0))
+    return partial(_many, name, where, item, each, length)
+
+
+def _reader_of_rule(name: str, where: str, members: tuple[Any, ...]) -> Reader:
+    """The reader of the name of a rule, or of a number with its limits."""
+    rules = set[str]()
+    numbers = []
+    for member in members:
+        if get_origin(member) is Literal:
+            rules.update(get_args(member))
+        else:
+            numbers.append(_unwrapped(member))
+    number, limits = numbers[0]
+    return partial(_rule, name, where, rules, _value(number, limits, where))
 
 
 def _unwrapped(hint: Any) -> tuple[Any, tuple[Limit, ...]]:
