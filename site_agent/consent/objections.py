@@ -26,7 +26,8 @@ from site_agent.site_data import PrivateData
 COUNTED = 0.1  # least noise on sums of a site whose entries are counts
 # Limits of every agent: a plan beyond them holds the machine longer, or discloses more, than a
 # study needs.
-COUPLING_MAX, MOST_THREADS = 100.0, 64
+COUPLING_MAX = 100.0
+MOST_THREADS = 64
 # Limits of an additive plan: what a smaller value would disclose.
 _DISCLOSES = {
     "rows_per_feature": "members would learn more of each label and row",
@@ -95,13 +96,17 @@ def _of_memory(plan: Plan, policy: Policy, memory: Memory, ids_digest: str) -> I
 def _of_terms(plan: Plan, policy: Policy, data: PrivateData | None) -> Iterator[Objection]:
     match plan.objective:
         case Agreement() as terms:
-            trained, own = "agreement", _of_agreement(plan, terms, policy, data)
+            trained = "agreement"
+            own = _of_agreement(plan, terms, policy, data)
         case Additive() as terms:
-            trained, own = "additive", _of_additive(terms, policy, data)
+            trained = "additive"
+            own = _of_additive(terms, policy, data)
         case Scoring() as terms:
-            trained, own = terms.trained, _of_scoring(plan, terms, policy)
+            trained = terms.trained
+            own = _of_scoring(plan, terms, policy)
         case Alignment() as terms:
-            trained, own = "", _of_alignment(terms, policy)
+            trained = ""
+            own = _of_alignment(terms, policy)
         case _:
             assert_never(plan.objective)
     if trained and trained not in policy.objectives:
@@ -110,7 +115,8 @@ def _of_terms(plan: Plan, policy: Policy, data: PrivateData | None) -> Iterator[
             "does not list it",
             f"objectives = {toml((*policy.objectives, trained))}",
         )
-    least, threads = plan.membership.min_sites, plan.iteration.threads
+    least = plan.membership.min_sites
+    threads = plan.iteration.threads
     if least < policy.min_sites:
         yield Objection(
             f"the plan's min_sites = {least} is below min_sites = {policy.min_sites}",
@@ -145,7 +151,8 @@ def _of_privacy(plan: Plan, policy: Policy) -> Iterator[Objection]:
 def _of_agreement(
     plan: Plan, terms: Agreement, policy: Policy, data: PrivateData | None
 ) -> Iterator[Objection]:
-    solver, rounds = plan.iteration.name, plan.iteration.max_rounds
+    solver = plan.iteration.name
+    rounds = plan.iteration.max_rounds
     if solver not in policy.solvers:
         yield Objection(
             f'the plan\'s solver "{solver}" is not in solvers = {toml(policy.solvers)}',
@@ -167,7 +174,8 @@ def _of_agreement(
 
 def _of_additive(terms: Additive, policy: Policy, data: PrivateData | None) -> Iterator[Objection]:
     for key, discloses in _DISCLOSES.items():
-        stated, least = getattr(terms, key), getattr(policy, key)
+        stated = getattr(terms, key)
+        least = getattr(policy, key)
         if stated < least:
             yield Objection(
                 f"the plan's {key} = {stated:g} is below {key} = {least:g}: {discloses}. The study "

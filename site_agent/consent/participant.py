@@ -110,7 +110,8 @@ class Participant:
         return found
 
     def _of_plan(self, plan: Plan) -> list[Objection]:
-        consent, data = self._consent, self.data
+        consent = self._consent
+        data = self.data
         rows = data if isinstance(data, PrivateData) else None
         return before_offer(
             plan,

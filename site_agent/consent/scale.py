@@ -23,8 +23,10 @@ from site_agent.site_data import PrivateData
 
 # Rows for the median distance, evenly spaced over the table: two million pairs take 0.05 s.
 MOST_ROWS = 2000
-BANDWIDTH_MIN, BANDWIDTH_MAX = 0.5, 10.0
-RIDGE_MIN, RIDGE_MAX = 0.01, 1.0
+BANDWIDTH_MIN = 0.5
+BANDWIDTH_MAX = 10.0
+RIDGE_MIN = 0.01
+RIDGE_MAX = 1.0
 
 
 def faults_of_scale(terms: Agreement, data: PrivateData) -> Iterator[Objection]:

@@ -44,7 +44,10 @@ from coreg_wire.identity.names import (
 from coreg_wire.identity.signatures import check_private, key_pem, load_key
 
 WARN_DAYS = 25  # before its end, a certificate that no coordinator has renewed is reported
-KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
+KEY = "site.key"
+REQUEST = "site.csr"
+CERTIFICATE = "site.pem"
+AUTHORITY = "ca.pem"
 _STEPS = (
     "Run `coreg-agent join` with the coordinator's invitation, or name the folder where this site"
     " has joined (--identity)."
@@ -85,8 +88,10 @@ def enrol(directory: Path | str, name: str) -> Path:
     """Create the site's key, unless it exists, and a request for a certificate in `name`; the file
     of the request.
     """
-    directory, name = Path(directory), check_site_name(name)
-    path, known_as = directory / KEY, directory / CERTIFICATE
+    directory = Path(directory)
+    name = check_site_name(name)
+    path = directory / KEY
+    known_as = directory / CERTIFICATE
     if known_as.exists():
         other = certificate_name(
             load_certificates(_read(known_as), str(known_as))[0], str(known_as)
@@ -134,7 +139,8 @@ def install(directory: Path | str, answer: Path | bytes) -> Identity:
     check_authority(directory, fingerprint(ca))
     installed = certificate_in(directory)
     if installed is not None and certificate.not_valid_before_utc < installed.not_valid_before_utc:
-        begins, before = certificate.not_valid_before_utc, installed.not_valid_before_utc
+        begins = certificate.not_valid_before_utc
+        before = installed.not_valid_before_utc
         raise Refused(
             f"{what}: an older answer. Its certificate begins {begins:%Y-%m-%d %H:%M}, the"
             f" installed one {before:%Y-%m-%d %H:%M} (UTC). Nothing was installed. {_JOIN_AGAIN}"
@@ -164,7 +170,8 @@ def install_renewed(directory: Path, certificate_pem: bytes) -> None:
     """Check and install the next certificate that the coordinator sent: for this site's key and
     name, by its authority.
     """
-    where, path = "the certificate that the coordinator sent", directory / AUTHORITY
+    where = "the certificate that the coordinator sent"
+    path = directory / AUTHORITY
     certificate = load_certificates(certificate_pem, where)[0]
     ca = load_certificates(_read(path), str(path))[0]
     name = _check_chain(certificate, ca, _load_key(directory / KEY), where, str(path))
@@ -256,7 +263,9 @@ def _check_chain(
 
 
 def _check_period(certificate: x509.Certificate, where: str, next_step: str) -> None:
-    start, end, now = certificate.not_valid_before_utc, certificate.not_valid_after_utc, utc_now()
+    start = certificate.not_valid_before_utc
+    end = certificate.not_valid_after_utc
+    now = utc_now()
     if now < start:
         raise Refused(
             f"{where} is not valid before {start:%Y-%m-%d %H:%M} UTC, but this machine's clock"
@@ -299,7 +308,8 @@ def _read(path: Path) -> bytes:
 # --- joining by an invitation ---------------------------------------------------------------------
 
 # A coordinator delays refusals by 5 s and ends each connection after 10 s.
-SECONDS, MOST_BYTES = 15.0, 64 << 10
+SECONDS = 15.0
+MOST_BYTES = 64 << 10
 STARTING = 10.0  # seconds for a coordinator that does not listen yet or drops connections
 
 
@@ -308,7 +318,8 @@ def join(invitation: Invitation, directory: Path) -> Identity:
     check_authority(directory, invitation.authority)
     request = enrol(directory, invitation.site)
     unverified = _context()
-    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
     shown = _text(invitation, _ask(invitation, unverified, {"ask": "authority"}), "authority")
     authority = load_certificates(shown.encode(), "The coordinator's authority")[0]
     if (found := fingerprint(authority)) != invitation.authority:
@@ -320,7 +331,8 @@ def join(invitation: Invitation, directory: Path) -> Identity:
     pem = authority.public_bytes(
         Encoding.PEM
     )  # this certificate alone: more can follow it in the text
-    verified, csr = _context(), request.read_text(encoding="ascii")
+    verified = _context()
+    csr = request.read_text(encoding="ascii")
     verified.load_verify_locations(cadata=pem.decode())
     given = proof(invitation.secret, invitation.site, csr)
     asked = {"ask": "certificate", "site": invitation.site, "request": csr, "proof": given}
@@ -342,7 +354,8 @@ def _ask(
     invitation: Invitation, context: ssl.SSLContext, question: dict[str, str]
 ) -> dict[str, object]:
     """One question on a new connection, and its answer."""
-    host, port = invitation.host, invitation.enrolment_port
+    host = invitation.host
+    port = invitation.enrolment_port
     try:
         line = _answered(host, port, context, json.dumps(question).encode() + b"\n")
     except ssl.SSLCertVerificationError as error:

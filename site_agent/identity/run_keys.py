@@ -57,7 +57,8 @@ class RunKeys:
     """`site_agent.machine.seal.Keys`."""
 
     def __init__(self, private: ec.EllipticCurvePrivateKey, confirmed: Callable[[str], str | None]):
-        self._private, self._confirmed = private, confirmed
+        self._private = private
+        self._confirmed = confirmed
 
     def draw(self, offer: Offer) -> "AttemptSecrets":
         identity = self._private.public_key().public_bytes(
@@ -81,16 +82,20 @@ class AttemptSecrets:
         key: X25519PrivateKey,
         contribution: bytes,
     ):
-        self.offer, self._confirmed = offer, confirmed
-        self._key, self._contribution = key, contribution
+        self.offer = offer
+        self._confirmed = confirmed
+        self._key = key
+        self._contribution = contribution
         self._roster: tuple[Offer, ...] = ()
         self._transcript = b""
         self._secrets: dict[str, bytes] = {}
 
     def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, bytes]:
-        self._roster, self._transcript = roster, transcript
+        self._roster = roster
+        self._transcript = transcript
         self._check_distinct(roster)
-        own, wrapped = self.offer.site, dict[str, bytes]()
+        own = self.offer.site
+        wrapped = dict[str, bytes]()
         for peer in roster:
             if peer.site == own:
                 continue
@@ -148,7 +153,8 @@ class AttemptSecrets:
         return AESGCM(_expanded(self._secrets[peer], "wrap", f"{sender}\0{receiver}".encode()))
 
     def unwrap(self, wrapped: Mapping[str, bytes]) -> "AttemptSeal":
-        own, contributions = self.offer.site, list[bytes]()
+        own = self.offer.site
+        contributions = list[bytes]()
         for peer in self._roster:
             mine = peer.site == own
             contributions.append(
@@ -193,10 +199,12 @@ class AttemptSeal:
         return out
 
     def open(self, context: bytes, words: Row, n_words: int, answering: tuple[str, ...]) -> Row:
-        plain, key = words.copy(), self._tag_key(context)
+        plain = words.copy()
+        key = self._tag_key(context)
         if len(plain) == n_words + TAG_WORDS:
             _add_stream(plain, self._stream(context), negative=True)
-            total, tags = plain[:n_words], plain[n_words:]
+            total = plain[:n_words]
+            tags = plain[n_words:]
             tag = Poly1305.generate_tag(key, message(total).view(np.uint8).data)
             if is_sum(tag, tags, key[:16], n_words, len(answering)):
                 return total
@@ -252,10 +260,8 @@ class AttemptSeal:
 def _add_stream(words: Row, stream: bytes, *, negative: bool) -> None:
     """Add or subtract a keystream, in place and in pieces."""
     encryptor = Cipher(algorithms.AES256(stream[:32]), modes.CTR(stream[32:])).encryptor()
-    buffer, change = (
-        np.empty(min(len(words), _PIECE), dtype=WORD),
-        np.subtract if negative else np.add,
-    )
+    buffer = np.empty(min(len(words), _PIECE), dtype=WORD)
+    change = np.subtract if negative else np.add
     for start in range(0, len(words), _PIECE):
         into = words[start : start + _PIECE]
         mask = buffer[: len(into)]
@@ -342,10 +348,12 @@ class Members:
         replaced = self._replaced | {
             old for site, old in self._confirmed.items() if keys.get(site, old) != old
         }
-        confirmed, replaced = {**self._confirmed, **keys}, replaced - {*keys.values()}
+        confirmed = {**self._confirmed, **keys}
+        replaced = replaced - {*keys.values()}
         stored = {"keys": confirmed, "replaced": sorted(replaced)}
         write_whole(self._path, json.dumps(stored, indent=1).encode() + b"\n", mode=0o600)
-        self._confirmed, self._replaced = confirmed, replaced
+        self._confirmed = confirmed
+        self._replaced = replaced
 
     def key_of(self, site: str) -> str | None:
         return self._confirmed.get(site) or self.unseen.get(site)

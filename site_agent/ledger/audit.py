@@ -99,8 +99,13 @@ class _Reading:
         site: str | None,
         wanted: set[int],
     ):
-        self._path, self._authorities, self._site, self._wanted = path, authorities, site, wanted
-        self._lines, self._last, self._unsigned = 0, "", 0
+        self._path = path
+        self._authorities = authorities
+        self._site = site
+        self._wanted = wanted
+        self._lines = 0
+        self._last = ""
+        self._unsigned = 0
         self._heads: list[SignedHead] = []
         self._receipts: dict[tuple[str, int], Countersigned] = {}
         self._hashes: dict[int, str] = {}  # of the lines that the record names
@@ -112,7 +117,8 @@ class _Reading:
             self._signed(line)
         elif kind == "Countersigned":
             self._countersigned(line)
-        self._lines, self._last = line.number, line.sha256
+        self._lines = line.number
+        self._last = line.sha256
         self._kinds.append(kind)
         if line.number in self._wanted:
             self._hashes[line.number] = line.sha256
@@ -150,7 +156,8 @@ class _Reading:
             head = LedgerHead(
                 int(entry["head"]["lines"]), str(entry["head"]["last"]), str(entry["head"]["at"])
             )
-            run, signature = str(entry["run"]), str(entry["signature"])
+            run = str(entry["run"])
+            signature = str(entry["signature"])
             certificate = str(entry["certificate"])
             self._site = self._site or certificate_name(
                 from_hex(certificate, "the certificate beside the head")
@@ -230,18 +237,7 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
     """Checkpoints from a file with the output of `coreg-coordinator show RUN --json`, of one run or
     of several.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: cannot be read ({error}).") from None
-    try:
-        shown = [json.loads(line) for line in text.splitlines() if line.strip()]
-        heads = [head_of(told) for run in shown for told in run["checkpoints"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise BadData(
-            f"{path}: not a run as `coreg-coordinator show RUN --json` writes it."
-        ) from None
-    mine = [head for head in heads if site is None or head.site == site]
+    mine = [head for head in _checkpoints(path) if site is None or head.site == site]
     if not mine:
         of = "" if site is None else f" of {site}"
         todo = "with the last RUN in which this site took part to its end: a refused run has none"
@@ -256,9 +252,29 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
     return mine
 
 
-def head_of(told: dict[str, Any]) -> SignedHead:
-    receipt = TypeAdapter(Countersigned).validate_python(told["receipt"])
-    made = SignedHead(
-        told["site"], receipt.run, receipt.head, told["signature"], told["certificate"], receipt
+def _checkpoints(path: Path) -> list[SignedHead]:
+    """All checkpoints of all runs in the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path}: cannot be read ({error}).") from None
+    try:
+        runs = [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [head_of(checkpoint) for run in runs for checkpoint in run["checkpoints"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise BadData(
+            f"{path}: not a run as `coreg-coordinator show RUN --json` writes it."
+        ) from None
+
+
+def head_of(checkpoint: dict[str, Any]) -> SignedHead:
+    receipt = TypeAdapter(Countersigned).validate_python(checkpoint["receipt"])
+    signed = SignedHead(
+        site=checkpoint["site"],
+        run=receipt.run,
+        head=receipt.head,
+        signature=checkpoint["signature"],
+        certificate=checkpoint["certificate"],
+        receipt=receipt,
     )
-    return TypeAdapter(SignedHead).validate_python(asdict(made))  # a number is no signature
+    return TypeAdapter(SignedHead).validate_python(asdict(signed))  # a number is no signature

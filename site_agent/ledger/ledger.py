@@ -62,7 +62,8 @@ def read_lines(path: Path) -> Iterator[Line]:
     """Every line, with the chain verified. A torn last line is left out: its message was not
     sent.
     """
-    previous, end = GENESIS, 0
+    previous = GENESIS
+    end = 0
     try:
         with path.open("rb") as file:
             for number, whole in enumerate(file, start=1):
@@ -83,7 +84,8 @@ def read_lines(path: Path) -> Iterator[Line]:
                         " was changed, removed or inserted. Keep the file as evidence, and restore"
                         " the newest backup (docs/how-to/troubleshoot.md)."
                     )
-                previous, end = hashlib.sha256(whole[:-1]).hexdigest(), end + len(whole)
+                previous = hashlib.sha256(whole[:-1]).hexdigest()
+                end += len(whole)
                 yield Line(number, previous, entry, end)
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
@@ -169,7 +171,8 @@ def digest_of(answer: Answer) -> tuple[int, str]:
     receiver.
     """
     data = b"" if answer.summed is None else answer.summed.data
-    size, digest = len(data), hashlib.sha256(data)
+    size = len(data)
+    digest = hashlib.sha256(data)
     for part in answer.parts:
         size += len(part.data)
         digest.update(f"\n{part.receiver} {len(part.data)}\n".encode())
@@ -254,8 +257,11 @@ class Ledger:
     """
 
     def __init__(self, path: Path, signer: HeadSigner | None = None, *, disk: Disk | None = None):
-        self.path, self.signer, self.new = path, signer, not path.exists()
-        self._disk, self.torn = disk or Disk(), 0
+        self.path = path
+        self.signer = signer
+        self.new = not path.exists()
+        self._disk = disk or Disk()
+        self.torn = 0
         self.memory = Memory(self._write)
         self._lock = self.memory.lock  # several runs write to one chain
         self.sent: dict[str, Disclosed] = {}
@@ -278,7 +284,8 @@ class Ledger:
     def _opened(self) -> AppendFile:
         """Verify the chain, load the memory from the lines, and open the file."""
         last = remember(self.path, self.memory)
-        self._previous, self._lines = last.sha256, last.number
+        self._previous = last.sha256
+        self._lines = last.number
         file = self._disk.append_to(self.path)
         self.torn = self.path.stat().st_size - last.end
         if self.torn:
@@ -298,7 +305,8 @@ class Ledger:
         If it raises, the message must not leave.
         """
         with self._lock:
-            beside, signer = {}, self.signer  # a new session can replace the signer
+            beside = {}
+            signer = self.signer  # a new session can replace the signer
             if isinstance(message, Fetched) and signer is not None and not message.signature:
                 at = timestamp()
                 head = LedgerHead(self._lines, self._previous, at)  # everything before this line
@@ -364,7 +372,8 @@ class Ledger:
         Returns the reason if it is not valid and was not written.
         """
         with self._lock:
-            fetched, signer = self._signed.pop(receipt.run, None), self.signer
+            fetched = self._signed.pop(receipt.run, None)
+            signer = self.signer
             if fetched is None or signer is None:
                 return f"received a countersignature for run {receipt.run} without a signed head"
             if not receipt.signature:
@@ -393,7 +402,8 @@ class Ledger:
             raise StorageError(
                 f"{self.path}: the ledger cannot be written ({self._failed}); nothing was sent."
             )
-        self._previous, self._lines = hashlib.sha256(line).hexdigest(), self._lines + 1
+        self._previous = hashlib.sha256(line).hexdigest()
+        self._lines += 1
 
     def close(self) -> None:
         """Close the file and release the lock."""

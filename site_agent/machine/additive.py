@@ -63,10 +63,7 @@ class AdditiveComputation:
         if not isinstance(data, PrivateData):
             raise Refused("this site was started with a model for scoring, so it cannot train.")
         pin_threads(plan.iteration.threads)
-        if (fault := terms.target_fault(data.positive)) is not None:
-            raise BadData(fault)
-        if terms.task == "classification" and not np.isin(data.y, (0.0, 1.0)).all():
-            raise BadData(NO_CLASSES)
+        _require_target(terms, data)
         self.terms = terms
         self.name = name
         self.data = data
@@ -228,7 +225,8 @@ class AdditiveComputation:
 
     def _take_sums(self, answers: Answers, chain: bytes) -> None:
         T = self.exchange.terms
-        D, M = sum(T.d), len(self._sites)
+        D = sum(T.d)
+        M = len(self._sites)
         further = self._summaries[self._me].width - T.d[self._me]
         shares = {}
         for site, text in answers.to_me.items():
@@ -299,6 +297,15 @@ class AdditiveComputation:
         residuals = (joined, left.get("score", joined), left.get("local", np.zeros(0)))
         labels = [judged.labels[: len(r)] for r in residuals]
         return tuple(fit_probability(y - r, y) for y, r in zip(labels, residuals, strict=True))
+
+
+def _require_target(terms: Additive, data: PrivateData) -> None:
+    """Check that the site's target fits the plan's task."""
+    fault = terms.target_fault(data.positive)
+    if fault is not None:
+        raise BadData(fault)
+    if terms.task == "classification" and not np.isin(data.y, (0.0, 1.0)).all():
+        raise BadData(NO_CLASSES)
 
 
 @contextmanager

@@ -30,14 +30,24 @@ def objection(agent: "Agent", proposal: Proposal) -> str | None:
     plan = proposal.plan
     if plan.masked and len(proposal.keys) != len(plan.sites):
         return "the plan came without the keys of its sites, so nobody can confirm them."
-    others = [run.plan for run in agent.runs.values()]
-    threads = {other.iteration.threads for other in others}
+    return _alignment_objection(agent, plan) or _capacity_objection(agent, plan)
+
+
+def _alignment_objection(agent: "Agent", plan: Plan) -> str | None:
+    """A plan aligns ids if and only if its name is that of an alignment of an agreed run."""
     if plan.objective.needs == "ids" and not is_agreed(agent.runs.get(aligns_for(plan.run)), plan):
         return (
             "an alignment of ids belongs to a run that this site takes part in, and happens once."
         )
     if aligns_for(plan.run) and plan.objective.needs != "ids":
         return f"run {plan.run} has the name of an alignment of ids, and is none."
+    return None
+
+
+def _capacity_objection(agent: "Agent", plan: Plan) -> str | None:
+    """What the other runs of this agent leave no room for."""
+    others = [run.plan for run in agent.runs.values()]
+    threads = {other.iteration.threads for other in others}
     if agent.once and others and not aligns_for(plan.run):
         return f"this site takes part in run {others[0].run}. It takes part in one run at a time."
     if threads - {plan.iteration.threads}:

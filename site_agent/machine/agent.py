@@ -19,7 +19,7 @@ held until then.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused
 from coreg_core.messages import (
@@ -67,7 +67,8 @@ MAX_INBOX = 8  # messages of a run that wait; an honest coordinator sends one, a
 # line in the ledger.
 MAX_USELESS = 100
 # Seconds before an agent dials again: an operator has to act first. After a breach they grow.
-REFUSED_PAUSE, LONGEST_PAUSE = 30.0, 600.0
+REFUSED_PAUSE = 30.0
+LONGEST_PAUSE = 600.0
 # A run with such an outcome can resume when its sites return. Its models are not kept.
 RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES, Outcome.INTERRUPTED)
 
@@ -141,7 +142,10 @@ class Agent:
         return self.once and not any(self.knows(name) for name in self.runs)
 
 
-def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
+Transition: TypeAlias = tuple[Agent, list[Action]]  # the next state, and what the daemon does
+
+
+def handle(agent: Agent, event: Event) -> Transition:
     """Handle one event."""
     match event:
         case SessionOpened():
@@ -168,9 +172,7 @@ def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
 # --- messages -----------------------------------------------------------------------------------
 
 
-def _received(
-    agent: Agent, message: ToSite, *, strangers: bool = False
-) -> tuple[Agent, list[Action]]:
+def _received(agent: Agent, message: ToSite, *, strangers: bool = False) -> Transition:
     match message:
         case Rejected():
             return agent, [_rejected(agent, message)]
@@ -208,7 +210,7 @@ def breach(agent: Agent, what: str) -> EndSession | Exit:
     return Exit(Refused(text)) if agent.once else EndSession(text, REFUSED_PAUSE, LONGEST_PAUSE)
 
 
-def _counted(agent: Agent, actions: list[Action]) -> tuple[Agent, list[Action]]:
+def _counted(agent: Agent, actions: list[Action]) -> Transition:
     """Count a message that came to nothing; too many end the session."""
     agent = replace(agent, useless=agent.useless + 1)
     if agent.useless < MAX_USELESS:
@@ -217,7 +219,7 @@ def _counted(agent: Agent, actions: list[Action]) -> tuple[Agent, list[Action]]:
     return agent, [*actions, breach(agent, text)]
 
 
-def _unknown_end(agent: Agent, message: Finished | Dismissed) -> tuple[Agent, list[Action]]:
+def _unknown_end(agent: Agent, message: Finished | Dismissed) -> Transition:
     """The end of a run without a plan here: an earlier process took part, or none did."""
     actions = list[Action]()
     over = agent.idle and not aligns_for(message.run)
@@ -244,27 +246,21 @@ def _no_longer_waits(agent: Agent, name: str) -> Agent:
 # --- plans --------------------------------------------------------------------------------------
 
 
-def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> tuple[Agent, list[Action]]:
+def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> Transition:
     """(1) a run that is known, (2) an alignment before its run, (3) refused, (4) a new run."""
     plan = proposal.plan
-    known = agent.runs.get(plan.run)
-    received = Notify(notices.plan_received(plan))
     # (1)
-    if known is not None and known.stage is Stage.OVER:
-        # It begins again when the work on the earlier one is done.
-        return agent.with_run(plan.run, replace(known, inbox=(proposal,))), []
-    if known is not None and known.plan != plan:
-        return _refuse(agent, plan, "the plan changed in the middle of the run.")
-    if known is not None:  # another attempt, or a new session of the same one
-        agent = agent.with_run(plan.run, replace(known, proposal=proposal))
-        agent, actions = _queue(agent, plan.run, proposal)
-        return agent, [received, *actions]
+    known = agent.runs.get(plan.run)
+    if known is not None:
+        return _proposed_again(agent, known, proposal)
     # (2)
     above = agent.runs.get(aligns_for(plan.run))
     if above is not None and above.stage in UNDECIDED and aligns(above.plan, plan):
         return replace(agent, held={**agent.held, above.plan.run: proposal}), []
     # (3)
-    if (reason := objection(agent, proposal)) is not None:
+    received = Notify(notices.plan_received(plan))
+    reason = objection(agent, proposal)
+    if reason is not None:
         agent, actions = _refuse(agent, plan, reason)
         return agent, [received, *actions]
     # (4)
@@ -278,7 +274,20 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> tuple[Agent, li
     return agent, [received, *actions]
 
 
-def _release(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
+def _proposed_again(agent: Agent, known: ActiveRun, proposal: Proposal) -> Transition:
+    """The plan of a run that this agent has: of another attempt, session or process."""
+    plan = proposal.plan
+    if known.stage is Stage.OVER:
+        # It begins again when the work on the earlier one is done.
+        return agent.with_run(plan.run, replace(known, inbox=(proposal,))), []
+    if known.plan != plan:
+        return _refuse(agent, plan, "the plan changed in the middle of the run.")
+    agent = agent.with_run(plan.run, replace(known, proposal=proposal))
+    agent, actions = _queue(agent, plan.run, proposal)
+    return agent, [Notify(notices.plan_received(plan)), *actions]
+
+
+def _release(agent: Agent, name: str) -> Transition:
     """Handle the alignment that waited for the consent to this run."""
     if (held := agent.held.get(name)) is None:
         return agent, []
@@ -286,28 +295,27 @@ def _release(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     return _proposed(replace(agent, held=others), held, ask=False)
 
 
-def _refuse(
-    agent: Agent, plan: Plan, reason: str, *, for_now: bool = False
-) -> tuple[Agent, list[Action]]:
-    text = notices.dismissed if for_now else notices.refused
-    actions: list[Action] = [
-        Notify(text(plan.run, plan.study, reason)),
-        Say(PlanRefused(plan.run, reason, for_now)),
-        *_refuse_held(agent, plan.run, reason, for_now=for_now),
-        Forget(plan.run, keep_consent=False),
-    ]
-    return _counted(agent.without_run(plan.run), actions)
+def _refuse(agent: Agent, plan: Plan, reason: str, *, for_now: bool = False) -> Transition:
+    notice, *rest = _refusal(agent, plan, reason, for_now=for_now)
+    answer = Say(PlanRefused(plan.run, reason, for_now))
+    return _counted(agent.without_run(plan.run), [notice, answer, *rest])
 
 
-def _refuse_held(agent: Agent, name: str, reason: str, *, for_now: bool) -> list[Action]:
-    held = agent.held.get(name)
-    return [] if held is None else [Say(PlanRefused(held.run, reason, for_now))]
+def _refusal(agent: Agent, plan: Plan, reason: str, *, for_now: bool) -> list[Action]:
+    """What a refused run leaves to do; an alignment held for it is refused with it."""
+    notice = notices.dismissed if for_now else notices.refused
+    actions: list[Action] = [Notify(notice(plan.run, plan.study, reason))]
+    held = agent.held.get(plan.run)
+    if held is not None:
+        actions.append(Say(PlanRefused(held.run, reason, for_now)))
+    actions.append(Forget(plan.run, keep_consent=False))
+    return actions
 
 
 # --- consent ------------------------------------------------------------------------------------
 
 
-def _judged(agent: Agent, judged: Judged) -> tuple[Agent, list[Action]]:
+def _judged(agent: Agent, judged: Judged) -> Transition:
     name = judged.run
     if (run := agent.runs.get(name)) is None or run.stage is not Stage.JUDGED:
         return agent, []
@@ -324,7 +332,7 @@ def _judged(agent: Agent, judged: Judged) -> tuple[Agent, list[Action]]:
     return agent.with_run(name, replace(run, stage=Stage.WAITING, approved={})), actions
 
 
-def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
+def _decided(agent: Agent, decided: Decided) -> Transition:
     name = decided.run
     if (run := agent.runs.get(name)) is None or run.stage is not Stage.WAITING:
         return agent, []
@@ -339,7 +347,7 @@ def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
     return agent.with_run(name, again), [Judge(run.plan)]
 
 
-def _accepted(agent: Agent, run: ActiveRun) -> tuple[Agent, list[Action]]:
+def _accepted(agent: Agent, run: ActiveRun) -> Transition:
     name = run.plan.run
     agent = agent.with_run(name, replace(run, stage=Stage.NEW, approved={}))
     actions: list[Action] = [Notify(notices.approved(name, run.plan.study))]
@@ -352,7 +360,7 @@ def _accepted(agent: Agent, run: ActiveRun) -> tuple[Agent, list[Action]]:
 # --- work ---------------------------------------------------------------------------------------
 
 
-def _queue(agent: Agent, name: str, message: RunMessage) -> tuple[Agent, list[Action]]:
+def _queue(agent: Agent, name: str, message: RunMessage) -> Transition:
     """Append a message to a run's inbox."""
     run = agent.runs[name]
     if isinstance(message, Dismissed):
@@ -371,7 +379,7 @@ def _queue(agent: Agent, name: str, message: RunMessage) -> tuple[Agent, list[Ac
     return _next(agent.with_run(name, replace(run, inbox=(*run.inbox, message))), name)
 
 
-def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
+def _next(agent: Agent, name: str) -> Transition:
     run = agent.runs[name]
     if run.busy or not run.inbox or not agent.connected:  # the plan comes again in the next session
         return agent, []
@@ -383,7 +391,7 @@ def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     return agent.with_run(name, replace(run, inbox=tuple(rest), busy=True)), [work]
 
 
-def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
+def _worked(agent: Agent, worked: Worked) -> Transition:
     """(1) a run that is over, (2) its end, (3) this site left it, (4) its next message."""
     message = worked.message
     if (run := agent.runs.get(message.run)) is None:
@@ -413,10 +421,9 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
     return agent, [*held, *actions]
 
 
-def _finished(
-    agent: Agent, run: ActiveRun, message: Finished, models: int
-) -> tuple[Agent, list[Action]]:
-    name, outcome = run.plan.run, message.outcome
+def _finished(agent: Agent, run: ActiveRun, message: Finished, models: int) -> Transition:
+    name = run.plan.run
+    outcome = message.outcome
     actions: list[Action] = [
         Notify(notices.run_over(run.plan, name, outcome, message.reason, models)),
         Forget(name, keep_consent=outcome in RESUMABLE),
@@ -426,17 +433,12 @@ def _finished(
     return replace(agent, begun=0).without_run(name), actions
 
 
-def _left(agent: Agent, run: ActiveRun, worked: Worked) -> tuple[Agent, list[Action]]:
+def _left(agent: Agent, run: ActiveRun, worked: Worked) -> Transition:
     """This site refused the plan, or left the run at a step."""
-    plan, reason, for_now = run.plan, worked.reason, worked.for_now
-    text = notices.dismissed if for_now else notices.refused
-    actions: list[Action] = [
-        Notify(text(plan.run, plan.study, reason)),
-        *_refuse_held(agent, plan.run, reason, for_now=for_now),
-        Forget(plan.run, keep_consent=False),
-    ]
+    plan = run.plan
+    actions = _refusal(agent, plan, worked.reason, for_now=worked.for_now)
     if agent.once and isinstance(worked.message, Finished) and not aligns_for(plan.run):
-        actions.append(Exit(Refused(reason)))  # nothing more comes of its one run
+        actions.append(Exit(Refused(worked.reason)))  # nothing more comes of its one run
     agent, actions = _counted(agent.without_run(plan.run), actions)
     for waiting in run.inbox:  # another site refused first: the end waits here, and comes once
         if isinstance(waiting, Finished):
@@ -445,9 +447,7 @@ def _left(agent: Agent, run: ActiveRun, worked: Worked) -> tuple[Agent, list[Act
     return agent, actions
 
 
-def _end_unworked(
-    agent: Agent, run: ActiveRun, message: Finished | Dismissed
-) -> tuple[Agent, list[Action]]:
+def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -> Transition:
     """The end of a run that this site did not accept, or that continues without it."""
     plan = run.plan
     once = agent.once and not aligns_for(plan.run)

@@ -65,7 +65,8 @@ def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
 
 def factor(terms: Agreement, data: PrivateData, y: Float64[Arr, " n"]) -> View:
     """The site's view of its own rows and the shared ones."""
-    X, Z = data.X, data.Z
+    X = data.X
+    Z = data.Z
     n_weights = sum(coupling > 0.0 for coupling in set(terms.coupling))
     if terms.form == "exact":
         _require_room(n_weights, len(X), len(Z))
@@ -161,7 +162,8 @@ class AgreementComputation:
         self.n_unlabelled = len(data.Z)
         self.ids_digest = data.ids_digest
         self.data_digest = data.digest(plan.run)
-        if (fault := terms.target_fault(data.positive)) is not None:
+        fault = terms.target_fault(data.positive)
+        if fault is not None:
             raise BadData(fault)
         if len(data.y) == 0:
             raise BadData(
@@ -230,7 +232,8 @@ class AgreementComputation:
     def answer(self, question: Question, chain: bytes) -> Reply:  # noqa: ARG002
         asked = self._place.asked
         assert asked is not None, "it is open"
-        values, scalars = _NONE, tuple[float, ...]()
+        values = _NONE
+        scalars = tuple[float, ...]()
         if asked.kind == "sizes":
             kept = stays(self._bound, self._rounds.weights.tolist())
             scalars = (powered(self._bound), self._norm, float(len(self._y)), *kept)
@@ -250,7 +253,8 @@ class AgreementComputation:
         return values
 
     def take(self, question: Question, answers: Answers, chain: bytes) -> None:  # noqa: ARG002
-        place, total = self._place, answers.total
+        place = self._place
+        total = answers.total
 
         def stepped() -> _Place:
             assert total is not None
@@ -324,7 +328,8 @@ class AgreementComputation:
         fits = list[LabelledFit]()
         with np.errstate(all="ignore"):
             for j, (coupling, solution) in enumerate(zip(couplings, solutions, strict=True)):
-                t, mu = targets[:, j], float(models.weights[j])
+                t = targets[:, j]
+                mu = float(models.weights[j])
                 if mu > 0.0 and not sweeps:
                     t = (M * t - solution.prediction) / (M - 1)
                     mu = sweep_weight(coupling, M)

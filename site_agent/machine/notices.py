@@ -9,7 +9,9 @@ from coreg_core.plan import Plan
 
 def plan_received(plan: Plan) -> Notice:
     fields = {"study": plan.study, "data": plan.data, "sites": plan.sites}
-    work = "checking the plan" + " and factoring the data" * (plan.objective.needs == "rows")
+    work = "checking the plan"
+    if plan.objective.needs == "rows":
+        work += " and factoring the data"
     return Notice("plan", describe_plan(plan), run=plan.run, work=work, fields=fields)
 
 

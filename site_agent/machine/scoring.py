@@ -33,8 +33,10 @@ from site_agent.site_data import keyed, normals
 
 # The noise of a part and its steps, in common deviations of the labels: an exact score would be an
 # equation of 53 bits.
-GRAIN, NOISE = 64, 0.05
-MOST_POWER, STEPS = 1000, 40  # a part without noise has 40 bits
+GRAIN = 64
+NOISE = 0.05
+MOST_POWER = 1000
+STEPS = 40  # a part without noise has 40 bits
 
 
 @dataclass(frozen=True, eq=False)

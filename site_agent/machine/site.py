@@ -186,28 +186,15 @@ class Site:
     # --- a step ---------------------------------------------------------------------------------
 
     def _step(self, step: Step) -> list[Action]:
-        """(1) repetitions, (2) what the step brings, (3) this site's answer to it."""
+        """(1) is it the next step? (2) what it brings, (3) this site's answer to it."""
         attempt = self._attempt
         if attempt is None:
             return self._refused("the coordinator sent a step before this site had made an offer.")
         # (1)
         if step.attempt < attempt.number:
             return []
-        came = step.attempt, step.step
-        again = came == (attempt.number, attempt.expected - 1)
-        # Step 0 with another roster: the coordinator's records are older than this attempt.
-        if (
-            again
-            and attempt.last is not None
-            and step.roster == (attempt.roster if step.step == 0 else ())
-        ):
-            return [attempt.last]
-        if attempt.expected > 0 and came == (attempt.number, 0):
-            return [Send(self.offer(step.attempt + 1))]
-        if came != (attempt.number, attempt.expected) or attempt.ended:
-            received = f"step {step.step} of attempt {step.attempt}"
-            expected = f"step {attempt.expected} of attempt {attempt.number}"
-            return self._refused(f"received {received}; expected {expected}.")
+        if (step.attempt, step.step) != (attempt.number, attempt.expected) or attempt.ended:
+            return self._not_the_next(attempt, step)
         heard = False
         try:
             # (2)
@@ -226,6 +213,20 @@ class Site:
         attempt.expected += 1
         return actions
 
+    def _not_the_next(self, attempt: _Attempt, step: Step) -> list[Action]:
+        """The stored answer to a repeated step, or another attempt, or a refusal."""
+        if step.attempt == attempt.number:
+            roster = attempt.roster if step.step == 0 else ()
+            repeated = step.step == attempt.expected - 1 and step.roster == roster
+            if repeated and attempt.last is not None:
+                return [attempt.last]
+            # Step 0 with another roster: the coordinator's records are older than this attempt.
+            if step.step == 0 and attempt.expected > 0:
+                return [Send(self.offer(step.attempt + 1))]
+        received = f"step {step.step} of attempt {step.attempt}"
+        expected = f"step {attempt.expected} of attempt {attempt.number}"
+        return self._refused(f"received {received}; expected {expected}.")
+
     def _refused(self, reason: str) -> list[Action]:
         return [Send(PlanRefused(self.plan.run, reason))]
 
@@ -243,7 +244,8 @@ class Site:
             self._hear_answers(attempt, attempt.seal, step)
 
     def _hear_roster(self, attempt: _Attempt, roster: tuple[Offer, ...]) -> None:
-        if (fault := roster_fault(self.plan, attempt.offer, roster)) is not None:
+        fault = roster_fault(self.plan, attempt.offer, roster)
+        if fault is not None:
             raise Refused(fault)
         attempt.roster = roster
         attempt.sites = tuple(offer.site for offer in roster)
@@ -267,7 +269,8 @@ class Site:
             total = seal.open(attempt.context, words, question.summed, tuple(question.shapes))
             digest.update(step.summed.digest.encode())
         # (2)
-        to_all, to_me = dict[str, bytes](), dict[str, bytes]()
+        to_all = dict[str, bytes]()
+        to_me = dict[str, bytes]()
         if question.has_parts:
             to_all, to_me = self._open_parts(attempt, seal, question, step)
         elif step.parts:
@@ -297,7 +300,8 @@ class Site:
                 f"step {step.step} has {len(found)} parts, where {len(sizes)} of known sizes are "
                 f"expected ({question.kind})."
             )
-        to_all, to_me = dict[str, bytes](), dict[str, bytes]()
+        to_all = dict[str, bytes]()
+        to_me = dict[str, bytes]()
         for (sender, receiver), data in sorted(received.items()):
             text = seal.open_text(attempt.context, data, sender, to_all=not receiver)
             (to_me if receiver else to_all)[sender] = text
@@ -348,8 +352,10 @@ class Site:
 
     def _report(self, attempt: _Attempt, question: Question | None) -> Report:
         """How far the computation has come, as the coordinator may know it."""
-        computation, progress = self.computation, self.computation.progress
-        kind, asked = "", ""
+        computation = self.computation
+        progress = computation.progress
+        kind = ""
+        asked = ""
         if question is not None:
             kind = question.kind
             every = len(question.shapes) == len(attempt.sites)
@@ -445,7 +451,8 @@ def _sizes(question: Question, site: str) -> dict[tuple[str, str], int]:
             continue
         if shape.to_all:
             sizes[sender, ""] = shape.to_all
-        if (size := shape.to_each.get(site, 0)) > 0:
+        size = shape.to_each.get(site, 0)
+        if size > 0:
             sizes[sender, site] = size
     return sizes
 

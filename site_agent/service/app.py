@@ -69,7 +69,8 @@ def join(
             workers.tables.read_ahead(ONLY)
         end = asyncio.run(running.live(CONNECT_TIMEOUT))
         assert end.outcome is not None
-        ledger, unseen = running.ledger, not workers.compared()
+        ledger = running.ledger
+        unseen = not workers.compared()
         return Joined(
             workers.name,
             end.outcome,
@@ -104,7 +105,8 @@ class _Running:
         host_port(settings.coordinator, "--coordinator (or agent.toml)")
         identity = check_identity(settings.identity)
         policy = read_policy(settings.policy)
-        self._settings, once = settings, asked is not None
+        self._settings = settings
+        once = asked is not None
         state = None if once else StateDir(settings.state_path)
         require_ledger(settings.ledger_path, settings.identity / "salt")
         self.ledger = Ledger(settings.ledger_path)  # it has a lock: another agent's requests stay
@@ -138,7 +140,9 @@ class _Running:
             self.ledger.close()
             raise
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._observer, self._once, self._stopped = observer, once, False
+        self._observer = observer
+        self._once = once
+        self._stopped = False
 
     def _from_any_thread(self, notice: Notice) -> None:
         if self._loop is None or self._loop.is_closed():
@@ -155,7 +159,8 @@ class _Running:
         self.daemon.certificate_until = identity.not_after.isoformat()
 
     async def live(self, default_timeout: float) -> Exit:
-        settings, identity = self._settings, self._identity
+        settings = self._settings
+        identity = self._identity
         assert settings.coordinator is not None
         self._loop = asyncio.get_running_loop()
         timeout = settings.connect_timeout or default_timeout
@@ -209,7 +214,9 @@ class ReloadingIdentity:
         notify: Callable[[Notice], None],
         in_use: Callable[[Identity], None],
     ):
-        self.identity, self._notify, self._in_use = identity, notify, in_use
+        self.identity = identity
+        self._notify = notify
+        self._in_use = in_use
         self._fault = ""  # of the files now
 
     def credentials(self) -> grpc.ChannelCredentials:
@@ -221,7 +228,9 @@ class ReloadingIdentity:
         )
 
     def refresh(self) -> None:
-        before, known, self._fault = self.identity, self._fault, ""
+        before = self.identity
+        known = self._fault
+        self._fault = ""
         try:
             fresh = check_identity(before.directory)
             if fresh.name != before.name:

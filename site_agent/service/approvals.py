@@ -63,9 +63,13 @@ class Approvals:
 
     async def ask(self, question: AskOperator) -> Decided | CoregError | None:
         """The decision, or the error that ends the agent; None: it comes later (`decision`)."""
-        plan, keys = question.plan, self._keys_of(question.plan.run)
-        news = "" if self.members is None else self.members.news(keys)
-        words = self.members.words(keys) if self.members is not None and news else ""
+        plan = question.plan
+        news = ""
+        words = ""
+        if self.members is not None:
+            keys = self._keys_of(plan.run)
+            news = self.members.news(keys)
+            words = self.members.words(keys) if news else ""
         if self.terminal is not None:
             answer = await self.terminal.decide(plan, question.about, words, news)
             if isinstance(answer, CoregError):
@@ -73,11 +77,7 @@ class Approvals:
             seen = replace(answer, digest=plan.digest, about=question.about)
             return await self._decided(plan, seen)
         assert self._state is not None, "an agent that serves"
-        known = await asyncio.to_thread(self._state.decision, plan.run)
-        if known is not None and self._shown(plan, known) not in ({}, question.about):
-            await self.in_turn(self._state.clear, plan.run)  # a decision on what has changed
-            known = None
-        if known is None or known.digest != plan.digest:
+        if not await self._is_decided(self._state, question):
             about = dict(question.about)
             if words:
                 about[EIGHT_WORDS] = f"{words} ({news}). {COMPARE}"
@@ -86,6 +86,17 @@ class Approvals:
                 return await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
             self._notify(notices.waiting_for_approval(plan.run, plan.study))
         return await self.decision(plan)
+
+    async def _is_decided(self, state: StateDir, question: AskOperator) -> bool:
+        """Whether a decision on this plan is there. One on what has changed is removed."""
+        plan = question.plan
+        decision = await asyncio.to_thread(state.decision, plan.run)
+        if decision is None:
+            return False
+        if self._shown(plan, decision) not in ({}, question.about):
+            await self.in_turn(state.clear, plan.run)
+            return False
+        return decision.digest == plan.digest
 
     async def decision(self, plan: Plan) -> Decided | None:
         """The operator's decision, if it is there."""
@@ -123,8 +134,7 @@ class Approvals:
             else:
                 decision = Decision(False, CHANGED, digest=decision.digest)
         shown = self._shown(plan, decision)
-        approved, reason = decision.approved, decision.reason
-        return Decided(plan.run, approved, reason, decision.digest, shown)
+        return Decided(plan.run, decision.approved, decision.reason, decision.digest, shown)
 
     def _shown(self, plan: Plan, decision: Decision) -> dict[str, str]:
         """What the operator saw; nothing of an approval that counted, which is in the ledger.

@@ -23,10 +23,9 @@ from site_agent.identity.run_keys import OTHERS
 from site_agent.service.state_dir import Decision
 
 COMPARE = "Compare them with the operators of all sites by telephone. If they differ, refuse"
-QUIET, LONGEST_QUIET = (
-    5.0,
-    600.0,
-)  # seconds between two lines about a coordinator that cannot be reached
+# Seconds between two lines about a coordinator that cannot be reached.
+QUIET = 5.0
+LONGEST_QUIET = 600.0
 
 
 class OperatorConsole:
@@ -58,7 +57,8 @@ class OperatorConsole:
         if self._as_json or not self._console.is_terminal:
             return
         if self._progress is None:
-            spinner, label = SpinnerColumn(), TextColumn("{task.description}", markup=False)
+            spinner = SpinnerColumn()
+            label = TextColumn("{task.description}", markup=False)
             self._progress = Progress(
                 spinner, label, TimeElapsedColumn(), console=self._console, transient=True
             )
@@ -81,7 +81,9 @@ class ServiceLog:
 
     def __init__(self, log: Log):
         self._log = log
-        self._why, self._next, self._pause = "", -math.inf, QUIET
+        self._why = ""
+        self._next = -math.inf
+        self._pause = QUIET
 
     def __call__(self, notice: Notice) -> None:
         if not notice.private and not (
@@ -90,12 +92,16 @@ class ServiceLog:
             log_notice(self._log, notice)
 
     def _repeats(self, text: str) -> bool:
-        why, now = text.partition(": ")[2].partition("; ")[0], time.monotonic()
+        why = text.partition(": ")[2].partition("; ")[0]
+        now = time.monotonic()
         if why != self._why:
-            self._why, self._next, self._pause = why, -math.inf, QUIET
+            self._why = why
+            self._next = -math.inf
+            self._pause = QUIET
         if now < self._next:
             return True
-        self._next, self._pause = now + self._pause, min(2 * self._pause, LONGEST_QUIET)
+        self._next = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_QUIET)
         return False
 
 
@@ -124,7 +130,8 @@ class Terminal:
                 " --yes to take part, and --words with the eight words that the operators have"
                 " compared; or use `coreg-agent serve` and `coreg-agent approve`."
             )
-        self._consents, self._before = consents, before
+        self._consents = consents
+        self._before = before
 
     async def decide(
         self, plan: Plan, about: Mapping[str, str], words: str, news: str
@@ -166,7 +173,8 @@ class Terminal:
 
 async def _line() -> str:
     """A line of the terminal; the loop stays free for signals."""
-    loop, terminal = asyncio.get_running_loop(), sys.stdin.fileno()
+    loop = asyncio.get_running_loop()
+    terminal = sys.stdin.fileno()
     line: asyncio.Future[str] = loop.create_future()
 
     def read() -> None:

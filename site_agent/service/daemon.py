@@ -8,7 +8,7 @@ An agent of one run ends with its run. Threads (`workers.py`) work on messages;
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
-from typing import Any, assert_never, cast
+from typing import Any
 
 from coreg_core.errors import CoregError
 from coreg_core.messages import (
@@ -33,6 +33,7 @@ from site_agent.machine import agent as machine
 from site_agent.machine import notices
 from site_agent.machine.agent import Agent, Stage
 from site_agent.machine.session_events import (
+    Action,
     AskOperator,
     Countersign,
     Decided,
@@ -102,21 +103,33 @@ class AgentDaemon:
         self.waiting = "dialling"
         self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
         self.unresolved: dict[str, str] = {}  # for the operator: runs without this site
-        self._ledger, self._state, self._observer = ledger, state, notify
+        self._ledger = ledger
+        self._state = state
+        self._observer = notify
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._questions: dict[str, asyncio.Task[None]] = {}
-        self._stopping, self._countersigned, self._status_changed = (
-            asyncio.Event(),
-            asyncio.Event(),
-            asyncio.Event(),
-        )
+        self._stopping = asyncio.Event()
+        self._countersigned = asyncio.Event()
+        self._status_changed = asyncio.Event()
         self._ended: asyncio.Future[Exit | EndSession] | None = None
         self._failed: asyncio.Future[None] | None = None  # the error of a task
-        self._comparing: asyncio.Task[None] | None = (
-            None  # of the ledger with the last countersigned head
-        )
+        # of the ledger with the last countersigned head
+        self._comparing: asyncio.Task[None] | None = None
         self._writing: list[asyncio.Future[None]] = []
+        # What the daemon does for each action of the machine.
+        self._handlers: dict[type[Action], Callable[[Any], None]] = {
+            Say: self._on_say,
+            Judge: self._on_judge,
+            AskOperator: self._on_ask_operator,
+            Work: self._on_work,
+            Countersign: self._on_countersign,
+            Install: self._on_install,
+            Forget: self._on_forget,
+            Notify: self._on_notify,
+            EndSession: self._end,
+            Exit: self._end,
+        }
 
     def _proposal_of(self, run: str) -> Proposal | None:
         active = self.agent.runs.get(run)
@@ -236,7 +249,8 @@ class AgentDaemon:
             if end.outcome is not None and session.listening and self._ledger.signer is not None:
                 await self._receive_countersignature(session, end.run)
         finally:
-            self._session, self.connected_since = None, None
+            self._session = None
+            self.connected_since = None
             await asyncio.gather(*self._tasks - {*self._questions.values()}, return_exceptions=True)
             self._apply(SessionEnded())
             self.waiting = "dialling"
@@ -255,7 +269,8 @@ class AgentDaemon:
         assert self._failed is not None
         stopping = asyncio.create_task(self._stopping.wait())
         loop = asyncio.get_running_loop()
-        since, pause = loop.time(), cast("float | None", SETTLED)
+        since = loop.time()
+        pause: float | None = SETTLED
         try:
             while True:
                 reading = session.reading()
@@ -274,30 +289,28 @@ class AgentDaemon:
                     if frame is None:
                         raise LostSession("the coordinator closed the stream")
                     self._take(session, frame, heard)
-                    since, pause = (
-                        loop.time(),
-                        SILENCE if self.connected_since is not None else SETTLED,
-                    )
+                    since = loop.time()
+                    pause = SILENCE if self.connected_since is not None else SETTLED
                 elif self.connected_since is None:
                     self._is_connected()  # a coordinator that sends nothing has accepted this site
                     pause = SILENCE
                 else:
-                    if (runs := self.agent.runs) or self.agent.once:
-                        asked = any(run.stage is Stage.WAITING for run in runs.values())
-                        if (
-                            asked and self.approvals.terminal is not None
-                        ):  # the question is on the terminal
-                            pause = None
-                            continue
-                        self.waiting = "for the coordinator or other sites"
-                        self.notify(
-                            notices.still_waiting(
-                                tuple(sorted(runs)), round(loop.time() - since), approval=asked
-                            )
-                        )
+                    self._report_silence(loop.time() - since)
                     pause = None
         finally:
             stopping.cancel()
+
+    def _report_silence(self, seconds: float) -> None:
+        """Name what the runs wait for, unless that question is on the operator's terminal."""
+        runs = self.agent.runs
+        if not runs and not self.agent.once:
+            return
+        asked = any(run.stage is Stage.WAITING for run in runs.values())
+        if asked and self.approvals.terminal is not None:
+            return
+        self.waiting = "for the coordinator or other sites"
+        names = tuple(sorted(runs))
+        self.notify(notices.still_waiting(names, round(seconds), approval=asked))
 
     def _take(self, session: Session, frame: bytes, heard: Callable[[], None]) -> None:
         try:
@@ -316,7 +329,8 @@ class AgentDaemon:
             self._apply(MessageReceived(message, strangers))
 
     def _is_connected(self) -> None:
-        self.connected_since, self.waiting = timestamp(), FOR_RUNS
+        self.connected_since = timestamp()
+        self.waiting = FOR_RUNS
         self.notify(Notice("connected", "connected"))
 
     async def _receive_countersignature(self, session: Session, run: str) -> None:
@@ -347,37 +361,44 @@ class AgentDaemon:
     def _apply(self, event: Event) -> None:
         self.agent, actions = machine.handle(self.agent, event)
         for action in actions:
-            match action:
-                case Say(message):
-                    if self._session is not None:
-                        self._spawn(self._session.say(message))
-                case Judge(plan):
-                    self._spawn(self._judge(plan))
-                case AskOperator(plan):
-                    self._end_question(plan.run)
-                    self._questions[plan.run] = self._spawn(self._ask(action))
-                case Work(message):
-                    if self._session is not None:
-                        self._spawn(self._work(self._session, message))
-                case Countersign(receipt) if self._ledger.awaits(receipt.run, receipt.head):
-                    self._spawn(self._countersign(receipt))
-                case Countersign(receipt):
-                    if self._comparing is None:  # once: this process alone writes the ledger
-                        self._comparing = self._spawn(self._compare(receipt))
-                case Install(certificate):
-                    self._spawn(asyncio.to_thread(self.install, certificate.encode()))
-                case Forget(run, keep_consent):
-                    self._end_question(run)
-                    self.workers.forget(run)
-                    if self._session is not None:
-                        self._session.assembler.forget(run)
-                    self._spawn(self.approvals.forget(run, keep_consent=keep_consent))
-                case Notify(notice):
-                    self.notify(notice)
-                case EndSession() | Exit():
-                    self._end(action)
-                case _:
-                    assert_never(action)
+            self._handlers[type(action)](action)
+
+    def _on_say(self, action: Say) -> None:
+        if self._session is not None:
+            self._spawn(self._session.say(action.message))
+
+    def _on_judge(self, action: Judge) -> None:
+        self._spawn(self._judge(action.plan))
+
+    def _on_ask_operator(self, action: AskOperator) -> None:
+        run = action.plan.run
+        self._end_question(run)
+        self._questions[run] = self._spawn(self._ask(action))
+
+    def _on_work(self, action: Work) -> None:
+        if self._session is not None:
+            self._spawn(self._work(self._session, action.message))
+
+    def _on_countersign(self, action: Countersign) -> None:
+        receipt = action.receipt
+        if self._ledger.awaits(receipt.run, receipt.head):
+            self._spawn(self._countersign(receipt))
+        elif self._comparing is None:  # once: this process alone writes the ledger
+            self._comparing = self._spawn(self._compare(receipt))
+
+    def _on_install(self, action: Install) -> None:
+        self._spawn(asyncio.to_thread(self.install, action.certificate.encode()))
+
+    def _on_forget(self, action: Forget) -> None:
+        run = action.run
+        self._end_question(run)
+        self.workers.forget(run)
+        if self._session is not None:
+            self._session.assembler.forget(run)
+        self._spawn(self.approvals.forget(run, keep_consent=action.keep_consent))
+
+    def _on_notify(self, action: Notify) -> None:
+        self.notify(action.notice)
 
     def _end_question(self, run: str) -> None:
         """A question to the operator ends with its run."""

@@ -27,7 +27,8 @@ from site_agent.data.tables import read_table
 from site_agent.models.explain import contributions, is_linear
 from site_agent.models.file import ModelFile
 
-MOST_BYTES, MOST_ROWS = 16 << 20, 100_000  # of a request
+MOST_BYTES = 16 << 20  # of a request, as the next
+MOST_ROWS = 100_000
 
 
 def application(model: ModelFile, interval: float | None) -> Starlette:
@@ -89,20 +90,23 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
 
 def _column(cells: list[Any]) -> pl.Series:
     """Numbers if all cells are, else texts as in a file."""
-    if all(
-        cell is None or (isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) < 2**63)
-        for cell in cells
-    ):
+    present = [cell for cell in cells if cell is not None]
+    if all(_is_int64(cell) for cell in present):
         return pl.Series(cells, dtype=pl.Int64)
-    if all(
-        cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
-        for cell in cells
-    ):
-        return pl.Series(
-            [None if cell is None else float(cell) for cell in cells], dtype=pl.Float64
-        )
+    if all(_is_number(cell) for cell in present):
+        numbers = [None if cell is None else float(cell) for cell in cells]
+        return pl.Series(numbers, dtype=pl.Float64)
     texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
     return pl.Series(texts, dtype=pl.String)
+
+
+def _is_number(cell: Any) -> bool:
+    """JSON's true and false are not numbers, although a bool is an int in Python."""
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _is_int64(cell: Any) -> bool:
+    return _is_number(cell) and isinstance(cell, int) and abs(cell) < 2**63
 
 
 def _fault(fields: dict[str, Any]) -> dict[str, Any]:
@@ -120,10 +124,8 @@ def _refused(status: int, why: Any) -> JSONResponse:
 
 def described(model: ModelFile) -> dict[str, Any]:
     """The interface in OpenAPI 3.1."""
-    cell, numbers = (
-        {"type": ["number", "string", "null"]},
-        {"type": "array", "items": {"type": "number"}},
-    )
+    cell = {"type": ["number", "string", "null"]}
+    numbers = {"type": "array", "items": {"type": "number"}}
     row = {"type": "object", "properties": dict.fromkeys(model.preprocessing.sources, cell)}
     asked = {
         "type": "object",

@@ -3,29 +3,20 @@
 import asyncio
 import os
 import platform
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-from coreg_core.errors import BadData, CoregError, Refused, StorageError
+from coreg_core.errors import CoregError, Refused, StorageError
 from coreg_wire.files.toml_file import read_plan, toml
 from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import host_port, release
 from site_agent.config.settings import AgentSettings
-from site_agent.consent.memory import Memory
-from site_agent.consent.objection import Objection
-from site_agent.consent.objections import before_offer, trainings
-from site_agent.consent.participant import Consent, Means, Participant
 from site_agent.consent.policy import read_policy
-from site_agent.consent.request import BEFORE
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
     UNSHARED,
-    AlignedIds,
-    DataSets,
     Prepared,
     guessable,
     named,
@@ -36,9 +27,9 @@ from site_agent.data.prepare import (
 from site_agent.data.sources import BadTable, Faults, some
 from site_agent.data.tables import read_table
 from site_agent.identity.identity import check_identity
-from site_agent.ledger.ledger import read_lines, remember, require_ledger
+from site_agent.ledger.ledger import read_lines, require_ledger
 from site_agent.models.store import ModelStore
-from site_agent.service.run_tables import NotAligned, RunTables, Unusable
+from site_agent.service.plan_check import Note, Tables, check_plan
 from site_agent.session.stream import check_connection
 
 
@@ -52,14 +43,15 @@ class _Warned(Exception):
 
 def check(
     settings: AgentSettings,
-    note: Callable[[str, bool | None, Mapping[str, Any]], None],
+    note: Note,
     plan_file: Path | None = None,
     files: Sequence[Path] = (),
 ) -> int:
     """Run every check, in the order of joining, and return the exit code of the first failure."""
     code = 0
     # The ledger names instances under this secret. Without a secret there are no earlier answers.
-    secret, salt = settings.identity / "salt", b""
+    secret = settings.identity / "salt"
+    salt = b""
 
     def step(title: str, work: Callable[[], str]) -> bool:
         nonlocal code
@@ -83,7 +75,7 @@ def check(
             return False
         return True
 
-    found: dict[str, Prepared] = {}
+    prepared_sets: dict[str, Prepared] = {}
     untrained: set[str] = set()  # data sets without a target
 
     def table(name: str, inputs: Inputs) -> str:
@@ -106,7 +98,7 @@ def check(
                 f"{many} ids, for scoring. Columns are not checked: for a training give --target"
             ) from None
         try:
-            prepared, called = prepare(inputs, salt), f"table {name}".rstrip()
+            prepared = prepare(inputs, salt)
         except BadTable as error:
             every = Faults()
             every.add(*(fault for fault in error.faults if fault.about != inputs.id))
@@ -114,42 +106,36 @@ def check(
                 read_ids(inputs, "folded")
             every.raise_any()
             raise
-        found[name], d = prepared, prepared.data
+        prepared_sets[name] = prepared
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
-        if both := prepared.labelled_and_shared:
+        both = prepared.labelled_and_shared
+        if both:
             text = (
-                "An additive training learns most from them. In an agreement other members can"
+                f"table {name}".rstrip()
+                + f": labelled instances that are shared too: {len(both)} ({some(both)}). An"
+                " additive training learns most from them. In an agreement other members can"
                 " estimate their labels"
             )
-            shared = (
-                f"{called}: labelled instances that are shared too: {len(both)} ({some(both)})."
-                f" {text}"
-            )
-            note(shared, True, {"check": "table", "warning": False})
-        return (
-            f"{len(d.X)} labelled and {len(d.Z)} shared instances, {d.X.shape[1]} features from the"
-            f" columns {prepared.preprocessing.summary}; digest of the ordered ids"
-            f" {d.ids_digest[:12]} (every site must show the same, unless a run aligns the ids)"
-            + f'; {inputs.positive!r} is 1, and the study needs task = "classification"'
-            * bool(inputs.positive)
-        )
+            note(text, True, {"check": "table", "warning": False})
+        return described(prepared, inputs)
 
     def ids(inputs: Inputs) -> str:
-        found = read_ids(named(inputs, trains=False), "folded")
-        listed = f"{len(found)} ids, as an alignment compares them: {some(found)}"
-        if warning := guessable(found):
+        folded = read_ids(named(inputs, trains=False), "folded")
+        listed = f"{len(folded)} ids, as an alignment compares them: {some(folded)}"
+        warning = guessable(folded)
+        if warning:
             raise _Warned(f"{listed}. {warning.removeprefix('WARNING: ')}")
         return listed
 
     def policy() -> str:
         """The keys that differ from the defaults, without the secret."""
         values = read_policy(settings.policy).model_dump(exclude_defaults=True)
-        told = [
+        changed = [
             f"{key} = {'(not shown)' if key == 'ids_secret' else toml(value)}"
             for key, value in values.items()
         ]
-        return f"keys that differ from the defaults: {', '.join(told) or 'none'}"
+        return f"keys that differ from the defaults: {', '.join(changed) or 'none'}"
 
     def identity() -> str:
         checked = check_identity(settings.identity)
@@ -189,88 +175,6 @@ def check(
             check_connection(settings.coordinator, check_identity(settings.identity))
         )
 
-    def plan(path: Path) -> None:
-        """One line for each reason against the plan."""
-        nonlocal code
-        fields, planned = {"check": "plan"}, read_plan(path)
-        name = check_identity(settings.identity).name
-        allowed = read_policy(settings.policy)
-        memory = Memory()
-        remember(settings.ledger_path, memory)
-        data_sets, allows, so_far = DataSets(settings.data, salt), "the policy allows it", ""
-        data_set = data_sets.choose(planned.data)
-        spent = False  # the openings of its labelled rows
-
-        def leaving(shared: int, both: int, before: str = "") -> None:
-            terms = planned.objective
-            can = terms.computable(planned, both)
-            note(
-                f"plan: {before}leaves this machine: {terms.leaves(shared)}; members can compute:"
-                f" {can}",
-                True,
-                fields,
-            )
-
-        if planned.objective.needs != "rows" or (data_set in untrained and not planned.target):
-            against = before_offer(planned, name, allowed, memory)
-            if planned.objective.needs == "batch" and data_set in settings.data:
-                leaving(len(read_ids(named(settings.data[data_set], trains=False), "exact")), 0)
-            if planned.objective.needs == "rows":
-                against.append(
-                    Objection("its data set has no target here, so this site cannot train")
-                )
-        elif planned.align is None and data_set not in (*found, *untrained):
-            raise BadData("not checked: its table has no shared rows, or could not be read.")
-        else:
-            allows, terms, before = "this site would take part in it", planned.objective, ""
-            tables = RunTables(
-                name, data_sets, AlignedIds(settings.identity / "aligned"), lambda _: None
-            )
-            data = found[data_set].data if data_set in found else None
-            try:
-                try:
-                    if planned.align is not None or data_set in untrained:
-                        prepared, data = tables.trained(planned, allowed)
-                    else:
-                        prepared = found[data_set]
-                    shared, both = len(prepared.data.Z), len(prepared.labelled_and_shared)
-                except NotAligned as error:
-                    shared, both = len(error.ids), tables.labelled(planned)
-                    before = BEFORE
-            except Unusable:
-                raise BadData("; ".join(tables.troubles.values())) from None
-            leaving(shared, both, before)
-            if data is None:
-                against = before_offer(planned, name, allowed, memory)
-            else:
-                memory.know_as(data.ids_digest, data.instances)
-                given = memory.recall(planned, data.ids_digest).answered
-                so_far = f"; {given} of at most {terms.most_answers(planned)} answers are given"
-                if told := trainings(planned, allowed, None if before else data, memory):
-                    so_far += "".join(f"; {heading}: {text}" for heading, text in told.items())
-                    spent = memory.trainings(data) >= allowed.openings
-                consent = Consent(allowed, memory, time.monotonic)
-                means = Means(None, lambda threads: threads, os.urandom)
-                against = Participant(name, data, consent, means).objections(planned)
-        for each in against:
-            here, allow = (
-                f" ({each.here})" * bool(each.here),
-                f". To allow it: {each.allow}" * bool(each.allow),
-            )
-            note(
-                f"plan: {each.reason.removesuffix('.')}{here}{allow}",
-                False,
-                fields | {"allow": each.allow},
-            )
-        if against:
-            code = code or Refused.exit_code
-        else:
-            note(
-                f"plan: {'the policy allows it' if spent else allows}{so_far}",
-                True,
-                fields | {"warning": spent},
-            )
-
     def ledger() -> str:
         nonlocal salt
         path = settings.ledger_path
@@ -305,13 +209,28 @@ def check(
     known = step("identity", identity)
     if plan_file is not None:
         try:
-            plan(plan_file)
+            tables = Tables(salt, prepared_sets, untrained)
+            if not check_plan(read_plan(plan_file), settings, tables, note):
+                code = code or Refused.exit_code
         except CoregError as error:
             note(f"plan: {error}", False, {"check": "plan"})
             code = code or error.exit_code
     step("connection", network)
     step("models", disk)
     return code
+
+
+def described(prepared: Prepared, inputs: Inputs) -> str:
+    """The sizes and columns of a table, and the digest that all sites compare."""
+    data = prepared.data
+    text = (
+        f"{len(data.X)} labelled and {len(data.Z)} shared instances, {data.X.shape[1]} features"
+        f" from the columns {prepared.preprocessing.summary}; digest of the ordered ids"
+        f" {data.ids_digest[:12]} (every site must show the same, unless a run aligns the ids)"
+    )
+    if inputs.positive:
+        text += f'; {inputs.positive!r} is 1, and the study needs task = "classification"'
+    return text
 
 
 def versions() -> str:

@@ -71,7 +71,8 @@ class StateDir:
         expires (0: never).
         """
         expires = None if seconds <= 0 else (utc_now() + dt.timedelta(seconds=seconds)).isoformat()
-        shown, asked = {"digest": digest, "words": words}, self._file("asked", run)
+        shown = {"digest": digest, "words": words}
+        asked = self._file("asked", run)
         if (before := _read(asked)) is not None and any(
             before[key] != value for key, value in shown.items()
         ):

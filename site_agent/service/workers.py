@@ -258,22 +258,19 @@ class RunWorkers:
 
     def _handled(self, worker: _Worker, message: WorkMessage, outbox: _Outbox) -> Worked:
         outcome = message.outcome if isinstance(message, Finished) else None
-        missed = ""
-        refused: PlanRefused | None = None
+        left: Worked | None = None
         for action in worker.participant.handle(message):
             match action:
                 case Store(result):
                     self._store(worker, result)
                 case Missed(reason):
-                    missed = reason
+                    left = Worked(message, accepted=False, reason=reason)
                 case Send(answer, disclosure):
                     outbox.put(answer, disclosure, outcome)
                     if isinstance(answer, PlanRefused):
-                        refused = answer
-        if refused is not None:
-            return _refused(message, refused)
-        if missed:
-            return Worked(message, accepted=False, reason=missed)
+                        left = _refused(message, answer)
+        if left is not None:
+            return left
         if (site := worker.participant.site) is None:  # its end came before an offer
             return Worked(message)
         if isinstance(message, Proposal):

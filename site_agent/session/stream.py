@@ -89,7 +89,8 @@ def explained(details: str) -> str:
     return f"{hint} (gRPC: {details.rpartition('last error: ')[2] or 'no answer'}{proxy})"
 
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 10.0
 T = TypeVar("T")
 
 
@@ -155,18 +156,23 @@ async def keep_dialling(
     Unreachable after ``dial.timeout`` s without a session.
     """
     loop = asyncio.get_running_loop()
-    pause, last_session = FIRST_PAUSE, loop.time()
+    pause = FIRST_PAUSE
+    last_session = loop.time()
     while True:
         try:
             return await _session(conversation, dial, dial.timeout - (loop.time() - last_session))
         except NoAnswer as lost:
             reason = str(lost)
         except SessionRefused as lost:
-            reason, last_session = str(lost), loop.time()
+            reason = str(lost)
+            last_session = loop.time()
             pause = max(lost.pause, min(2 * pause, lost.longest))
         except LostSession as lost:  # there was a session: timeout and pause start again
-            reason, last_session, pause = str(lost), loop.time(), FIRST_PAUSE
-        waited, address = loop.time() - last_session, dial.dialler.address
+            reason = str(lost)
+            last_session = loop.time()
+            pause = FIRST_PAUSE
+        waited = loop.time() - last_session
+        address = dial.dialler.address
         if waited >= dial.timeout:
             tried = f"{address}: {reason} (tried for {waited:.0f} s)"
             raise Unreachable(f"{tried}. Start the agent again when the coordinator is up.")
@@ -184,7 +190,8 @@ async def keep_dialling(
 async def _session(
     conversation: Callable[[Connection, Callable[[], None]], Awaitable[T]], dial: Dial, left: float
 ) -> T:
-    loop, heard = asyncio.get_running_loop(), False
+    loop = asyncio.get_running_loop()
+    heard = False
 
     def hear() -> None:
         nonlocal heard
