@@ -16,9 +16,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
 from coreg_core.spread import constant, mean_and_deviation
+from site_agent.data.cell_text import canonical
 from site_agent.data.notation import check_layout, day_of, find_layout, flag, holds_dates
 from site_agent.data.sources import COLUMNS, NA_VALUES, BadTable, Fault, Faults, shortened, some
 from site_agent.data.tables import Table
@@ -70,7 +71,7 @@ class Column:
         """The values of a column that is no text; NaN is missing."""
         if self.kind == "numeric":
             return table.numbers(self.name)
-        texts = table.texts(self.name)
+        texts = table.shown(self.name)
         read: dict[str, float | None] = {}
         for text in {text for text in texts if text is not None}:
             if self.kind == "date":
@@ -103,15 +104,25 @@ class Column:
             [math.nan if text is None else read[text] for text in texts], dtype=np.float64
         )
 
+    def places(self, table: Table) -> Ints:
+        """The place of each row's level; -1: missing, or a text that is no level.
+
+        A text that is a level as the source shows it stays that one: where training found codes,
+        their decimals count.
+        """
+        places = {level: j for j, level in enumerate(self.levels)}
+        found = [
+            -1 if shown is None else places.get(shown, places.get(canonical(shown), -1))
+            for shown in table.shown(self.name)
+        ]
+        return np.array(found, dtype=np.int64)
+
     def encoded(self, table: Table) -> Arr:
         if self.kind == "text":
             # An unknown text becomes a row of zeros, as with
             # OneHotEncoder(handle_unknown="ignore").
-            places = {level: j for j, level in enumerate(self.levels)}
-            codes = np.array(
-                [places.get(text or "", -1) for text in table.texts(self.name)], dtype=np.int64
-            )
-            block: Arr = (codes[:, np.newaxis] == np.arange(len(self.levels))).astype(np.float64)
+            places = self.places(table)[:, np.newaxis]
+            block: Arr = (places == np.arange(len(self.levels))).astype(np.float64)
         else:
             values = self.numbers(table)
             filled = np.where(np.isnan(values), self.fill, values)
@@ -197,7 +208,7 @@ class Preprocessing:
                 and column.layout in ("%d/%m/%Y", "%m/%d/%Y")
             ):
                 texts = [
-                    text for text in dict.fromkeys(tables[0].texts(column.name)) if text is not None
+                    text for text in dict.fromkeys(tables[0].shown(column.name)) if text is not None
                 ]
                 shown = " and ".join(map(repr, texts[:2]))
                 told = (
@@ -330,7 +341,7 @@ def kind_of_column(name: str, tables: list[Table]) -> tuple[Kind, str | None]:
     places = [
         (table.source, int(line), text)
         for table in tables
-        for line, text in zip(table.lines, table.texts(name), strict=True)
+        for line, text in zip(table.lines, table.shown(name), strict=True)
         if text is not None
     ]
     if not places:
@@ -359,11 +370,9 @@ def _levels(name: str, tables: list[Table], categorical: bool) -> tuple[str, ...
 def _moved(column: Column, table: Table, known: Range | None) -> Iterator[str]:
     missing = int(table.missing(column.name).sum())
     if column.kind == "text":
-        new = [
-            text
-            for text in table.texts(column.name)
-            if text is not None and text not in column.levels
-        ]
+        unknown = (column.places(table) < 0) & ~table.missing(column.name)
+        texts = table.shown(column.name)
+        new = [texts[i] for i in np.flatnonzero(unknown)]
         if new:
             first = f"cells with a text that training never had: {len(new)} ({new[0]!r} first)"
             yield f"{first}. They count as none of its levels"
@@ -391,7 +400,7 @@ def size_fault(table: Table, name: str, values: Arr) -> Fault | None:
     size = abs(values[largest])
     if size == 0.0 or SMALLEST <= size <= LARGEST:
         return None
-    text = table.texts(name)[largest]
+    text = table.shown(name)[largest]
     what, kind = f"{text!r} is outside ±{LARGEST:g}, so its square overflows.", "too large"
     todo = "Correct the cell, or write the column in another unit."
     if size < SMALLEST:

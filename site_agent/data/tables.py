@@ -13,8 +13,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
-from decimal import Decimal
 from difflib import get_close_matches
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -27,6 +25,7 @@ from polars.exceptions import PanicException, PolarsError
 
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
+from site_agent.data.cell_text import canonical, text_of, texts_of_column
 from site_agent.data.notation import (
     HEAD,
     PLAIN,
@@ -95,7 +94,7 @@ class Cells:
             if raw.dtype.is_numeric() or raw.dtype == pl.String:
                 return raw
             if not (raw.dtype.is_nested() or raw.dtype in (pl.Binary, pl.Object, pl.Duration)):
-                return raw.cast(pl.String)
+                return pl.Series([text_of(value) for value in raw.to_list()], dtype=pl.String)
             raise self._holds(str(raw.dtype), str(raw.dtype.base_type()))
         if isinstance(dtype := getattr(raw, "dtype", None), np.dtype) and dtype.kind in "iuf":
             return pl.Series(self.name, raw.to_numpy())
@@ -106,7 +105,7 @@ class Cells:
                 for value, gone in zip(raw.tolist(), raw.isna().tolist(), strict=True)
             ]
         try:
-            return pl.Series(self.name, [_text(value) for value in values], dtype=pl.String)
+            return pl.Series(self.name, [text_of(value) for value in values], dtype=pl.String)
         except TypeError as error:
             lines = tuple(
                 i
@@ -136,32 +135,49 @@ class Cells:
         return [text for text in self._na if PLAIN.fullmatch(text)]
 
     @cached_property
+    def shown(self) -> list[str]:
+        """Each cell as the source shows it; empty if the cell is missing."""
+        if not self._typed:
+            return [(value or "").strip() for value in self.series.to_list()]
+        if self.series.dtype == pl.Float32:
+            return [text_of(value) or "" for value in self.series.to_numpy()]
+        return [text_of(value) or "" for value in self.series.to_list()]
+
+    @cached_property
     def own(self) -> list[str]:
-        """The text of each cell; empty if the cell is missing."""
-        return [
-            _text(value) or "" if self._typed else (value or "").strip()
-            for value in self.series.to_list()
-        ]
+        """The one text of each value; empty if the cell is missing."""
+        return self.shown if self._typed else texts_of_column(self.shown, self.decimals.mark)
 
     @cached_property
     def texts(self) -> list[str | None]:
         """The texts. None: missing."""
-        return [None if not text or text in self._na else text for text in self.own]
+        return [None if gone else text for gone, text in zip(self._gone, self.own, strict=True)]
+
+    @property
+    def shown_texts(self) -> list[str | None]:
+        """The cells as the source shows them. None: missing."""
+        return [None if gone else text for gone, text in zip(self._gone, self.shown, strict=True)]
+
+    @cached_property
+    def _gone(self) -> list[bool]:
+        pairs = zip(self.shown, self.own, strict=True)
+        return [not text or shown in self._na or text in self._na for shown, text in pairs]
 
     @cached_property
     def numbers(self) -> Arr:
         """The numbers. NaN: missing, or no finite number."""
         if self.plain is not None:
             return self.plain
-        texts, decimals = pl.DataFrame({"": self.texts}, schema={"": pl.String}), self.decimals
-        values = read_numbers(texts, Decimals() if self._typed else decimals)[:, 0].to_numpy()
+        texts = pl.DataFrame({"": self.shown_texts}, schema={"": pl.String})
+        decimals = Decimals() if self._typed else self.decimals
+        values = read_numbers(texts, decimals)[:, 0].to_numpy()
         return np.where(np.isfinite(values), values, math.nan)
 
     @cached_property
     def missing(self) -> NDArray[np.bool_]:
         if self.plain is not None:
             return np.isnan(self.plain)
-        return np.array([text is None for text in self.texts], dtype=np.bool_)
+        return np.array(self._gone, dtype=np.bool_)
 
     @cached_property
     def plain(self) -> Arr | None:
@@ -186,30 +202,8 @@ class Cells:
         if self._typed and self.series.dtype.is_float():
             values = self.series.cast(pl.Float64).to_numpy()
             large = np.flatnonzero(np.abs(values) >= EXACT)
-            return self.own[large[0]] if len(large) else ""
-        return next((text for text in self.own if ROUNDED.fullmatch(text)), "")
-
-
-def _text(value: Any) -> str | None:
-    """A value as the text of a CSV file. A whole number has no decimals, so 2.0 is the level 2."""
-    match value:
-        case None:
-            return None
-        case str():
-            return value
-        case bool() | np.bool_():
-            return "true" if value else "false"
-        case float() | np.floating():
-            number = float(value)
-            whole = number.is_integer() and abs(number) < 10 * EXACT
-            return None if math.isnan(number) else str(int(number)) if whole else repr(number)
-        case int() | np.integer() | Decimal():
-            return str(value)
-        case date() | datetime():
-            return value.isoformat()
-        case _:
-            pass
-    raise TypeError("bytes" if isinstance(value, bytes) else type(value).__name__)
+            return self.shown[large[0]] if len(large) else ""
+        return next((text for text in self.shown if ROUNDED.fullmatch(text)), "")
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -282,6 +276,9 @@ class Table:
     def texts(self, name: str) -> list[str | None]:
         return self._of_rows(self.cells(name).texts)
 
+    def shown(self, name: str) -> list[str | None]:
+        return self._of_rows(self.cells(name).shown_texts)
+
     def _of_rows(self, every: list[T]) -> list[T]:
         return every if self.kept is None else [every[i] for i in self.kept.tolist()]
 
@@ -293,7 +290,7 @@ class Table:
         """Whether any cell is a number, or half of them look like numbers, so that an unreadable
         number is a fault.
         """
-        return not bool(np.isnan(self._read(name)).all()) or looks_numeric(self.texts(name))
+        return not bool(np.isnan(self._read(name)).all()) or looks_numeric(self.shown(name))
 
     def _read(self, name: str) -> Arr:
         values = self.cells(name).numbers
@@ -310,7 +307,7 @@ class Table:
         return values
 
     def _no_numbers(self, name: str, bad: Ints, target: bool) -> list[Fault]:
-        decimals, texts = self.cells(name).decimals, self.texts(name)
+        decimals, texts = self.cells(name).decimals, self.shown(name)
         cells = [texts[i] or "" for i in bad.tolist()]
         kinds = [kind_of(cell, decimals.mark) for cell in cells]
         known = {text for text in texts if text is not None}
@@ -387,7 +384,7 @@ class Table:
             found = dict[str, list[str]]()
             for cells in columns:
                 if len(at := np.flatnonzero(cells.numbers == float(code))):
-                    found[cells.name] = [cells.own[i] for i in at]
+                    found[cells.name] = [cells.shown[i] for i in at]
             if found:
                 form = next(iter(found.values()))[0]
                 where = ", ".join(f"{name!r} ({len(forms)})" for name, forms in found.items())
@@ -430,7 +427,7 @@ class Table:
         """With 1 for the positive value of a yes/no column, and 0 for the other one."""
         if not positive or column not in self.columns:
             return self
-        texts = self.texts(column)
+        texts, positive = self.texts(column), canonical(positive)
         others = Counter(text for text in texts if text is not None and text != positive)
         alike = {text for text in others if text.casefold() == positive.casefold()}
         if len(others) > 1 or alike:

@@ -15,14 +15,17 @@ import polars as pl
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from coreg_core.errors import BadData, UsageError
 from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.transport.service import listening, release
-from site_agent.data.sources import BadTable
+from site_agent.data.cell_text import text_of
+from site_agent.data.sources import FRAME, BadTable, Fault
 from site_agent.data.tables import read_table
 from site_agent.models.explain import contributions, is_linear
 from site_agent.models.file import ModelFile
@@ -38,7 +41,7 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
     def predicted(rows: list[dict[str, Any]]) -> dict[str, Any]:
         columns = model.preprocessing.sources
         given = {
-            name: _column([row.get(name) for row in rows])
+            name: _column(name, [row.get(name) for row in rows])
             for name in columns
             if any(name in row for row in rows)
         }
@@ -58,12 +61,17 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
             return answer | {"notes": [*table.doubts(columns), *model.preprocessing.moved(table)]}
 
     async def predict(request: Request) -> JSONResponse:
-        if int(request.headers.get("content-length") or MOST_BYTES + 1) > MOST_BYTES:
-            return _refused(413, f"a request has a Content-Length of at most {MOST_BYTES} bytes")
+        body = bytearray()
+        async for part in request.stream():  # it can come in chunks, without a length
+            body += part
+            if len(body) > MOST_BYTES:
+                return _refused(413, f"a request has at most {MOST_BYTES} bytes")
         try:
-            rows = json.loads(await request.body())["rows"]
+            text = body.decode()
+            rows = json.loads(text, parse_constant=_no_number)["rows"]
+            json.dumps(rows, ensure_ascii=False).encode()  # half of a character is no text
         except (ValueError, TypeError, KeyError, RecursionError):
-            return _refused(400, 'expected {"rows": [{column: value, …}, …]}')
+            return _refused(400, 'expected {"rows": [{column: value, …}, …]} in JSON, as UTF-8')
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             return _refused(400, "rows is a list of objects, one for each record")
         if not 1 <= len(rows) <= MOST_ROWS:
@@ -79,34 +87,37 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
         about = {"site": model.site, "run": model.run, "target": model.target, "release": release()}
         return JSONResponse({"status": "ok", **about, "columns": list(model.preprocessing.sources)})
 
+    async def guard(request: Request, go_on: RequestResponseEndpoint) -> Response:
+        # Under another name a page of the web could read the answers (DNS rebinding).
+        if not is_loopback(request.headers.get("host", "")):
+            return _refused(421, "this server answers under a loopback address or localhost only")
+        return await go_on(request)
+
     return Starlette(
         routes=[
             Route("/predict", predict, methods=["POST"]),
             Route("/health", health),
             Route("/openapi.json", lambda _request: JSONResponse(described(model))),
-        ]
+        ],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
     )
 
 
-def _column(cells: list[Any]) -> pl.Series:
-    """Numbers if all cells are, else texts as in a file."""
-    present = [cell for cell in cells if cell is not None]
-    if all(_is_int64(cell) for cell in present):
-        return pl.Series(cells, dtype=pl.Int64)
-    if all(_is_number(cell) for cell in present):
-        numbers = [None if cell is None else float(cell) for cell in cells]
-        return pl.Series(numbers, dtype=pl.Float64)
-    texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
+def _column(name: str, cells: list[Any]) -> pl.Series:
+    """The cells as texts, each by itself: a prediction does not depend on the rows beside it."""
+    texts = list[str | None]()
+    for line, cell in enumerate(cells, 1):
+        try:
+            texts.append(text_of(cell))
+        except TypeError as error:
+            what = f"a cell is a number, a text, true, false or null, and not a {error}."
+            fault = Fault(FRAME, what, kind="type", column=name, lines=(line,))
+            raise BadTable(fault) from None
     return pl.Series(texts, dtype=pl.String)
 
 
-def _is_number(cell: Any) -> bool:
-    """JSON's true and false are not numbers, although a bool is an int in Python."""
-    return isinstance(cell, int | float) and not isinstance(cell, bool)
-
-
-def _is_int64(cell: Any) -> bool:
-    return _is_number(cell) and isinstance(cell, int) and abs(cell) < 2**63
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def _fault(fields: dict[str, Any]) -> dict[str, Any]:

@@ -229,7 +229,7 @@ def test_joined_and_local_models_of_an_additive_training(federations, tmp_path, 
 @pytest.fixture(scope="module")
 def served(federations):
     _, model, _ = joined(federations["gaussian"])
-    with TestClient(server.application(model, 0.9)) as client:
+    with TestClient(server.application(model, 0.9), base_url="http://127.0.0.1") as client:
         yield model, client, federations["gaussian"].folder / "a-judged.csv"
 
 
@@ -258,6 +258,10 @@ def test_predictions_are_those_of_the_file(served):
         ('{"rows": [{"u": 1, "v": 2}, {"u": "x", "v": 2}]}', 422, "'row': 1"),
         ('{"rows": [{"u": 1, "v": [2]}]}', 422, "'column': 'v'"),
         ('{"rows": [{"u": 1e400, "v": 2}]}', 422, "'column': 'u'"),
+        ('{"rows": [{"u": 1%s, "v": 2}]}' % (400 * "0"), 422, "'column': 'u'"),
+        ('{"rows": [{"u": NaN, "v": 2}]}', 400, "in JSON"),
+        ('{"rows": [{"u": "\\ud800", "v": 2}]}', 400, "as UTF-8"),
+        ('{"rows": ' + 20_000 * "[", 400, "in JSON"),
     ],
 )
 def test_a_mistake_is_named_with_its_row_and_column(served, body, status, about):
@@ -267,6 +271,25 @@ def test_a_mistake_is_named_with_its_row_and_column(served, body, status, about)
         status,
         True,
     ), answer.json()
+
+
+def test_a_prediction_does_not_depend_on_the_rows_beside_it(served):
+    _, client, _ = served
+    row = {"u": 2.0, "v": 0.1}
+    alone = client.post("/predict", json={"rows": [row]}).json()["predictions"]
+    for other in ({"u": "3", "v": 1}, {"u": None, "v": 2}, {"u": 2**70, "v": 1e-7}):
+        beside = client.post("/predict", json={"rows": [row, other]}).json()["predictions"]
+        assert beside[0] == pytest.approx(alone[0], rel=1e-12)
+
+
+def test_a_request_in_chunks_is_bounded_and_a_foreign_host_is_refused(served):
+    _, client, _ = served
+    chunks = (b" " * (1 << 20) for _ in range(17))
+    assert client.post("/predict", content=chunks).status_code == 413
+    whole = (part for part in (b'{"rows": [{"u": 1, ', b'"v": 2}]}'))
+    assert client.post("/predict", content=whole).status_code == 200
+    answer = client.get("/health", headers={"Host": "evil.example"})
+    assert (answer.status_code, "columns" in answer.text) == (421, False)
 
 
 def test_health_and_the_interface_describe_the_model(served):

@@ -146,7 +146,7 @@ def test_what_a_csv_writer_writes_is_read_with_the_line_of_every_row(
         writer.writerow(row)
     text.write(data.draw(st.sampled_from(["", newline, newline * 3])))
     found = table(tmp_path_factory.mktemp("csv"), text.getvalue())
-    assert list(zip(*map(found.texts, found.columns), strict=True)) == [
+    assert list(zip(*map(found.shown, found.columns), strict=True)) == [
         tuple(None if c.strip() in ("", *NA_VALUES) else c.strip() for c in row) for row in rows
     ]
     assert found.lines.tolist() == lines
@@ -208,7 +208,7 @@ def test_parquet_columns_become_text_without_loss(tmp_path):
     found = read_table(tmp_path / "t[1].parquet")
     assert {name: found.texts(name) for name in found.columns} == {
         "f": ["0.30000000000000004", None, "5e-324"],
-        "g": [repr(float(single)), None, "2.5"],
+        "g": ["0.1", None, "2.5"],
         "i": ["4611686018427387905", "-1", None],
         "b": ["true", "false", None],
         "t": ["x", None, None],
@@ -220,7 +220,7 @@ def test_parquet_columns_become_text_without_loss(tmp_path):
     frame.write_parquet(tmp_path / "t.parquet")
     found = read_table(tmp_path / "t.parquet")
     assert found.ids("id") == ["1", "20", "", "-3"]
-    assert found.texts("f") == ["1", "2.5", repr(float(np.float32(1e16))), "0"]
+    assert found.texts("f") == ["1", "2.5", "1e+16", "0"]
     pl.DataFrame({"ok": [1], "l": [[1, 2]]}).write_parquet(tmp_path / "n.parquet")
     with pytest.raises(BadData, match=r"n\.parquet, column 'l': holds List"):
         prepared(tmp_path / "n.parquet", target="ok")
@@ -566,7 +566,7 @@ def test_columns_that_a_model_does_not_use_cannot_break_it(tmp_path):
 def test_values_of_every_kind_are_the_texts_of_a_csv_file():
     numbers = [3, np.int64(-4), 2.0, np.float32(0.5), 1e300, Decimal("1.20")]
     values = [True, np.bool_(False), *numbers, date(2024, 2, 3), "x", None]
-    expected = ["true", "false", "3", "-4", "2", "0.5", "1e+300", "1.20", "2024-02-03", "x", None]
+    expected = ["true", "false", "3", "-4", "2", "0.5", "1e+300", "1.2", "2024-02-03", "x", None]
     assert read_table(pd.DataFrame({"a": pd.Series(values, dtype=object)})).texts("a") == expected
     with pytest.raises(BadData, match="DataFrame with named columns is needed, not a ndarray"):
         read_table(np.zeros((2, 2)))
@@ -578,7 +578,7 @@ def test_values_of_every_kind_are_the_texts_of_a_csv_file():
     twice = pd.DataFrame({"id": ["p", "p", "q"], "x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, None]})
     assert tables_of(inputs(twice)).doubts[0].startswith("the frame: more than one labelled row")
     times = pd.DataFrame({"a": pd.to_datetime(["2024-02-03", None])})
-    assert read_table(times).texts("a") == ["2024-02-03T00:00:00", None]
+    assert read_table(times).texts("a") == ["2024-02-03", None]
 
 
 MANY_CELLS = ["", " 4", '"a b"', "1", "-2.5", "3,5", "1.234", "1,234"]
