@@ -23,7 +23,7 @@ from jaxtyping import Float64, Int64
 from coreg_core.agreement.objective import ROUNDING, Certificate, consensus_certificate, weight_of
 from coreg_core.agreement.views import Part, View
 from coreg_core.arrays import Arr, Ints, dot, norms
-from coreg_core.objectives.setting import ScheduleName
+from coreg_core.terms import ScheduleName
 
 
 class Stop(IntEnum):

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
-from coreg_core.objectives.setting import Kind, Setting, Shape, Statement
+from coreg_core.objectives.setting import Kind, Setting, Statement
+from coreg_core.shapes import Shape
 
 Kernel: TypeAlias = Literal["gaussian", "linear"]
 Task: TypeAlias = Literal["regression", "classification"]

@@ -8,17 +8,9 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Len
 
-from coreg_core.objectives.setting import (
-    SCALAR_WORDS,
-    Count,
-    Kind,
-    Natural,
-    NotNegative,
-    Positive,
-    Setting,
-    Shape,
-    Statement,
-)
+from coreg_core.objectives.setting import Kind, Setting, Statement
+from coreg_core.shapes import SCALAR_WORDS, Shape
+from coreg_core.terms import Count, Natural, NotNegative, Positive
 
 Form: TypeAlias = Literal["exact", "semi-parametric", "linear"]
 PlanKernel: TypeAlias = Literal["gaussian", "linear"]

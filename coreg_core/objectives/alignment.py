@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
-from coreg_core.objectives.setting import RUNS, Kind, Needs, Setting, Shape, Statement
+from coreg_core.objectives.setting import RUNS, Kind, Needs, Setting, Statement
+from coreg_core.shapes import Shape
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
 MOST_IDS = 5_000_000

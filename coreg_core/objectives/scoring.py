@@ -7,15 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from coreg_core.objectives.setting import (
-    Kind,
-    Needs,
-    RunName,
-    Setting,
-    Shape,
-    SiteName,
-    Statement,
-)
+from coreg_core.objectives.setting import Kind, Needs, Setting, Statement
+from coreg_core.shapes import Shape
+from coreg_core.terms import RunName, SiteName
 
 RECORD = 34  # bytes before the flags: the model's digest, and a power of two
 

@@ -30,7 +30,7 @@ from jaxtyping import Float64, Int64, UInt64
 
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
-from coreg_core.objectives.setting import SCALAR_WORDS
+from coreg_core.shapes import SCALAR_WORDS
 
 LEAST_EXPONENT, MOST_EXPONENT = -1000, 1000  # 2ᵉ and 2⁻ᵉ are normal numbers
 HEADROOM = 62
