@@ -139,7 +139,8 @@ def plan_fault(plan: Plan) -> str | None:
     """Errors across terms: duplicate sites, a minimum above the number of sites; None if the plan
     is valid.
     """
-    sites, least = plan.sites, plan.membership.min_sites
+    sites = plan.sites
+    least = plan.membership.min_sites
     if len(set(sites)) != len(sites):
         twice = sorted({site for site in sites if sites.count(site) > 1})
         return f"sites={list(sites)} lists {', '.join(twice)} twice; every site counts once."

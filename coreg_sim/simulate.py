@@ -300,7 +300,8 @@ def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
     site would refuse the plan.
     """
     pin_threads(plan.iteration.threads)
-    started, views = time.perf_counter(), list[View]()
+    started = time.perf_counter()
+    views = list[View]()
     for name in sorted(problem.sites):
         site = SimulatedSite(name, problem.sites[name], SharedFold())
         [answer] = site.handle(Proposal(plan.run, 0, plan))

@@ -41,7 +41,8 @@ from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 
 # Modes of the noise variances, of common and of private rows; the labels' variance is 1.
-NOISE, NOISE_PRIVATE = 0.3, 1.0
+NOISE = 0.3
+NOISE_PRIVATE = 1.0
 PRIVATE_LABELS = 5.0  # labels' worth of the prior of a private row's noise
 SHIFT = 0.7  # of the fit's ridge against the noise of opened sums
 
@@ -75,7 +76,8 @@ def sums(
     """`Sums` of complete features in memory; ``count``: the number of rows, where ``weight`` is a
     precision.
     """
-    own, t = (np.arange(len(levels))[:, None] == owner) * weight, y - levels[owner]
+    own = (np.arange(len(levels))[:, None] == owner) * weight
+    t = y - levels[owner]
     weighted = weight[:, None] * Phi
     return Sums(
         Phi.T @ weighted,
@@ -188,7 +190,8 @@ class Fit:
 
     def intercept(self, site: int | None = None) -> float:
         """Of the score for a site's rows; None: with the label-weighted mean of the offsets."""
-        m, D = self.moments, len(self.moments.C)
+        m = self.moments
+        D = len(self.moments.C)
         offsets = self.beta[D:-1]
         offset = float(m.n @ offsets / m.n.sum()) if site is None else float(offsets[site])
         return m.mean + m.deviation * (offset + float(self.beta[-1]))
@@ -217,13 +220,16 @@ def fit(moments: Moments, steps: int = STEPS) -> Fit:
             f"{moments.n.sum():.0f} labels in all sites together: an additive model needs at least"
             " two."
         )
-    M, D = len(moments.d), len(moments.C)
+    M = len(moments.d)
+    D = len(moments.C)
     data = [moments.standard(part) for part in moments.parts]
     mode, count = (
         np.array([getattr(part, key) for part in moments.parts]) for key in ("mode", "count")
     )
-    modes, blocks = np.array([PRIOR] * M + [PRIOR_OFFSETS]), [*moments.blocks, slice(D, D + M)]
-    tau, sigma = modes.copy(), mode.copy()
+    modes = np.array([PRIOR] * M + [PRIOR_OFFSETS])
+    blocks = [*moments.blocks, slice(D, D + M)]
+    tau = modes.copy()
+    sigma = mode.copy()
     while True:
         p = np.concatenate([np.repeat(1.0 / tau, [*moments.d, M]), [0.0]])
         S = inverse(sum((G / v for (G, _, _), v in zip(data, sigma, strict=True)), np.diag(p)))
@@ -307,7 +313,8 @@ class ScoreWeights:
         there = self._there(present)
         if there.all():
             return 0.0
-        p, C_x = int(there.sum()), self.C[np.ix_(there, ~there)]
+        p = int(there.sum())
+        C_x = self.C[np.ix_(there, ~there)]
         left = positive(self.C[np.ix_(~there, ~there)] - self._regression(there) @ C_x)
         coef = self.coef[~there]
         return float(coef @ left @ coef) * self.rows / max(self.rows - p, 1.0)
@@ -367,7 +374,8 @@ class Own:
         """Of a new label given all sites' features, and given the own ones; ``private``:
         1/precision where all rows are.
         """
-        x, D = self.rows(W), len(self.moments.C)
+        x = self.rows(W)
+        D = len(self.moments.C)
         missing = float(fit.beta[:D] @ self.R @ fit.beta[:D])
         noise = float(fit.noise[0])
         if private is not None:

@@ -80,7 +80,8 @@ class Trained:
         """The score from the rows of all sites, None for a missing one; for the label owner
         ``site``, or their mean.
         """
-        m, present = self.fit.moments, [v for v, each in enumerate(rows) if each is not None]
+        m = self.fit.moments
+        present = [v for v, each in enumerate(rows) if each is not None]
         beta = ScoreWeights.of(self.fit).of_sites(present)
         parts = [
             each.W[:, : m.d[v]] @ beta[m.blocks[v]]
@@ -110,8 +111,11 @@ class _Training:
     def __init__(
         self, sites: Sequence[SiteRows], n_common: int, seed: int, rules: Additive, one_owner: bool
     ):
-        self.sites, self.n_common, self.rules = sites, n_common, rules
-        self.rng, M = np.random.default_rng([seed, 1]), len(sites)
+        self.sites = sites
+        self.n_common = n_common
+        self.rules = rules
+        self.rng = np.random.default_rng([seed, 1])
+        M = len(sites)
         self.inner: list[Flags] = [site.own < n_common for site in sites]
         known = np.zeros((M, n_common), dtype=bool)
         for v, (site, common) in enumerate(zip(sites, self.inner, strict=True)):
@@ -141,7 +145,8 @@ class _Training:
         self.told = [site.y + error for site, error in zip(sites, self.errors, strict=True)]
         if rules.label_noise:  # features know only labels that are told
             made = self._features(self.told)
-        self.features, self.W = [features for features, _, _ in made], [rows for _, _, rows in made]
+        self.features = [features for features, _, _ in made]
+        self.W = [rows for _, _, rows in made]
         self.left_out = [np.zeros(0) if local is None else local.left_out for _, local, _ in made]
         norms = [
             float(np.linalg.norm(each[:n_common], axis=1).max(initial=0.0)) or 1.0
@@ -179,7 +184,8 @@ class _Training:
 
     def moments(self) -> Moments:
         """Those of the common rows."""
-        told, Phi = self.told, self.phi(slice(self.n_common))
+        told = self.told
+        Phi = self.phi(slice(self.n_common))
         n = np.array([float(len(y)) if v in self.owners else 0.0 for v, y in enumerate(told)])
         levels = np.array([y.mean() if many else 0.0 for y, many in zip(told, n, strict=True)])
         within = sum(float(np.sum((told[v] - levels[v]) ** 2)) for v in self.owners)
@@ -190,10 +196,8 @@ class _Training:
         at = [self.sites[v].own[self.inner[v]] for v in self.owners]
         if not sum(map(len, at)):
             return m
-        rows, owner = (
-            np.concatenate(at),
-            np.repeat(list(self.owners), list(map(len, at))).astype(np.int64),
-        )
+        rows = np.concatenate(at)
+        owner = np.repeat(list(self.owners), list(map(len, at))).astype(np.int64)
         y = np.concatenate([told[v][self.inner[v]] for v in self.owners])
         return replace(
             m, parts=(self._noisy(sums(Phi[rows], owner, y, 1.0 / self.count[rows], levels)),)
@@ -203,7 +207,9 @@ class _Training:
         """The site's view of all features; the moments of its further features are opened to it
         alone, with noise.
         """
-        W, N, d = self.W[v][: self.n_common], self.n_common, m.d[v]
+        W = self.W[v][: self.n_common]
+        N = self.n_common
+        d = m.d[v]
         C_Wx = W.T @ self.phi(slice(N)) / N
         if self.rules.noise:
             size = self.rules.noise * self.scale[m.blocks[v]].max() * self.scale
@@ -216,10 +222,8 @@ class _Training:
         """Sums over private rows, with the features that the owner's columns complete."""
         at = [self.sites[v].own[~self.inner[v]] for v in self.private]
         rows = [owns[v].complete(self.W[v][mine]) for v, mine in zip(self.private, at, strict=True)]
-        y, counts = (
-            np.concatenate([self.told[v][~self.inner[v]] for v in self.private]),
-            list(map(len, rows)),
-        )
+        y = np.concatenate([self.told[v][~self.inner[v]] for v in self.private])
+        counts = list(map(len, rows))
         owner = np.repeat(self.private, counts).astype(np.int64)
         weight = np.repeat([precisions[v] for v in self.private], counts)
         found = sums(
@@ -235,10 +239,8 @@ class _Training:
 
     def _noise(self) -> Arr:
         """Each site's noise on the entries that have its features, (D, D)."""
-        E, ends = (
-            np.zeros((sum(self.widths), sum(self.widths))),
-            np.cumsum([0, *self.widths]).tolist(),
-        )
+        E = np.zeros((sum(self.widths), sum(self.widths)))
+        ends = np.cumsum([0, *self.widths]).tolist()
         for a, b in pairwise(ends):
             F = np.zeros_like(E)
             F[a:b] = self.rules.noise * self.rng.normal(size=(b - a, len(E)))
@@ -280,11 +282,13 @@ def train(
     precisions = [precision(each, m.deviation) for each in t.left_out]
     if t.private:
         m = replace(m, parts=(*m.parts, t.private_sums(m, owns, precisions)))
-    fitted, owns = fit(m), [replace(own, moments=m) for own in owns]
+    fitted = fit(m)
+    owns = [replace(own, moments=m) for own in owns]
     alone = t.private and len(m.parts) == 1
     done = []
     for v, (site, own, local) in enumerate(zip(sites, owns, t.locals, strict=True)):
-        lone, c = 1.0 / precisions[v] if alone and v in t.private else None, int(t.inner[v].sum())
+        lone = 1.0 / precisions[v] if alone and v in t.private else None
+        c = int(t.inner[v].sum())
         at = site.own[:c]
         found = site_verdict(
             fitted,

@@ -48,8 +48,10 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         rows_per_feature: int = 8,
         random_state: Any = 0,
     ):
-        self.views, self.kernel = views, kernel
-        self.rows_per_feature, self.random_state = rows_per_feature, random_state
+        self.views = views
+        self.kernel = kernel
+        self.rows_per_feature = rows_per_feature
+        self.random_state = random_state
 
     @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
@@ -67,12 +69,11 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
             To estimate what a federation would bring, give each site its own labels.
         """
         tables, present = self._present(X, reset=True)
-        targets, one_owner = self._targets(y, len(present)), label_mask is None
-        known, common, mask = (
-            ~np.isnan(targets),
-            present.all(axis=1),
-            read_mask(label_mask, present.shape),
-        )
+        targets = self._targets(y, len(present))
+        one_owner = label_mask is None
+        known = ~np.isnan(targets)
+        common = present.all(axis=1)
+        mask = read_mask(label_mask, present.shape)
         if one_owner and (odd := np.flatnonzero(known & ~common)).size:
             raise BadData(
                 f"row {odd[0] + 1} (counted from 1) has a target, and a view does not have the row."
@@ -85,12 +86,14 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
                 "no row has the columns of every view. At least one is needed, and some hundreds"
                 " are better."
             )
-        places, at = np.flatnonzero(common), np.cumsum(common) - 1
+        places = np.flatnonzero(common)
+        at = np.cumsum(common) - 1
         sites = []
         for table, mine in zip(
             tables, owns.T, strict=True
         ):  # common rows stand first, in the same order everywhere
-            inner, private = np.flatnonzero(mine & common), np.flatnonzero(mine & ~common)
+            inner = np.flatnonzero(mine & common)
+            private = np.flatnonzero(mine & ~common)
             own: Ints = np.concatenate([at[inner], len(places) + np.arange(len(private))])
             sites.append(
                 SiteRows(

@@ -33,10 +33,8 @@ from coreg_core.threads import one_thread
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-POSITIVE, NOT_NEGATIVE = (
-    Interval(Real, 0, None, closed="neither"),
-    Interval(Real, 0, None, closed="left"),
-)
+POSITIVE = Interval(Real, 0, None, closed="neither")
+NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 COUNT = Interval(Integral, 1, None, closed="left")
 KERNELS = StrOptions({"gaussian", "linear"})
 VIEWS = [list, tuple, None]
@@ -85,7 +83,8 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
     """The positions of each view's columns, None: one view of all; UsageError for a view that the
     table cannot give.
     """
-    everything, out = np.arange(n_features), []
+    everything = np.arange(n_features)
+    out = []
     if views is not None and not len(views):
         raise UsageError(
             "views=[]: give the columns of each view, as slices, positions, booleans or names."
@@ -204,7 +203,9 @@ def _of_frame(X: Any, name: str) -> Any:
     """The columns of a data frame side by side; raises `BadData` that names the columns that are
     not numeric.
     """
-    columns, odd, names = [], [], list(X.columns)
+    columns = []
+    odd = []
+    names = list(X.columns)
     if len(set(names)) < len(names):
         twice = next(column for column in names if names.count(column) > 1)
         raise BadData(
@@ -242,12 +243,11 @@ def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -
     )  # fmt: skip
     if (bad := np.isinf(table) if gaps else ~np.isfinite(table)).any():
         row, column = np.argwhere(bad)[0].tolist()
-        what, do = "infinity", "Values must be finite."
+        what = "infinity"
+        do = "Values must be finite."
         if np.isnan(table[row, column]):
-            what, do = (
-                "NaN (a missing value)",
-                "Fill missing values first, as sklearn.impute.SimpleImputer does.",
-            )
+            what = "NaN (a missing value)"
+            do = "Fill missing values first, as sklearn.impute.SimpleImputer does."
         label = repr(list(X.columns)[column]) if hasattr(X, "columns") else column + 1
         raise BadData(
             f"Input {name} contains {what} at row {row + 1}, column {label} (counted from 1). {do}"
@@ -352,7 +352,8 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _targets(self, y: Any, n_rows: int) -> Arr:
         """y as −1 and 1, NaN where it is missing. Sets ``classes_``, sorted."""
         y = given_targets(y, n_rows, self)
-        missing, out = missing_in(y), np.full(len(y), np.nan)
+        missing = missing_in(y)
+        out = np.full(len(y), np.nan)
         known = np.array(y[~missing].tolist()) if y.dtype == object else y[~missing]
         if known.dtype.kind == "f" and np.isinf(known).any():
             raise BadData("Input y contains infinity or a value too large; classes are finite.")
@@ -486,9 +487,11 @@ class MultiView:
     def _dealt(self, X: Any, y: Any, label_mask: Any = None) -> Dealt:
         """Labelled rows and targets of each view, and shared rows: those without a target."""
         tables = self._one_table(X, reset=True)
-        N, M = tables[0].shape[0], len(tables)
+        N = tables[0].shape[0]
+        M = len(tables)
         targets = self._targets(y, N)
-        known, mask = ~np.isnan(targets), read_mask(label_mask, (N, M))
+        known = ~np.isnan(targets)
+        mask = read_mask(label_mask, (N, M))
         if M > 1 and known.all():
             raise UsageError(
                 "no row is shared: each target is known. Add rows with y = NaN, also where no view"
@@ -509,7 +512,8 @@ class MultiView:
                 f"view: needs a number from 0 to {len(self.columns_) - 1}, before the table:"
                 " predict_view(0, X)."
             )
-        columns, fitted = self.columns_[view], getattr(self, "feature_names_in_", None)
+        columns = self.columns_[view]
+        fitted = getattr(self, "feature_names_in_", None)
         names = None if fitted is None else fitted[columns].tolist()
         table = read_table(named(X, [names], names) if names else X, least=0)
         if table.shape[1] != len(columns):

@@ -17,7 +17,8 @@ MOST_SITES = 38  # so that each can have five features (`coreg_core.secure.cross
 MOST_FEATURES, MOST_OWN = 30, 60  # that enter the sums, and that a site keeps for itself
 SUMMARY = 32  # bytes before the flags
 # Of a message of cross products: rows beyond the individuals, columns of the secret.
-_RANDOM_ROWS, _SECRET_ROWS = 15_376, 3_328
+_RANDOM_ROWS = 15_376
+_SECRET_ROWS = 3_328
 _SUMMED_FEATURES = 256  # of all sites at most, since each meets at most 448 columns of others
 
 

@@ -43,7 +43,8 @@ class Alignment(Statement):
     }
 
     def fault(self, plan: Setting) -> str | None:
-        M, least = len(plan.sites), plan.membership.min_sites
+        M = len(plan.sites)
+        least = plan.membership.min_sites
         if (fault := super().fault(plan)) is not None:
             return fault
         if least < M:
@@ -66,7 +67,8 @@ class Alignment(Statement):
 
     def most_answers(self, plan: Setting) -> int:
         """Blocks of every padded list, and of the tally; above what a run needs."""
-        M, size = len(plan.sites), 1.2 * self.max_ids + 200
+        M = len(plan.sites)
+        size = 1.2 * self.max_ids + 200
         return RUNS * (4 + M * ceil(size / BLOCK) + ceil(6 * M * size / TALLY_WORDS))
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002

@@ -32,7 +32,8 @@ from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 from coreg_core.secure.sums import HEADROOM, WORD
 
-SECRET_ROWS, DEVIATION = 3328, 4096.0
+SECRET_ROWS = 3328
+DEVIATION = 4096.0
 MOST_PROJECTED, MOST_ENCRYPTED = (
     448,
     1024,
@@ -101,11 +102,10 @@ def announce(
         .astype(np.int64)
         .reshape(RANDOM_ROWS, -1)
     )
-    rows, S_digits = np.concatenate([Y, R - (1 << 15)]), _digits(S)
-    B, H = (
-        np.empty((len(rows), W.shape[1]), dtype=WORD),
-        np.zeros((Y.shape[1], SECRET_ROWS), dtype=WORD),
-    )
+    rows = np.concatenate([Y, R - (1 << 15)])
+    S_digits = _digits(S)
+    B = np.empty((len(rows), W.shape[1]), dtype=WORD)
+    H = np.zeros((Y.shape[1], SECRET_ROWS), dtype=WORD)
     for block, A in _public(seed, len(rows)):
         digits = _digits(A)
         error = np.rint(DEVIATION * normal((len(A), W.shape[1]), random_bytes)).astype(np.int64)
@@ -196,7 +196,8 @@ def _times(left: Float64[Arr, "4 r c"], right: Float64[Arr, "4 c k"]) -> UInt64[
     """The product mod 2⁶⁴: digit i of the left meets the digits of the right that are not shifted
     out.
     """
-    k, total = right.shape[2], np.zeros((left.shape[1], right.shape[2]), dtype=WORD)
+    k = right.shape[2]
+    total = np.zeros((left.shape[1], right.shape[2]), dtype=WORD)
     for i in range(4):
         parts = (left[i] @ np.concatenate(right[: 4 - i], axis=1)).astype(np.int64).view(WORD)
         for j in range(4 - i):

@@ -156,7 +156,8 @@ class OwnTable:
         known = Preprocessing.fit(
             features, categorical=self.inputs.categorical, dates=dates, scale=False
         )
-        X, names = known.transform(features), tuple(known.feature_names)
+        X = known.transform(features)
+        names = tuple(known.feature_names)
         sources = [
             c.name for c in known.columns for _ in c.feature_names
         ]  # a text's levels: at one site

@@ -89,7 +89,8 @@ def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
         )
     if part[0].areas:
         out.append(f"{_ranking(part)} The verdict does not use the AUC.")
-    verdict, n = _verdict(regime, part), sum(regime.labels)
+    verdict = _verdict(regime, part)
+    n = sum(regime.labels)
     few = (
         f"\n    {n} labelled individuals: default policies refuse fewer than {LEAST}; lower"
         " least_rows in study and policies."
@@ -105,10 +106,8 @@ def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) 
     verdict.
     """
     width = max(map(len, names))
-    lines, verdicts = (
-        [" " * width + "".join(f"{words:>18}" for words in _BY_SITE.values())],
-        list[str](),
-    )
+    lines = [" " * width + "".join(f"{words:>18}" for words in _BY_SITE.values())]
+    verdicts = list[str]()
     for v, name in enumerate(names):
         own = [site for site in found if site.site == v]
         cells = (
@@ -188,7 +187,8 @@ def _ranking(part: Sequence[SiteOutcome]) -> str:
 
 def _verdict(regime: Regime, part: Sequence[SiteOutcome]) -> str:
     """The advice of docs/tutorials/your-own-table.md, section 5."""
-    own, score = figure(part, "joined"), figure(part, "score")
+    own = figure(part, "joined")
+    score = figure(part, "score")
     joined, together = _beat_the_mean(part)
     ridge = _ridge_is_better(part) >= 0.5
     if not (joined or together):

@@ -86,7 +86,8 @@ def benefit(
         )
     else:
         source = OwnTable(inputs_of(options))
-    names, chosen = [name for name, _ in source.sites], _chosen(regimes, divided=bool(source.sites))
+    names = [name for name, _ in source.sites]
+    chosen = _chosen(regimes, divided=bool(source.sites))
     chosen = [regime.with_sites(len(names) or len(regime.labels)) for regime in chosen]
     try:
         table, sentences, leaks = source.read()
@@ -110,7 +111,8 @@ def benefit(
     for sentence in small:
         typer.echo(f"{sentence}: left out. Yours has {size}.", err=True)
     found = _simulate(table, chosen, draws, jobs)
-    told, values = list(HEADING), {}
+    told = list(HEADING)
+    values = {}
     for regime in chosen:
         labelled = [site for site in found[regime.name] if site.labels]
         told += findings(regime, labelled)
