@@ -184,6 +184,15 @@ class Verdict:
     gains: dict[str, Gain]
 
 
+def _corrected(
+    c: float, y: Float64[Arr, " n"], local: Float64[Arr, " n"], left_out: Float64[Arr, " n"]
+) -> tuple[Correction, Float64[Arr, " n"]]:
+    """The correction by slope c and by the blend, and the left-out residuals under it."""
+    correction, left_out = rescaling(c, y, left_out)
+    w, left_out = blend(local, left_out, sloped=c != 1.0)
+    return replace(correction, weight=w), left_out
+
+
 def verdict(
     y: Float64[Arr, " n"],
     local: Float64[Arr, " n"] | None,
@@ -200,7 +209,7 @@ def verdict(
     choice of slope and blend.
     """
     n = len(y)
-    c = n_common if score is not None else 0
+    c = n_common
     factor = spread(joined + nearer, deviations) if n else 1.0
     if local is None or n < 3:
         return Verdict(
@@ -213,18 +222,14 @@ def verdict(
             {},
         )
     found = slope(y, score) if score is not None and c == n else slope(y, joined)
-    fixed, left_joined = rescaling(found, y, joined)
-    w, left_joined = blend(local, left_joined, sloped=found != 1.0)
-    fixed = replace(fixed, weight=w)
-    left_joined = left_joined + w * found * nearer
+    fixed, left_joined = _corrected(found, y, local, joined)
+    left_joined = left_joined + fixed.weight * found * nearer
     left = {"local": local, "joined": left_joined}
     gains = {"joined": gain(local, left_joined)}
     together = Correction()
     recommended: Choice = "joined" if np.mean(left_joined**2) < np.mean(local**2) else "local"
     if score is not None and c >= 3:
-        together, left_score = rescaling(found, y[:c], score)
-        w, left_score = blend(local[:c], left_score, sloped=found != 1.0)
-        together = replace(together, weight=w)
+        together, left_score = _corrected(found, y[:c], local[:c], score)
         left["score"] = left_score
         gains["score"] = gain(local[:c], left_score)
         if np.mean(left_score**2) < min(np.mean(local[:c] ** 2), np.mean(left_joined[:c] ** 2)):

@@ -57,7 +57,8 @@ from coreg_core.secure.sums import HEADROOM, WORD
 LABEL_UNIT = 8.0  # labels travel in so many common deviations
 MOST_PRECISION = 20.0  # of a private row
 LEAST_FEATURES = 5
-SCORE_NOISE, SCORE_GRAIN = 0.05, 1 / 64  # of a part of a score, in common deviations
+SCORE_NOISE = 0.05  # of a part of a score, in common deviations; as the next
+SCORE_GRAIN = 1 / 64
 Some: TypeAlias = UInt64[np.ndarray, "..."]  # words
 Words: TypeAlias = dict[str, Some]
 Flags: TypeAlias = Bool[np.ndarray, "..."]
@@ -75,6 +76,33 @@ class SiteSummary:
     private: int
 
 
+def _sized(labelled: Flags, n_private: int, rules: Additive) -> tuple[Flags, int]:
+    """The labels that enter the sums, and the features d of a site: a site with fewer labels than
+    features sends none. Refused: the labels allow too few features.
+    """
+    n_sites = len(labelled)
+    most = (cross.MOST_PROJECTED / max(n_sites - 1, 1) - 2) / 2
+    while True:
+        counted = int(labelled.any(axis=0).sum()) or n_private
+        d = int(min(MOST_FEATURES, counted / rules.rows_per_feature, most))
+        few = labelled.any(axis=1) & (labelled.sum(axis=1) < d)
+        if not few.any():
+            break
+        labelled = labelled & ~few[:, None]  # this can change the number of features
+    if not counted:
+        raise Refused(
+            f"no site has {rules.least_labels} labels of shared individuals (least_labels), or"
+            " so many private ones."
+        )
+    if d < LEAST_FEATURES:
+        raise Refused(
+            f"{counted} labelled individuals of {n_sites} sites allow {d} features a site,"
+            f" where {LEAST_FEATURES} are the fewest: label more, or lower rows_per_feature"
+            f" ({rules.rows_per_feature})."
+        )
+    return labelled, d
+
+
 class Terms:
     """Rows, sizes, units and exponents.
 
@@ -85,44 +113,24 @@ class Terms:
         s = rules.rows_per_feature
         self.n_sites = len(summaries)
         self.noise = rules.noise
-        flags = np.array([each.labelled for each in summaries])
         self.private = np.array([each.private for each in summaries])
-        # A site with fewer labels than features sends none. This can change the number of features.
-        while True:
-            self.n_labelled = int(flags.any(axis=0).sum())
-            counted = self.n_labelled or int(self.private.sum())
-            most = (cross.MOST_PROJECTED / max(self.n_sites - 1, 1) - 2) / 2
-            d = int(min(MOST_FEATURES, counted / s, most))
-            few = flags.any(axis=1) & (flags.sum(axis=1) < d)
-            if not few.any():
-                break
-            flags = flags & ~few[:, None]
+        labelled = np.array([each.labelled for each in summaries])
+        flags, d = _sized(labelled, int(self.private.sum()), rules)
+        self.n_labelled = int(flags.any(axis=0).sum())
         unlabelled = int((~flags.any(axis=0)).sum())
-        if not counted:
-            raise Refused(
-                f"no site has {rules.least_labels} labels of shared individuals (least_labels), or"
-                " so many private ones."
-            )
-        if d < LEAST_FEATURES:
-            raise Refused(
-                f"{counted} labelled individuals of {self.n_sites} sites allow {d} features a site,"
-                f" where {LEAST_FEATURES} are the fewest: label more, or lower rows_per_feature"
-                f" ({s})."
-            )
+        few = unlabelled < s * d  # too few for features, and for a sum
         if 0 < self.n_labelled < rules.least_rows:
             raise Refused(
                 f"{self.n_labelled} labelled common individuals, where least_rows is"
                 f" {rules.least_rows}: label more."
             )
-        if not self.n_labelled and unlabelled < s * d:
+        if not self.n_labelled and few:
             raise Refused(
                 f"{unlabelled} common individuals, where private labels with {d} features need"
                 f" {s * d}."
             )
         # The difference of two sums would disclose a few unlabelled rows, so no sum contains them.
-        self.used = (
-            flags.any(axis=0) if 0 < unlabelled < s * d else np.ones(flags.shape[1], dtype=bool)
-        )
+        self.used = flags.any(axis=0) if few else np.ones(flags.shape[1], dtype=bool)
         self.flags = flags[:, self.used]
         self.rows = int(self.used.sum())
         self.labelled: Flags = np.asarray(self.flags.any(axis=0))
@@ -295,7 +303,7 @@ class SiteExchange:
         """
         T = self.terms
         v = self.site
-        e = self.terms.exponent
+        e = T.exponent
         d = T.d[v]
         D = sum(T.d)
         mine = T.blocks[v]
@@ -347,8 +355,8 @@ class SiteExchange:
         """
         T = self.terms
         v = self.site
-        d = self.terms.d[self.site]
-        D = sum(self.terms.d)
+        d = T.d[v]
+        D = sum(T.d)
         P, C = (_full(cross.opened(total[name], T.exponent), D) for name in ("P", "C"))
         self._check(P, C)
         C = C / T.rows * np.outer(T.scale, T.scale)

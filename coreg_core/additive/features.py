@@ -8,6 +8,7 @@ matters to the site's own labels is among the first. Source: Schölkopf et al. (
 Williams and Seeger (2001) for landmarks, Breiman (2001).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -241,23 +242,14 @@ def fit_features(
     if kernel == "linear":
         bases = [_centred(linear, nothing, 0.0, nothing, S, n_common)]
     else:
-        drawn = np.random.default_rng(seed).choice(len(S), min(LANDMARKS, len(S)), replace=False)
-        L = np.unique(S[np.sort(drawn)], axis=0)
-        pairs = squared_distances(L, L)[np.triu_indices(len(L), 1)]
-        median = float(np.median(pairs[pairs > 1e-12])) if (pairs > 1e-12).any() else 1.0
+        L, median = _landmarks(S, seed)
         widths = [width * median for width in (WIDTHS if able else WIDTHS[:1])]
         bases = [_centred(linear, L, w, _root(L, w), S, n_common) for w in widths]
     basis, Phi = bases[0]
     local = None
     if able:
-        fits = [
-            min((ridge_fit(each[own], y, ridge) for ridge in RIDGES), key=_error)
-            for _, each in bases
-        ]
-        best = 1 if len(fits) > 1 and _error(fits[1]) < NARROW * _error(fits[0]) else 0
-        (basis, Phi) = bases[best]
-        (coef, intercept, left_out) = fits[best]
-        local = LocalModel(basis, coef, intercept, None, 0.0, left_out, np.zeros(0), float(y.std()))
+        Phi, local = _local_ridge(bases, own, y)
+        basis = local.basis
         if kernel == "gaussian" and len(y) >= LABELS_FOR_A_FOREST:
             local = _with_forest(local, S[own], y, seed)
     directions = local if kernel == "gaussian" else None
@@ -265,9 +257,8 @@ def fit_features(
     if directions is not None:
         functions = directions.functions(Phi, S)
         if directions.forest is not None:
-            functions[own, 1] = (
-                directions.out_of_bag
-            )  # the forest speaks without the label of an own row
+            # The forest predicts an own row without its label.
+            functions[own, 1] = directions.out_of_bag
         functions /= directions.unit
         levels = functions[:n_common].mean(0)
         Phi = np.concatenate([Phi, DIRECTION * (functions - levels)], axis=1)
@@ -275,6 +266,35 @@ def fit_features(
     rank = max(int(np.sum(values > 1e-9 * values[-1])), 1)
     components = V[:, ::-1][:, : min(k, rank)]
     return SiteFeatures(basis, directions, levels, components), local, Phi @ components
+
+
+def _landmarks(S: Arr, seed: int) -> tuple[Arr, float]:
+    """Rows drawn by ``seed``, each once, and the median of their squared distances (1 if all are
+    equal).
+    """
+    drawn = np.random.default_rng(seed).choice(len(S), min(LANDMARKS, len(S)), replace=False)
+    L = np.unique(S[np.sort(drawn)], axis=0)
+    pairs = squared_distances(L, L)[np.triu_indices(len(L), 1)]
+    apart = pairs[pairs > 1e-12]
+    return L, float(np.median(apart)) if len(apart) else 1.0
+
+
+def _local_ridge(
+    bases: Sequence[tuple[Basis, Arr]], own: Ints, y: Arr
+) -> tuple[Float64[Arr, "n r"], LocalModel]:
+    """Kernel ridge of own labels on the first basis, or on a narrower one if its left-out error is
+    clearly less; and the features of that basis.
+    """
+    fits = [
+        min((ridge_fit(Phi[own], y, ridge) for ridge in RIDGES), key=_error) for _, Phi in bases
+    ]
+    best = 0
+    if len(fits) > 1 and _error(fits[1]) < NARROW * _error(fits[0]):
+        best = 1
+    basis, Phi = bases[best]
+    coef, intercept, left_out = fits[best]
+    unit = float(y.std())
+    return Phi, LocalModel(basis, coef, intercept, None, 0.0, left_out, np.zeros(0), unit)
 
 
 def _error(fit: tuple[Arr, float, Arr]) -> float:

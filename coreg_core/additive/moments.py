@@ -168,7 +168,8 @@ def steadied(part: Sums, noise: float, scale: Float64[Arr, " D"]) -> Sums:
     return replace(part, P=A[:D, :D] + ridge, o=A[D:, :D])
 
 
-PRIOR, PRIOR_OFFSETS = 0.3, 0.01  # modes of τ_v and τ_0; the labels' variance is 1
+PRIOR = 0.3  # mode of τ_v; the labels' variance is 1
+PRIOR_OFFSETS = 0.01  # mode of τ_0
 STEPS = 50
 
 
@@ -191,7 +192,7 @@ class Fit:
     def intercept(self, site: int | None = None) -> float:
         """Of the score for a site's rows; None: with the label-weighted mean of the offsets."""
         m = self.moments
-        D = len(self.moments.C)
+        D = len(m.C)
         offsets = self.beta[D:-1]
         offset = float(m.n @ offsets / m.n.sum()) if site is None else float(offsets[site])
         return m.mean + m.deviation * (offset + float(self.beta[-1]))
@@ -213,6 +214,19 @@ def inverse(A: Float64[Arr, "A A"]) -> Float64[Arr, "A A"]:
     return np.asarray(s[:, None] * (L.T @ L) * s)
 
 
+def _posterior(
+    data: Sequence[tuple[Arr, Arr, float]], sigma: Arr, p: Arr
+) -> tuple[Float64[Arr, " A"], Float64[Arr, "A A"]]:
+    """β and S for the parts' noise variances ``sigma`` and the prior precisions ``p``."""
+    precisions = np.diag(p)
+    moments = np.zeros(len(p))
+    for (G, b, _), variance in zip(data, sigma, strict=True):
+        precisions = precisions + G / variance
+        moments = moments + b / variance
+    S = inverse(precisions)
+    return S @ moments, S
+
+
 def fit(moments: Moments, steps: int = STEPS) -> Fit:
     """The fit after ``steps`` updates of τ and σ. BadData: fewer than two labels in all."""
     if moments.n.sum() < 2:
@@ -232,8 +246,7 @@ def fit(moments: Moments, steps: int = STEPS) -> Fit:
     sigma = mode.copy()
     while True:
         p = np.concatenate([np.repeat(1.0 / tau, [*moments.d, M]), [0.0]])
-        S = inverse(sum((G / v for (G, _, _), v in zip(data, sigma, strict=True)), np.diag(p)))
-        beta = S @ sum((b / v for (_, b, _), v in zip(data, sigma, strict=True)), np.zeros(len(p)))
+        beta, S = _posterior(data, sigma, p)
         if not steps:
             return Fit(moments, tau, sigma, beta, S, tuple(G for G, _, _ in data))
         steps -= 1

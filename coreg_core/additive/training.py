@@ -120,14 +120,15 @@ class _Training:
         known = np.zeros((M, n_common), dtype=bool)
         for v, (site, common) in enumerate(zip(sites, self.inner, strict=True)):
             known[v, site.own[common]] = True
-        self.count = (
-            np.ones(n_common) if one_owner else known.sum(axis=0)
-        )  # labels of an individual
-        self.owners = range(1 if one_owner else M)
-        self.private = [] if one_owner else [v for v in range(M) if not self.inner[v].all()]
-        n_labelled = int(known.any(axis=0).sum()) + sum(
-            int((~self.inner[v]).sum()) for v in self.private
-        )
+        self.count: Arr | Ints = known.sum(axis=0)  # labels of an individual
+        self.owners = range(M)
+        self.private = [v for v, common in enumerate(self.inner) if not common.all()]
+        if one_owner:
+            self.count = np.ones(n_common)
+            self.owners = range(1)
+            self.private = []
+        n_private = sum(int((~self.inner[v]).sum()) for v in self.private)
+        n_labelled = int(known.any(axis=0).sum()) + n_private
         if n_labelled < 2:
             raise BadData(
                 f"{n_labelled} labels in all sites together ({n_labelled} sample): an additive"
@@ -137,23 +138,26 @@ class _Training:
         if rules.kernel == "linear":
             self.d = self.k = max(site.X.shape[1] for site in sites)
         self._seeds = np.random.default_rng(seed).integers(2**31, size=M).tolist()
+        self._fit_features()
+        self.widths = tuple(min(self.d, each.shape[1]) for each in self.W)
+        self.scale = np.repeat([_row_norm(each[:n_common]) for each in self.W], self.widths)
+
+    def _fit_features(self) -> None:
+        """Local models of the labels, the noise on the labels, and features that depend on noisy
+        labels alone.
+        """
+        sites = self.sites
         made = self._features([site.y for site in sites])
         self.locals = [local for _, local, _ in made]
         self.errors = [
             self._label_noise(site.y, local) for site, local in zip(sites, self.locals, strict=True)
         ]
         self.told = [site.y + error for site, error in zip(sites, self.errors, strict=True)]
-        if rules.label_noise:  # features know only labels that are told
+        if self.rules.label_noise:
             made = self._features(self.told)
         self.features = [features for features, _, _ in made]
         self.W = [rows for _, _, rows in made]
         self.left_out = [np.zeros(0) if local is None else local.left_out for _, local, _ in made]
-        norms = [
-            float(np.linalg.norm(each[:n_common], axis=1).max(initial=0.0)) or 1.0
-            for each in self.W
-        ]
-        self.widths = tuple(min(self.d, each.shape[1]) for each in self.W)
-        self.scale = np.repeat(norms, self.widths)
 
     def _features(self, labels: Sequence[Arr]) -> list[tuple[SiteFeatures, LocalModel | None, Arr]]:
         return [
@@ -165,16 +169,11 @@ class _Training:
 
     def _label_noise(self, y: Arr, local: LocalModel | None) -> Arr:
         """The noise that a site adds once to the labels that it tells."""
-        spread = (
-            float(np.sqrt(np.mean(local.left_out**2)))
-            if local is not None
-            else float(y.std())
-            if len(y)
-            else 0.0
-        )
         share = self.rules.label_noise
-        noise: Arr = share * spread * self.rng.normal(size=len(y)) if share else np.zeros(len(y))
-        return noise
+        if not share or not len(y):
+            return np.zeros(len(y))
+        spread = float(y.std() if local is None else np.sqrt(np.mean(local.left_out**2)))
+        return np.asarray(share * spread * self.rng.normal(size=len(y)))
 
     def phi(self, rows: Ints | slice) -> Arr:
         """All sites' features of common rows."""
@@ -261,6 +260,11 @@ class _Training:
             * (part.n > 0.0)[:, None]
         )
         return steadied(replace(part, P=P, o=o), self.rules.noise, self.scale)
+
+
+def _row_norm(W: Arr) -> float:
+    """The largest of the rows; 1 if they are 0."""
+    return float(np.linalg.norm(W, axis=1).max(initial=0.0)) or 1.0
 
 
 @one_thread()

@@ -83,36 +83,22 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
     """The positions of each view's columns, None: one view of all; UsageError for a view that the
     table cannot give.
     """
-    everything = np.arange(n_features)
-    out = []
     if views is not None and not len(views):
         raise UsageError(
             "views=[]: give the columns of each view, as slices, positions, booleans or names."
         )
-    for v, view in enumerate([everything] if views is None else views):
+    out = []
+    for v, view in enumerate([np.arange(n_features)] if views is None else views):
         try:
-            if isinstance(view, slice):
-                if max(abs(end or 0) for end in (view.start, view.stop)) > n_features:
-                    raise IndexError("the slice ends beyond the last column")
-                columns = everything[view]
-            else:
-                wanted = [view] if isinstance(view, str) or np.ndim(view) == 0 else list(view)
-                if names is None and any(isinstance(each, str) for each in wanted):
-                    raise ValueError(
-                        "it has no column names. Use positions, or a data frame, as by set_output"
-                    )
-                order = [] if names is None else list(names)
-                columns = everything[
-                    [order.index(each) if isinstance(each, str) else each for each in wanted]
-                ]
-            if len(columns) == 0 or len(np.unique(columns)) < len(columns):
-                raise IndexError("no column" if len(columns) == 0 else "a column twice")
+            columns = _columns_of_view(view, n_features, names)
+            if len(columns) == 0:
+                raise IndexError("no column")
+            if len(np.unique(columns)) < len(columns):
+                raise IndexError("a column twice")
         except (IndexError, ValueError, TypeError) as error:
-            shown = (
-                ""
-                if names is None
-                else f" The columns are {', '.join(map(repr, map(str, names)))}."
-            )
+            shown = ""
+            if names is not None:
+                shown = f" The columns are {', '.join(map(repr, map(str, names)))}."
             why = str(error).replace(" is not in list", " is no column")
             raise UsageError(
                 f"views[{v}]={view!r}: not columns of a table of {n_features} ({why}).{shown}"
@@ -121,16 +107,41 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
     return out
 
 
+def _entries(view: Any) -> list[Any]:
+    """The positions, booleans or names of a view; a single one, or a slice, as a list of one."""
+    return [view] if np.ndim(view) == 0 else list(view)
+
+
+def _columns_of_view(view: Any, n_features: int, names: Any) -> Ints:
+    """The positions of a view's columns; IndexError, ValueError, TypeError: the table has none."""
+    everything = np.arange(n_features)
+    if isinstance(view, slice):
+        if max(abs(end or 0) for end in (view.start, view.stop)) > n_features:
+            raise IndexError("the slice ends beyond the last column")
+        return everything[view]
+    entries = _entries(view)
+    if names is None and any(isinstance(entry, str) for entry in entries):
+        raise ValueError("it has no column names. Use positions, or a data frame, as by set_output")
+    order = [] if names is None else list(names)
+    return everything[
+        [order.index(entry) if isinstance(entry, str) else entry for entry in entries]
+    ]
+
+
+def _by_name(views: Any) -> bool:
+    """Whether views consist of names of columns."""
+    lists = [_entries(view) for view in views or ()]
+    return bool(lists) and all(isinstance(name, str) for view in lists for name in view)
+
+
 def named(X: Any, views: Any, fitted: Any = None) -> Any:
     """A data frame with the columns that views name, in its order or in that of the fit; other
     tables do not change.
     """
-    lists = [
-        [view] if isinstance(view, (str, slice)) or np.ndim(view) == 0 else list(view)
-        for view in views or ()
-    ]
-    by_name = bool(lists) and all(isinstance(name, str) for view in lists for name in view)
-    if not by_name or hasattr(X, "collect") or not (names := list(getattr(X, "columns", ()))):
+    if not _by_name(views) or hasattr(X, "collect"):
+        return X
+    names = list(getattr(X, "columns", ()))
+    if not names:
         return X
     if fitted is None:
         used = np.unique(np.concatenate(columns_of(views, len(names), names)))
@@ -143,10 +154,9 @@ def named(X: Any, views: Any, fitted: Any = None) -> Any:
     return X[list(fitted)]
 
 
-LARGEST, SMALLEST = (
-    1e150,
-    1e-100,
-)  # of numbers whose squares, and squares of their rounding, are to be normal numbers
+# Of numbers whose squares, and squares of their rounding, are to be normal numbers.
+LARGEST = 1e150
+SMALLEST = 1e-100
 
 
 def as_array(values: Any) -> Any:

@@ -14,7 +14,8 @@ from coreg_core.shapes import Shape
 Kernel: TypeAlias = Literal["gaussian", "linear"]
 Task: TypeAlias = Literal["regression", "classification"]
 MOST_SITES = 38  # so that each can have five features (`coreg_core.secure.cross_products`)
-MOST_FEATURES, MOST_OWN = 30, 60  # that enter the sums, and that a site keeps for itself
+MOST_FEATURES = 30  # of a site that enter the sums
+MOST_OWN = 60  # that a site keeps for itself
 SUMMARY = 32  # bytes before the flags
 # Of a message of cross products: rows beyond the individuals, columns of the secret.
 _RANDOM_ROWS = 15_376

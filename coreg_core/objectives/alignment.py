@@ -13,7 +13,8 @@ from coreg_core.shapes import Shape
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
 MOST_IDS = 5_000_000
 MOST_POINTS = 50_000_000  # on the way in one alignment: an hour
-POINT, BLOCK = 32, 32_768  # bytes of a point; points of a pass
+POINT = 32  # bytes of a point
+BLOCK = 32_768  # points of a pass
 SIZE_CLASSES = 64
 TALLY_WORDS = 174_760  # of a block of the tally
 DIGEST = 32  # bytes

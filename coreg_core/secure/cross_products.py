@@ -34,12 +34,13 @@ from coreg_core.secure.sums import HEADROOM, WORD
 
 SECRET_ROWS = 3328
 DEVIATION = 4096.0
-MOST_PROJECTED, MOST_ENCRYPTED = (
-    448,
-    1024,
-)  # columns of all other sites together that one site meets
+# Columns of all other sites together that one site meets.
+MOST_PROJECTED = 448
+MOST_ENCRYPTED = 1024
 SHARE_BITS = 32
-_R_BITS, _Y_BITS, _ROWS = 16, 16, 1024  # bits of an entry of R; binary places of Y; rows at a time
+_R_BITS = 16  # of an entry of R
+_Y_BITS = 16  # binary places of Y
+_ROWS = 1024  # at a time
 # The entropy of a column of R covers its row of H, all words of it that can be opened, and 2 · 128
 # bits.
 RANDOM_ROWS = -(-(64 * SECRET_ROWS + SHARE_BITS * MOST_ENCRYPTED + 256) // _R_BITS)

@@ -32,7 +32,9 @@ from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
 from coreg_core.shapes import SCALAR_WORDS
 
-LEAST_EXPONENT, MOST_EXPONENT = -1000, 1000  # 2ᵉ and 2⁻ᵉ are normal numbers
+# 2ᵉ and 2⁻ᵉ are normal numbers.
+LEAST_EXPONENT = -1000
+MOST_EXPONENT = 1000
 HEADROOM = 62
 WORD = np.dtype("<u8")
 _PIECE = 1 << 15  # numbers at a time: 256 KiB
