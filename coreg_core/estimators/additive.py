@@ -213,8 +213,8 @@ class AdditiveRegressor(Regressor, AdditiveViews):
     >>> y[40:] = np.nan  # missing targets: these rows are the shared ones
     >>> mask = np.zeros((120, 2), dtype=bool)
     >>> mask[:20, 0] = mask[20:40, 1] = True  # each view has twenty labels of its own
-    >>> model = AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0).fit(X, y,
-        label_mask=mask)
+    >>> model = AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0)
+    >>> model = model.fit(X, y, label_mask=mask)
     >>> model.predict(X).shape, model.predict_views(X).shape
     ((120,), (2, 120))
     """
@@ -274,8 +274,8 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     >>> y[80:] = None  # missing targets: these rows are the shared ones
     >>> mask = np.zeros((150, 2), dtype=bool)
     >>> mask[:40, 0] = mask[40:80, 1] = True  # each view has forty labels of its own
-    >>> model = AdditiveClassifier(views=[slice(0, 2), slice(2, 4)], random_state=0).fit(X, y,
-        label_mask=mask)
+    >>> model = AdditiveClassifier(views=[slice(0, 2), slice(2, 4)], random_state=0)
+    >>> model = model.fit(X, y, label_mask=mask)
     >>> model.classes_.tolist(), model.predict_proba(X).shape, model.predict_proba_views(X).shape
     (['no', 'yes'], (150, 2), (2, 150))
     """
