@@ -73,10 +73,10 @@ class Additive(Statement):
 
     def fault(self, plan: Setting) -> str | None:
         if plan.masked and len(plan.sites) > MOST_SITES:
-            most = (
-                f"an additive training has at most {MOST_SITES}. More sites can agree (agreement)."
+            return (
+                f"{len(plan.sites)} sites: an additive training has at most {MOST_SITES}. More"
+                " sites can agree (agreement)."
             )
-            return f"{len(plan.sites)} sites: {most}"
         return super().fault(plan)
 
     def target_fault(self, positive: str) -> str | None:
@@ -105,7 +105,7 @@ class Additive(Statement):
                 return Shape(words, to_each=shares if kind == "sums" else {})
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
-        target = ", a yes/no target" * (self.task == "classification")
+        target = ", a yes/no target" if self.task == "classification" else ""
         return (
             "additive: the score of an instance is a sum of one part of each site, from sums of"
             f" products of the sites' columns; {self.kernel} features{target},"
@@ -123,11 +123,11 @@ class Additive(Statement):
         )
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
+        more = ", more of yes/no labels than of numbers" if self.task == "classification" else ""
         return (
-            f"which instances this site has labels of ({both}); a part of each label and"
-            f" row{', more of yes/no labels than of numbers' * (self.task == 'classification')}; a"
-            " member that lies, or all others together, can compute much of the rows and the noisy"
-            " labels (docs/concepts/privacy.md)"
+            f"which instances this site has labels of ({both}); a part of each label and row{more};"
+            " a member that lies, or all others together, can compute much of the rows and the"
+            " noisy labels (docs/concepts/privacy.md)"
         )
 
 

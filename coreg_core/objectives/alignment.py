@@ -46,7 +46,8 @@ class Alignment(Statement):
     def fault(self, plan: Setting) -> str | None:
         M = len(plan.sites)
         least = plan.membership.min_sites
-        if (fault := super().fault(plan)) is not None:
+        fault = super().fault(plan)
+        if fault is not None:
             return fault
         if least < M:
             return f"min_sites={least} of {M}: an alignment needs every site."
