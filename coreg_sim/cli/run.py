@@ -11,7 +11,7 @@ import typer
 
 from coordinator.observers.terminal import HEADINGS, PLAIN, cells
 from coreg_core.errors import UsageError
-from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.additive import Additive, Kernel
 from coreg_core.objectives.agreement import Agreement, Form
 from coreg_core.objectives.setting import Iteration
 from coreg_core.outcomes import Notice, end_sentence, exit_code
@@ -116,7 +116,7 @@ def run(
         ),
     ] = "additive",
     kernel: Annotated[
-        Literal["gaussian", "linear"],
+        Kernel,
         typer.Option("--kernel", help="Of each site's features; linear: the columns."),
     ] = DEFAULTS.kernel,
     rows_per_feature: Annotated[
