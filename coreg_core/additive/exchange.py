@@ -3,14 +3,11 @@ sealing or signing.
 
 | step | input | output |
 |---|---|---|
-| `summary` | | `SiteSummary`: labelled common individuals, sizes, level and deviation of the labels
-|
+| `summary` | | `SiteSummary`: labelled common individuals, sizes, level and deviation of labels |
 | `announce` | all summaries | the site's message of cross products |
 | `add` | all messages | the site's words of the sums, and a share for each other site |
-| `add_private` | the sum of all words, the shares for this site | words of sums over private rows,
-if a site has such rows |
-| `parts` | the sum of these words | parts of the score at the labelled common rows of each other
-site |
+| `add_private` | the sum of words, shares for this site | words of sums over private rows, if any |
+| `parts` | the sum of these words | parts of the score at each other site's labelled common rows |
 | `finish` | the sum of the others' parts | the verdict; the site has its models |
 
 `Words` maps a name to words modulo 2⁶⁴. A site opens sums of words, and no other site's words. With

@@ -3,14 +3,11 @@ fit needs.
 
 | entry | shape | over | tells a member |
 |---|---|---|---|
-| P, o, b, r, s, n (`Sums`) | D×D, M×D, D, M, 1, M | labelled common rows | aggregates over many
-individuals |
-| the same, of a second part | | private rows, with completed features | aggregates over many
-individuals |
+| P, o, b, r, s, n: `Sums` | D×D, M×D, D, M, 1, M | labelled common rows | aggregates of many rows |
+| the same, of a second part | | private rows, with completed features | aggregates of many rows |
 | C | D×D | all common rows | how the sites' features go together |
 | level, deviation, number of labels | M each | a site's labels | two numbers of its label column |
-| which common individuals a site has labels of | bits | common rows | of one individual only who
-has a label of it |
+| which individuals a site has labels of | bits | common rows | of an individual: who has a label |
 
 To site v alone: C_vx (k×D), the mean of W_v φ' over the common rows, whose first d rows all members
 have.
@@ -18,13 +15,13 @@ have.
 The additive model's fit to second moments: prior variances by evidence, and the posterior. All
 sites do this by themselves.
 
-    y = a + offset_owner + Σ_v φ_v·β_v + ε        β_v ~ N(0, τ_v I), offsets ~ N(0, τ_0), a flat, ε
-    ~ N(0, σ)
+    y = a + offset_owner + Σ_v φ_v·β_v + ε
+    β_v ~ N(0, τ_v I)     offsets ~ N(0, τ_0)     a flat     ε ~ N(0, σ)
 
     S = (Σ_parts G/σ + diag(1/τ, 0))⁻¹     β = S Σ_parts b/σ     g_v = Σ_{i∈v} (1 − S_ii/τ_v)
     q_v = ‖β_v‖²
-    τ_v ← √((q_v + mode_v)/(g_v/τ_v + 1/mode_v))     σ ← √((rss + mode)/((count − tr SG/σ)/σ +
-    1/mode))
+    τ_v ← √((q_v + mode_v)/(g_v/τ_v + 1/mode_v))
+    σ ← √((rss + mode)/((count − tr SG/σ)/σ + 1/mode))
 
 Each step lowers −2 log(restricted likelihood) with priors that weigh as one label each (a
 minorisation): no line search, and a fixed number of steps in place of a stopping rule.
