@@ -37,10 +37,10 @@ class Additive(Statement):
     least_labels: Annotated[int, Ge(3), Le(100_000)] = 20
     least_rows: Annotated[int, Ge(10), Le(100_000)] = 150
 
-    name: ClassVar[str] = "additive"
-    called: ClassVar[str] = "an additive training"
-    attempts: ClassVar[int] = 3  # each opens other sums over the same rows
-    usual: ClassVar[str] = "4, or 5 with private rows"
+    name = "additive"
+    called = "an additive training"
+    attempts = 3  # each opens other sums over the same rows
+    usual = "4, or 5 with private rows"
     questions: ClassVar[Mapping[str, Kind]] = {
         "summary": Kind(
             "labelled individuals",

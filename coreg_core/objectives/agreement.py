@@ -35,7 +35,7 @@ class Agreement(Statement):
     coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
     label_units: LabelUnits = "centred"
 
-    name: ClassVar[str] = "agreement"
+    name = "agreement"
     questions: ClassVar[Mapping[str, Kind]] = {
         "sizes": Kind(
             "preliminary",

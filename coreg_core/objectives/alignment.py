@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
-from coreg_core.objectives.setting import RUNS, Kind, Needs, Setting, Statement
+from coreg_core.objectives.setting import RUNS, Kind, Setting, Statement
 from coreg_core.shapes import Shape
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
@@ -27,9 +27,9 @@ class Alignment(Statement):
     max_ids: Annotated[int, Ge(1), Le(MOST_IDS)] = 100_000  # of a site
     ids: IdRule = "folded"  # how ids are normalised: docs/reference/federation-toml.md
 
-    name: ClassVar[str] = "alignment"
-    called: ClassVar[str] = "an alignment"
-    needs: ClassVar[Needs] = "ids"
+    name = "alignment"
+    called = "an alignment"
+    needs = "ids"
     questions: ClassVar[Mapping[str, Kind]] = {
         "list sizes": Kind("preliminary", "the number of this site's ids as a class"),
         "pass": Kind(
