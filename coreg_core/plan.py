@@ -18,9 +18,9 @@ from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import KEYS, Iteration, Kind, Membership, Privacy
+from coreg_core.objectives.setting import KEYS, Kind
 from coreg_core.shapes import KEY_SIZE, Shape
-from coreg_core.terms import Named, RunName, StudyName
+from coreg_core.terms import Iteration, Membership, Named, Privacy, RunName, StudyName
 
 MOST_TEXT = 200  # characters of a federation's or a column's name
 Text: TypeAlias = Annotated[str, Len(0, MOST_TEXT)]

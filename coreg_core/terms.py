@@ -1,12 +1,12 @@
-"""Types of a plan's terms: the names, numbers and choices that a plan can contain.
+"""The terms of a plan under every objective: names, numbers and choices, and its common sections.
 
-The limits are annotations. Code that reads a plan from outside enforces them.
+Limits are annotations. Code that reads a plan from outside enforces them.
 """
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Len
 
 ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent"]
 DropoutPolicy: TypeAlias = Literal["wait", "continue"]
@@ -31,3 +31,32 @@ Positive: TypeAlias = Annotated[float, Gt(0), Le(_HUGE)]
 NotNegative: TypeAlias = Annotated[float, Ge(0), Le(_HUGE)]
 Natural: TypeAlias = Annotated[int, Ge(0), Le(_LARGEST)]
 Count: TypeAlias = Annotated[int, Ge(1), Le(_LARGEST)]
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """The schedule and its stopping rule: gap ≤ tolerance · Q(0), and prediction bounds."""
+
+    name: ScheduleName = "conjugate-gradients"
+    tolerance: NotNegative = 1e-10
+    prediction_tolerance: NotNegative = 1e-6
+    max_rounds: Count = 1000
+    threads: Annotated[int, Ge(1), Le(1024)] = 1
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Who can take part, and how many must; a lost site stalls ("wait") or is dropped."""
+
+    sites: Annotated[tuple[SiteName, ...], Len(1, MOST_SITES)]
+    min_sites: Count
+    on_dropout: DropoutPolicy = "wait"
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What the coordinator reads: no site's answers ("secure"), or each of them ("plaintext")."""
+
+    aggregation: Aggregation = "secure"
+    # Sums with one site more or fewer, which disclose that one's answers.
+    membership_changes: bool = False

@@ -40,10 +40,9 @@ from coreg_core.messages import (
 )
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.outcomes import Notice, Outcome, advice, end_sentence
 from coreg_core.plan import Plan
-from coreg_core.terms import Aggregation
+from coreg_core.terms import Aggregation, Iteration, Membership, Privacy
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import Problem
 from coreg_wire.identity.names import key_fingerprint

@@ -5,20 +5,10 @@ Values and text only: commands stay light.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
-
-from annotated_types import Ge, Le, Len
+from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from coreg_core.shapes import Shape
-from coreg_core.terms import (
-    MOST_SITES,
-    Aggregation,
-    Count,
-    DropoutPolicy,
-    NotNegative,
-    ScheduleName,
-    SiteName,
-)
+from coreg_core.terms import Iteration, Membership, Privacy
 
 Labels: TypeAlias = Literal["none", "in the scalars", "in the vectors"]
 Needs: TypeAlias = Literal["rows", "ids", "batch"]
@@ -33,35 +23,6 @@ class Kind:
     phase: str
     discloses: str
     labels: Labels = "none"
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """The schedule and its stopping rule: gap ≤ tolerance · Q(0), and prediction bounds."""
-
-    name: ScheduleName = "conjugate-gradients"
-    tolerance: NotNegative = 1e-10
-    prediction_tolerance: NotNegative = 1e-6
-    max_rounds: Count = 1000
-    threads: Annotated[int, Ge(1), Le(1024)] = 1
-
-
-@dataclass(frozen=True)
-class Membership:
-    """Who can take part, and how many must; a lost site stalls ("wait") or is dropped."""
-
-    sites: Annotated[tuple[SiteName, ...], Len(1, MOST_SITES)]
-    min_sites: Count
-    on_dropout: DropoutPolicy = "wait"
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """What the coordinator reads: no site's answers ("secure"), or each of them ("plaintext")."""
-
-    aggregation: Aggregation = "secure"
-    # Sums with one site more or fewer, which disclose that one's answers.
-    membership_changes: bool = False
 
 
 @runtime_checkable

@@ -13,10 +13,9 @@ from coordinator.observers.terminal import HEADINGS, PLAIN, cells
 from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive, Kernel
 from coreg_core.objectives.agreement import Agreement, Form
-from coreg_core.objectives.setting import Iteration
 from coreg_core.outcomes import Notice, end_sentence, exit_code
 from coreg_core.plan import plan_fault
-from coreg_core.terms import ScheduleName
+from coreg_core.terms import Iteration, ScheduleName
 from coreg_sim.problems import Problem, generated, partitioned, read_views
 from coreg_sim.simulate import (
     Hosting,
