@@ -23,7 +23,7 @@ from sklearn.datasets import load_diabetes
 
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Iteration
+from coreg_core.terms import Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.benefit.partition import Partition
 from coreg_sim.benefit.trial import Federation

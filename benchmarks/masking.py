@@ -14,9 +14,9 @@ from coreg_core.agreement.views import make_view
 from coreg_core.kernels import Gaussian, LabelledPoints
 from coreg_core.messages import Offer
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import Layout, exponents_for, opened, summand
+from coreg_core.terms import Membership, Privacy
 from coreg_sim.simulate import simulated_keys
 from site_agent.machine.roster import transcript_of
 

@@ -25,7 +25,7 @@ from coordinator.transports import InProcess
 from coreg_core.kernels import make_kernel
 from coreg_core.messages import Step
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Iteration
+from coreg_core.terms import Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.over_ray import OverRay, connected
 from coreg_sim.problems import generated

@@ -17,7 +17,7 @@ from harness import apart, arguments, keep, memory, show
 
 from coreg_core.messages import Answer, Report, Step, Words
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import TAG_WORDS
+from coreg_core.shapes import TAG_WORDS
 from coreg_wire.transport.codec import frames_of
 from site_agent.machine.agreement import factor
 from site_agent.site_data import PrivateData

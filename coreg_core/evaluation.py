@@ -70,14 +70,16 @@ def paired(residuals: Float64[Arr, " n"], baseline: Float64[Arr, " n"]) -> Paire
     if n == 0:
         return Paired(float("nan"), float("nan"), float("nan"), 0)
     d = residuals**2 - baseline**2
-    mine, theirs = float(np.sqrt(np.mean(residuals**2))), float(np.sqrt(np.mean(baseline**2)))
+    mine = float(np.sqrt(np.mean(residuals**2)))
+    theirs = float(np.sqrt(np.mean(baseline**2)))
     change = mine / theirs - 1.0 if theirs > 0.0 else (0.0 if mine == 0.0 else float("inf"))
     se = float(d.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
     return Paired(float(d.mean()), se, change, n)
 
 
 LEAST_TO_CALIBRATE = 10  # labels, and two of each class; with fewer the prior decides
-_SLOPE, _SPREAD = 4.0, 0.5
+_SLOPE = 4.0
+_SPREAD = 0.5
 _BINS = 10
 
 
@@ -114,7 +116,8 @@ def fit_probability(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> P
     goal = np.where(labels > 0.5, (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0))
 
     def loss(x: Arr) -> tuple[float, Arr]:
-        slope, away = float(np.exp(x[0])), float(x[0] - np.log(_SLOPE)) / _SPREAD**2
+        slope = float(np.exp(x[0]))
+        away = float(x[0] - np.log(_SLOPE)) / _SPREAD**2
         odds = slope * scores + x[1]
         off = expit(odds) - goal
         value = -float(goal @ log_expit(odds) + (1.0 - goal) @ log_expit(-odds))
@@ -132,7 +135,8 @@ def auc(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
     a half; NaN for one class.
     """
     positive = labels > 0.5
-    n, m = int(positive.sum()), int((~positive).sum())
+    n = int(positive.sum())
+    m = int((~positive).sum())
     if not n or not m:
         return float("nan")
     _, which, ties = np.unique(scores, return_inverse=True, return_counts=True)

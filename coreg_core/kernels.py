@@ -230,7 +230,8 @@ def make_basis(
                     f"landmarks={count}: more than the {pool} instances they are drawn from."
                 )
             drawn = np.sort(np.random.default_rng(seed).choice(pool, size=count, replace=False))
-            labelled, unlabelled = drawn[drawn < len(X)], drawn[drawn >= len(X)] - len(X)
+            labelled = drawn[drawn < len(X)]
+            unlabelled = drawn[drawn >= len(X)] - len(X)
             return span_basis(kernel, np.concatenate([X[labelled], Z[unlabelled]]), rank_tolerance)
         case LinearFeatures():
             # k(x, e_j) = x_j: the unit vectors under the linear kernel are the features themselves.

@@ -14,10 +14,10 @@ from typing import Annotated, TypeAlias
 
 from annotated_types import Ge, Le, Len
 
-from coreg_core.objectives.setting import MOST_SITES, Named, Natural, RunName, SiteName
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import Words as Words
+from coreg_core.terms import MOST_SITES, Named, Natural, RunName, SiteName
 
 PROTOCOL_VERSION = 8
 MOST_OPEN = 64  # runs of a `Hello`

@@ -18,22 +18,15 @@ from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import (
-    KEY_SIZE,
-    KEYS,
-    Iteration,
-    Kind,
-    Membership,
-    Named,
-    Privacy,
-    RunName,
-    Shape,
-    StudyName,
-)
+from coreg_core.objectives.setting import KEYS, Kind
+from coreg_core.shapes import KEY_SIZE, Shape
+from coreg_core.terms import Iteration, Membership, Named, Privacy, RunName, StudyName
 
 MOST_TEXT = 200  # characters of a federation's or a column's name
 Text: TypeAlias = Annotated[str, Len(0, MOST_TEXT)]
-FEWEST_SEALED, MOST_SEALED = 2, 64  # sites of a plan with keys, which are exchanged in pairs
+# Sites of a plan with keys, which are exchanged in pairs.
+FEWEST_SEALED = 2
+MOST_SEALED = 64
 # Add another objective here, and in the wire's oneof of the same name.
 Objective: TypeAlias = Agreement | Additive | Scoring | Alignment
 OBJECTIVES: dict[str, type[Objective]] = {
@@ -145,15 +138,13 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
 
 
 def plan_fault(plan: Plan) -> str | None:
-    """Errors across terms: duplicate sites, a minimum above the number of sites; None if the plan
-    is valid.
+    """Errors across terms, such as a minimum above the number of sites; None if the plan is
+    valid.
     """
-    sites, least = plan.sites, plan.membership.min_sites
-    if len(set(sites)) != len(sites):
-        twice = sorted({site for site in sites if sites.count(site) > 1})
-        return f"sites={list(sites)} lists {', '.join(twice)} twice; every site counts once."
-    if list(sites) != sorted(sites):
-        return f"sites={list(sites)} are not in site order."
+    sites = plan.sites
+    least = plan.membership.min_sites
+    if (fault := _order_fault(sites)) is not None:
+        return fault
     if least > len(sites):
         return f"min_sites={least}, but {len(sites)} sites are listed."
     if plan.masked and least < FEWEST_SEALED:
@@ -167,14 +158,25 @@ def plan_fault(plan: Plan) -> str | None:
             f' {MOST_SEALED} sites. Say [privacy] aggregation = "plaintext", where every site'
             " agrees to that."
         )
-    if (fault := plan.objective.fault(plan)) is None and plan.align is not None:
-        fault = plan.align.fault(alignment_of(plan, 0))
-        return (
-            fault
-            and f"{fault} Or write align = false in [alignment], if the sites' ids are equal"
-            " by agreement."
-        )
-    return fault
+    fault = plan.objective.fault(plan)
+    if fault is not None or plan.align is None:
+        return fault
+    fault = plan.align.fault(alignment_of(plan, 0))
+    if fault is None:
+        return None
+    return (
+        f"{fault} Or write align = false in [alignment], if the sites' ids are equal by agreement."
+    )
+
+
+def _order_fault(sites: tuple[str, ...]) -> str | None:
+    """Why these are not sites in order, each listed once; or None."""
+    if len(set(sites)) != len(sites):
+        twice = sorted({site for site in sites if sites.count(site) > 1})
+        return f"sites={list(sites)} lists {', '.join(twice)} twice; every site counts once."
+    if list(sites) != sorted(sites):
+        return f"sites={list(sites)} are not in site order."
+    return None
 
 
 _ALIGNS = "-ids-"  # in the name of a run that aligns the ids for another

@@ -136,9 +136,11 @@ class Host:
         """Each site's answers to its message; ``batch`` has each site, and the number of its
         message.
         """
-        answers, results = [], {}
+        answers = []
+        results = {}
         for name, which in batch:
-            message, site = messages[which], self._sites[name]
+            message = messages[which]
+            site = self._sites[name]
             answered = list(site.handle(message))
             answers.append((name, answered))
             if any(isinstance(answer, Answer) and answer.report.outcome for answer in answered):
@@ -189,9 +191,12 @@ class RayActors:
         *,
         make: Maker = SimulatedSite,
     ):
-        self.traffic, self.results = Traffic(), dict[str, Any]()
+        self.traffic = Traffic()
+        self.results = dict[str, Any]()
         self.failure: Exception | None = None
-        self._cluster, self._ray, self._make = cluster, cluster.ray, make
+        self._cluster = cluster
+        self._ray = cluster.ray
+        self._make = make
         groups = partition(list(sites), cluster.cpus)
         self._actors = [
             _Actor(group, self._ray.put({name: sites[name] for name in group})) for group in groups
@@ -273,7 +278,8 @@ class RayActors:
     def _flush(self) -> None:
         """One call for each actor; each message into the object store once."""
         self._turn = None
-        outbox, self._outbox = self._outbox, []
+        outbox = self._outbox
+        self._outbox = []
         by_actor: dict[int, list[tuple[str, ToSite]]] = {}
         for site, message in outbox:
             by_actor.setdefault(id(self._home[site]), []).append((site, message))

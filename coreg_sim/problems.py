@@ -84,7 +84,8 @@ def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int, commo
 
     One view at a time, to save memory.
     """
-    sites, held_out = {}, []
+    sites = {}
+    held_out = []
     known = m + n_sites * n
     width = len(str(n_sites - 1))
     for v, X in enumerate(views):
@@ -158,14 +159,17 @@ def partitioned(
     own, shared, held_out = _drawn(views, y, labelled, unlabelled, np.random.default_rng(seed))
     if common:
         shared = np.concatenate([shared, *(own[name] for name in names)])
-    places, sites, judged = {row: place for place, row in enumerate(shared.tolist())}, {}, []
+    places = {row: place for place, row in enumerate(shared.tolist())}
+    sites = {}
+    judged = []
     for name in names:
         its = views.sites[name]
         mine = table.select(its.columns)
         encoding = Preprocessing.fit(
             mine.rows(own[name]), mine.rows(shared), categorical=its.categorical, dates=its.dates
         )
-        X, Z = encoding.transform(mine.rows(own[name])), encoding.transform(mine.rows(shared))
+        X = encoding.transform(mine.rows(own[name]))
+        Z = encoding.transform(mine.rows(shared))
         at = np.array([places.get(row, -1) for row in own[name].tolist()], dtype=np.int64)
         sites[name] = PrivateData(X, y[own[name]], Z, "simulated", positions=at)
         judged.append(encoding.transform(mine.rows(held_out)))
@@ -178,7 +182,8 @@ _Rows = tuple[dict[str, Ints], Ints, Ints]  # labelled of each site, shared, hel
 def _drawn(
     views: ViewsFile, y: np.ndarray, labelled: int, unlabelled: int | None, rng: np.random.Generator
 ) -> _Rows:
-    known, names = rng.permutation(np.flatnonzero(~np.isnan(y))), sorted(views.sites)
+    known = rng.permutation(np.flatnonzero(~np.isnan(y)))
+    names = sorted(views.sites)
     blank = np.flatnonzero(np.isnan(y))  # without a label they can only be shared
     room = len(known) - len(names) * labelled
     m = unlabelled if unlabelled is not None else max(len(blank), (len(blank) + room) * 2 // 3)

@@ -40,9 +40,9 @@ from coreg_core.messages import (
 )
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy
 from coreg_core.outcomes import Notice, Outcome, advice, end_sentence
 from coreg_core.plan import Plan
+from coreg_core.terms import Aggregation, Iteration, Membership, Privacy
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import Problem
 from coreg_wire.identity.names import key_fingerprint
@@ -299,7 +299,8 @@ def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
     site would refuse the plan.
     """
     pin_threads(plan.iteration.threads)
-    started, views = time.perf_counter(), list[View]()
+    started = time.perf_counter()
+    views = list[View]()
     for name in sorted(problem.sites):
         site = SimulatedSite(name, problem.sites[name], SharedFold())
         [answer] = site.handle(Proposal(plan.run, 0, plan))

@@ -21,10 +21,13 @@ SITES: dict[str, tuple[str, ...]] = {
     "laboratory-1": ("s1", "s2", "s3"),
     "laboratory-2": ("s4", "s5", "s6"),
 }
-TARGET, ID = "progression", "patient"
+TARGET = "progression"
+ID = "patient"
 # 180 labelled rows give each site 18 features by the default rules; fewer than 10 x 18 others would
 # not enter the sums.
-LABELLED, UNLABELLED, HELD_OUT = 60, 182, 80
+LABELLED = 60
+UNLABELLED = 182
+HELD_OUT = 80
 COUPLINGS = (0.0, 0.001, 0.01, 0.1)
 _STUDY = f'[study]\nname = "NAME"\ntarget = "{TARGET}"\nid = "{ID}"\n\n[model]\n'
 _AGREEMENT = (
@@ -80,9 +83,12 @@ def write_tables(directory: Path, seed: int = 0) -> DemoData:
     order = np.random.default_rng(seed).permutation(len(study.target))
     names = list(study.feature_names)
     rest = order[UNLABELLED:]
-    held_out, known = rest[:HELD_OUT], np.concatenate([rest[HELD_OUT:], order[:UNLABELLED]])
+    held_out = rest[:HELD_OUT]
+    known = np.concatenate([rest[HELD_OUT:], order[:UNLABELLED]])
     every, others = np.split(known, [LABELLED * len(SITES)])
-    tables, unseen, judged = {}, {}, {}
+    tables = {}
+    unseen = {}
+    judged = {}
     for v, (site, columns) in enumerate(SITES.items()):
         own = every[v * LABELLED : (v + 1) * LABELLED]
         X = study.data[:, [names.index(c) for c in columns]]

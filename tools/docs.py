@@ -61,6 +61,7 @@ UNSAID = {
 }
 KEYS = "| key | default | values | meaning |"
 UNLIMITED = 2**31 - 1  # the limit of the wire's integers is not shown
+LIMITS = {"exclusiveMinimum": ">", "minimum": "≥", "maximum": "≤"}
 
 
 def commands() -> Iterator[tuple[str, Any, list[str]]]:
@@ -166,24 +167,22 @@ def allowed(schema: dict[str, Any]) -> str:
         return ", ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
     match schema["type"]:
         case "array":
-            return (
-                "list of"
-                f" {allowed(schema['items']).replace('number', 'numbers').replace('text', 'texts')}"
-            )
+            items = allowed(schema["items"])
+            return f"list of {items.replace('number', 'numbers').replace('text', 'texts')}"
         case "boolean":
             return "`true`, `false`"
         case "string":
             return "path" if schema.get("format") == "path" else "text"
         case kind:
-            if schema.get("maximum", UNLIMITED) < UNLIMITED and "minimum" in schema:
-                return f"{kind} from {schema['minimum']:g} to {schema['maximum']:g}"
-            limits = {"exclusiveMinimum": ">", "minimum": "≥", "maximum": "≤"}
-            said = [
-                f"{sign} {schema[k]:g}"
-                for k, sign in limits.items()
-                if schema.get(k, UNLIMITED) < UNLIMITED
-            ]
-            return " ".join([kind, *said])
+            return " ".join([kind, *limits(schema)])
+
+
+def limits(schema: dict[str, Any]) -> list[str]:
+    """The limits of a number in words."""
+    known = {key: value for key, value in schema.items() if key in LIMITS and value < UNLIMITED}
+    if {"minimum", "maximum"} <= known.keys():
+        return [f"from {known['minimum']:g} to {known['maximum']:g}"]
+    return [f"{sign} {known[key]:g}" for key, sign in LIMITS.items() if key in known]
 
 
 def key_rows(

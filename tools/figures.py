@@ -7,6 +7,7 @@ below from such numbers.
 
 import json
 from pathlib import Path
+from typing import Any
 
 from render import ROOT, count, paragraph, row, table
 
@@ -118,6 +119,18 @@ def line(label: str, points: dict[float, float]) -> Series:
     return Series(label, *zip(*sorted(points.items()), strict=True), "line")
 
 
+def round_times(wire: list[dict[str, Any]]) -> dict[str, dict[float, float]]:
+    """Milliseconds of a round by shared instances m, for each kind of answer."""
+    columns = {"echo": "floor wall", "plain records": "promises wall"}
+    times: dict[str, dict[float, float]] = {
+        kind: {each["m"]: 1e3 * each["wall"] for each in wire if each["answers"] == kind}
+        for kind in ("secure", "plaintext")
+    }
+    for kind in ("plain records", "echo"):
+        times[kind] = {each["m"]: 1e3 * each[columns[kind]] for each in wire}
+    return times
+
+
 def pictures() -> dict[Path, str]:
     """Plots of the pages, by file."""
     found = json.loads((RESULTS / "performance.json").read_text(encoding="utf-8"))
@@ -127,18 +140,7 @@ def pictures() -> dict[Path, str]:
         Series(label, *zip(*sorted(pairs), strict=True), "points")
         for label, pairs in needed.items()
     )
-    wire = [
-        *found["wire"],
-        *({**each, "answers": "echo", "wall": each["floor wall"]} for each in found["wire"]),
-    ]
-    wire += [
-        {**each, "answers": "plain records", "wall": each["promises wall"]}
-        for each in found["wire"]
-    ]
-    times = {
-        kind: {each["m"]: 1e3 * each["wall"] for each in wire if each["answers"] == kind}
-        for kind in ("secure", "plaintext", "plain records", "echo")
-    }
+    times = round_times(found["wire"])
     sizes = [case for case in cases if case["part"] == "rounds"]
     rounds = {
         label: {case["sites"] * case["m"]: case[kind]["seconds"] for case in sizes}

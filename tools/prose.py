@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-WIDTH, WORDS = 100, 32
+WIDTH = 100
+WORDS = 32
 # Homely words, inverted subjects and riddles, for which the field has a term; American spelling.
 AVOIDED = re.compile(
     r"\b(whoever|whomever|nobody|somebody|everybody|says so|say so|said so|is told|are told|was"
@@ -38,27 +39,28 @@ def findings(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.split("\n"), 1):
         if word := AVOIDED.search(re.sub(r"`[^`]*`", "", line)):
             yield number, f"avoid {word[0]!r}"
-    measured = CODE.sub(blank, GENERATED.sub(blank, text))
-    lines = measured.split("\n")
+    lines = CODE.sub(blank, GENERATED.sub(blank, text)).split("\n")
     for number, line in enumerate(lines, 1):
-        if (
-            len(line) > WIDTH
-            and not line.lstrip().startswith(("|", "!", "<", ">"))
-            and "](" not in line
-        ):
+        breaks = not line.lstrip().startswith(("|", "!", "<", ">")) and "](" not in line
+        if breaks and len(line) > WIDTH:
             yield number, f"{len(line)} columns, at most {WIDTH}"
-    start, paragraph = 1, list[str]()
+    for number, paragraph in paragraphs(lines):
+        yield from long_sentences(number, paragraph)
+
+
+def paragraphs(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Each paragraph and each item of a list, with the number of its first line."""
+    start = 1
+    paragraph = list[str]()
     for number, line in enumerate([*lines, ""], 1):
-        if line.strip() and not re.match(r"\s*([|#>!<]|\$\$|    )", line):
-            if re.match(r"\s*([-*]|\d+\.) ", line) and paragraph:
-                yield from long_sentences(start, " ".join(paragraph))
-                paragraph = []
+        prose = line.strip() and not re.match(r"\s*([|#>!<]|\$\$|    )", line)
+        if paragraph and (not prose or re.match(r"\s*([-*]|\d+\.) ", line)):
+            yield start, " ".join(paragraph)
+            paragraph = []
+        if prose:
             if not paragraph:
                 start = number
             paragraph.append(line.strip())
-        elif paragraph:
-            yield from long_sentences(start, " ".join(paragraph))
-            paragraph = []
 
 
 def long_sentences(line: int, paragraph: str) -> Iterator[tuple[int, str]]:

@@ -58,23 +58,26 @@ def described(section: dict[str, Any], table: str) -> dict[str, Any]:
     for key, shape in section["properties"].items():
         if key in HIDDEN:
             continue
-        kept = {
-            name: value
-            for name, value in shape.items()
-            if name not in ("title", "description", "default")
-        }
-        if shape.get("default") is not None:
-            kept["default"] = shape["default"]
-        choices = [choice for choice in kept.pop("anyOf", ()) if choice != {"type": "null"}]
-        if choices:
-            kept |= choices[0] if len(choices) == 1 else {"anyOf": choices}
-        if (
-            "type" not in kept and "anyOf" not in kept and "enum" not in kept
-        ):  # a source: a path or a query
-            kept["type"] = "string"
+        kept = shape_of(shape)
         properties[key] = kept | {"description": explanation(table, key)}
     made = {"type": "object", "properties": properties, "additionalProperties": False}
     return made | ({"required": section["required"]} if "required" in section else {})
+
+
+def shape_of(shape: dict[str, Any]) -> dict[str, Any]:
+    """A key's shape as a TOML file can hold it: no null, and text where pydantic names no type (a
+    source is a path or a query).
+    """
+    dropped = ("title", "description", "default")
+    kept = {name: value for name, value in shape.items() if name not in dropped}
+    if shape.get("default") is not None:
+        kept["default"] = shape["default"]
+    choices = [choice for choice in kept.pop("anyOf", ()) if choice != {"type": "null"}]
+    if choices:
+        kept |= choices[0] if len(choices) == 1 else {"anyOf": choices}
+    if not {"type", "anyOf", "enum"} & kept.keys():
+        kept["type"] = "string"
+    return kept
 
 
 def of_sections(model: Any) -> dict[str, Any]:

@@ -7,7 +7,9 @@ links to are copied into the site. The site loads nothing from other hosts.
 
 import posixpath
 import re
+from collections.abc import Iterator
 from html import unescape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,25 +42,26 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "research/attacks/index.md", content=attacks()))
     for page, text in examples().items():
         files.append(File.generated(config, page, content=text))
-    for pattern in COPIED:
-        for path in sorted(ROOT.glob(pattern)):
-            if path.is_file() and not path.is_relative_to(ROOT / "docs"):
-                name = path.relative_to(ROOT).as_posix()
-                end = ".txt" if path.suffix == ".md" else ""
-                files.append(
-                    File.generated(config, f"files/{name}{end}", content=path.read_bytes())
-                )
+    for name, content in [*copied(), *folders()]:
+        files.append(File.generated(config, f"files/{name}", content=content))
+    return files
+
+
+def copied() -> Iterator[tuple[str, bytes]]:
+    """Files outside docs/ that pages link to, by their path in the site; Markdown stays text."""
+    for path in chain.from_iterable(sorted(ROOT.glob(pattern)) for pattern in COPIED):
+        if path.is_file() and not path.is_relative_to(ROOT / "docs"):
+            end = ".txt" if path.suffix == ".md" else ""
+            yield f"{path.relative_to(ROOT).as_posix()}{end}", path.read_bytes()
+
+
+def folders() -> Iterator[tuple[str, str]]:
+    """An index of each folder of deploy/."""
     for folder in sorted(path for path in (ROOT / "deploy").rglob("*") if path.is_dir()):
         name = folder.relative_to(ROOT).as_posix()
-        listed = [
-            f"- [{path.name}]({path.name})" for path in sorted(folder.iterdir()) if path.is_file()
-        ]
-        files.append(
-            File.generated(
-                config, f"files/{name}/index.md", content="\n".join([f"# {name}", "", *listed, ""])
-            )
-        )
-    return files
+        names = [path.name for path in sorted(folder.iterdir()) if path.is_file()]
+        listed = [f"- [{file}]({file})" for file in names]
+        yield f"{name}/index.md", "\n".join([f"# {name}", "", *listed, ""])
 
 
 def attacks() -> str:

@@ -32,8 +32,8 @@ from coreg_core.errors import UsageError
 from coreg_core.names import check_site_name
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
-from coreg_core.objectives.setting import DropoutPolicy, Iteration, Membership, Privacy
 from coreg_core.plan import OBJECTIVES, Objective, Plan, plan_fault
+from coreg_core.terms import DropoutPolicy, Iteration, Membership, Privacy
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.transport.service import IDLE_SECONDS, host_port
 

@@ -21,8 +21,8 @@ from coordinator.config.federation_toml import (
 from coreg_core.errors import UsageError
 from coreg_core.names import check_name
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import DropoutPolicy
 from coreg_core.plan import Plan, plan_fault
+from coreg_core.terms import DropoutPolicy
 from coreg_wire.files.toml_file import read_toml
 
 

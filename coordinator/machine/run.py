@@ -35,9 +35,9 @@ from coordinator.machine.records import (
     next_phase,
 )
 from coreg_core.messages import Answer, Fetched, Finished, Leaving, Offer, Step, ToSite
-from coreg_core.objectives.setting import Shape
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
+from coreg_core.shapes import Shape
 
 _APPROVE = "approve"
 Shapes: TypeAlias = Mapping[str, Shape]  # of each kind of question, the bound of an answer

@@ -14,8 +14,8 @@ from coordinator.machine.events import DeadlinePassed, Persist, Received
 from coordinator.machine.records import Phase, StepDone, Transition
 from coordinator.machine.run import RunUpdate, Shapes, end
 from coreg_core.messages import Answer, Fault, Part, Report, Step, Words
-from coreg_core.objectives.setting import SEAL_BYTES, TAG_WORDS, Shape
 from coreg_core.outcomes import Outcome
+from coreg_core.shapes import SEAL_BYTES, TAG_WORDS, Shape
 
 NOTHING = Shape()
 

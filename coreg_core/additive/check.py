@@ -16,7 +16,9 @@ from coreg_core.arrays import Arr
 
 Choice: TypeAlias = Literal["local", "joined", "score"]
 PULL = 200.0  # the blend is pulled to the joined model by PULL/n labels
-SLOPE_ERRORS, SLOPE_LEAST, SLOPE_LABELS = 2.0, 0.2, 20
+SLOPE_ERRORS = 2.0
+SLOPE_LEAST = 0.2
+SLOPE_LABELS = 20
 SPREAD = 20.0  # labels' worth of the prior of the deviations' factor
 # than the delta method's: two of three true changes are then within it (benchmarks/forecasts.py)
 WIDER = 1.5
@@ -64,8 +66,10 @@ def slope(y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> float:
     """The slope of labels on left-out predictions where it clearly is not 1; at least 0 (below, the
     labels are opposed).
     """
-    predicted, n = y - left_out, len(y)
-    x, t = predicted - predicted.mean(), y - y.mean()
+    predicted = y - left_out
+    n = len(y)
+    x = predicted - predicted.mean()
+    t = y - y.mean()
     if n < SLOPE_LABELS or not x @ x > 0.0:
         return 1.0
     c = float(x @ t / (x @ x))
@@ -109,7 +113,8 @@ def rescaling(
     if c == 1.0:
         return Correction(), left_out
     predicted = y - left_out
-    centre, level = float(predicted.mean()), float(y.mean())
+    centre = float(predicted.mean())
+    level = float(y.mean())
     x = predicted - centre
     h = 1.0 / len(y) + (x * x / (x @ x) if c > 0.0 else 0.0)
     return Correction(c, level, centre), (y - level - c * x) / (1.0 - h)
@@ -121,7 +126,8 @@ def blend(
     """(w, left-out residuals) of w joined + (1 − w) local; pulled towards joined, beside a slope
     towards local.
     """
-    n, gain = len(local), local - joined
+    n = len(local)
+    gain = local - joined
     pull = PULL / n * float(local @ local) / n + 1e-300
     w = float(np.clip((local @ gain + pull * (not sloped)) / (gain @ gain + pull), 0.0, 1.0))
     return w, local - w * gain
@@ -150,7 +156,9 @@ def gain(local: Float64[Arr, " n"], other: Float64[Arr, " n"]) -> Gain:
     """From paired left-out residuals; the standard error by the delta method, widened by what the
     benefit study shows.
     """
-    a, b, n = local**2, other**2, len(local)
+    a = local**2
+    b = other**2
+    n = len(local)
     ratio = float(np.sqrt(b.mean() / a.mean())) if a.mean() > 0.0 else 1.0
     if n < 2 or not a.mean() > 0.0 or ratio == 0.0:
         return Gain(ratio - 1.0, float("nan"))
@@ -176,6 +184,15 @@ class Verdict:
     gains: dict[str, Gain]
 
 
+def _corrected(
+    c: float, y: Float64[Arr, " n"], local: Float64[Arr, " n"], left_out: Float64[Arr, " n"]
+) -> tuple[Correction, Float64[Arr, " n"]]:
+    """The correction by slope c and by the blend, and the left-out residuals under it."""
+    correction, left_out = rescaling(c, y, left_out)
+    w, left_out = blend(local, left_out, sloped=c != 1.0)
+    return replace(correction, weight=w), left_out
+
+
 def verdict(
     y: Float64[Arr, " n"],
     local: Float64[Arr, " n"] | None,
@@ -191,7 +208,8 @@ def verdict(
     ``nearer`` is `left_out_completion`. It counts in the errors of the joined model, not in the
     choice of slope and blend.
     """
-    n, c = len(y), n_common if score is not None else 0
+    n = len(y)
+    c = n_common
     factor = spread(joined + nearer, deviations) if n else 1.0
     if local is None or n < 3:
         return Verdict(
@@ -204,20 +222,16 @@ def verdict(
             {},
         )
     found = slope(y, score) if score is not None and c == n else slope(y, joined)
-    fixed, left_joined = rescaling(found, y, joined)
-    w, left_joined = blend(local, left_joined, sloped=found != 1.0)
-    fixed, left_joined = replace(fixed, weight=w), left_joined + w * found * nearer
-    left, gains, together = (
-        {"local": local, "joined": left_joined},
-        {"joined": gain(local, left_joined)},
-        Correction(),
-    )
+    fixed, left_joined = _corrected(found, y, local, joined)
+    left_joined = left_joined + fixed.weight * found * nearer
+    left = {"local": local, "joined": left_joined}
+    gains = {"joined": gain(local, left_joined)}
+    together = Correction()
     recommended: Choice = "joined" if np.mean(left_joined**2) < np.mean(local**2) else "local"
     if score is not None and c >= 3:
-        together, left_score = rescaling(found, y[:c], score)
-        w, left_score = blend(local[:c], left_score, sloped=found != 1.0)
-        together = replace(together, weight=w)
-        left["score"], gains["score"] = left_score, gain(local[:c], left_score)
+        together, left_score = _corrected(found, y[:c], local[:c], score)
+        left["score"] = left_score
+        gains["score"] = gain(local[:c], left_score)
         if np.mean(left_score**2) < min(np.mean(local[:c] ** 2), np.mean(left_joined[:c] ** 2)):
             recommended = "score"
     elif score is not None:
@@ -246,12 +260,15 @@ def site_verdict(
     scores of the common labels. ``share`` and ``precision`` weigh common and private labels in the
     fit; ``lone`` is 1/precision where all are private.
     """
-    told, c, last = y + error, n_common, len(fit.moments.parts) - 1
+    told = y + error
+    c = n_common
+    last = len(fit.moments.parts) - 1
     residuals = None if score is None or not c else left_out_score(fit, told[:c], score)
     common = left_out_joined(fit, own, told[:c], W[:c], score=residuals, weight=share)
     private = left_out_joined(fit, own, told[c:], W[c:], weight=precision, part=last)
     joined = np.concatenate([common, private]) - error
     nearer = np.zeros(len(y))
     if residuals is not None and score is not None:
-        residuals, nearer[:c] = residuals - error[:c], left_out_completion(fit, own, W[:c], score)
+        residuals = residuals - error[:c]
+        nearer[:c] = left_out_completion(fit, own, W[:c], score)
     return verdict(y, local, joined, residuals, c, own.deviations(fit, W, lone)[1], nearer)

@@ -3,14 +3,11 @@ sealing or signing.
 
 | step | input | output |
 |---|---|---|
-| `summary` | | `SiteSummary`: labelled common individuals, sizes, level and deviation of the labels
-|
+| `summary` | | `SiteSummary`: labelled common individuals, sizes, level and deviation of labels |
 | `announce` | all summaries | the site's message of cross products |
 | `add` | all messages | the site's words of the sums, and a share for each other site |
-| `add_private` | the sum of all words, the shares for this site | words of sums over private rows,
-if a site has such rows |
-| `parts` | the sum of these words | parts of the score at the labelled common rows of each other
-site |
+| `add_private` | the sum of words, shares for this site | words of sums over private rows, if any |
+| `parts` | the sum of these words | parts of the score at each other site's labelled common rows |
 | `finish` | the sum of the others' parts | the verdict; the site has its models |
 
 `Words` maps a name to words modulo 2⁶⁴. A site opens sums of words, and no other site's words. With
@@ -57,7 +54,8 @@ from coreg_core.secure.sums import HEADROOM, WORD
 LABEL_UNIT = 8.0  # labels travel in so many common deviations
 MOST_PRECISION = 20.0  # of a private row
 LEAST_FEATURES = 5
-SCORE_NOISE, SCORE_GRAIN = 0.05, 1 / 64  # of a part of a score, in common deviations
+SCORE_NOISE = 0.05  # of a part of a score, in common deviations; as the next
+SCORE_GRAIN = 1 / 64
 Some: TypeAlias = UInt64[np.ndarray, "..."]  # words
 Words: TypeAlias = dict[str, Some]
 Flags: TypeAlias = Bool[np.ndarray, "..."]
@@ -75,6 +73,33 @@ class SiteSummary:
     private: int
 
 
+def _sized(labelled: Flags, n_private: int, rules: Additive) -> tuple[Flags, int]:
+    """The labels that enter the sums, and the features d of a site: a site with fewer labels than
+    features sends none. Refused: the labels allow too few features.
+    """
+    n_sites = len(labelled)
+    most = (cross.MOST_PROJECTED / max(n_sites - 1, 1) - 2) / 2
+    while True:
+        counted = int(labelled.any(axis=0).sum()) or n_private
+        d = int(min(MOST_FEATURES, counted / rules.rows_per_feature, most))
+        few = labelled.any(axis=1) & (labelled.sum(axis=1) < d)
+        if not few.any():
+            break
+        labelled = labelled & ~few[:, None]  # this can change the number of features
+    if not counted:
+        raise Refused(
+            f"no site has {rules.least_labels} labels of shared individuals (least_labels), or"
+            " so many private ones."
+        )
+    if d < LEAST_FEATURES:
+        raise Refused(
+            f"{counted} labelled individuals of {n_sites} sites allow {d} features a site,"
+            f" where {LEAST_FEATURES} are the fewest: label more, or lower rows_per_feature"
+            f" ({rules.rows_per_feature})."
+        )
+    return labelled, d
+
+
 class Terms:
     """Rows, sizes, units and exponents.
 
@@ -82,46 +107,29 @@ class Terms:
     """
 
     def __init__(self, rules: Additive, summaries: Sequence[SiteSummary]):
-        s, self.n_sites, self.noise = rules.rows_per_feature, len(summaries), rules.noise
-        flags = np.array([each.labelled for each in summaries])
+        s = rules.rows_per_feature
+        self.n_sites = len(summaries)
+        self.noise = rules.noise
         self.private = np.array([each.private for each in summaries])
-        # A site with fewer labels than features sends none. This can change the number of features.
-        while True:
-            self.n_labelled = int(flags.any(axis=0).sum())
-            counted = self.n_labelled or int(self.private.sum())
-            most = (cross.MOST_PROJECTED / max(self.n_sites - 1, 1) - 2) / 2
-            d = int(min(MOST_FEATURES, counted / s, most))
-            few = flags.any(axis=1) & (flags.sum(axis=1) < d)
-            if not few.any():
-                break
-            flags = flags & ~few[:, None]
+        labelled = np.array([each.labelled for each in summaries])
+        flags, d = _sized(labelled, int(self.private.sum()), rules)
+        self.n_labelled = int(flags.any(axis=0).sum())
         unlabelled = int((~flags.any(axis=0)).sum())
-        if not counted:
-            raise Refused(
-                f"no site has {rules.least_labels} labels of shared individuals (least_labels), or"
-                " so many private ones."
-            )
-        if d < LEAST_FEATURES:
-            raise Refused(
-                f"{counted} labelled individuals of {self.n_sites} sites allow {d} features a site,"
-                f" where {LEAST_FEATURES} are the fewest: label more, or lower rows_per_feature"
-                f" ({s})."
-            )
+        few = unlabelled < s * d  # too few for features, and for a sum
         if 0 < self.n_labelled < rules.least_rows:
             raise Refused(
                 f"{self.n_labelled} labelled common individuals, where least_rows is"
                 f" {rules.least_rows}: label more."
             )
-        if not self.n_labelled and unlabelled < s * d:
+        if not self.n_labelled and few:
             raise Refused(
                 f"{unlabelled} common individuals, where private labels with {d} features need"
                 f" {s * d}."
             )
         # The difference of two sums would disclose a few unlabelled rows, so no sum contains them.
-        self.used = (
-            flags.any(axis=0) if 0 < unlabelled < s * d else np.ones(flags.shape[1], dtype=bool)
-        )
-        self.flags, self.rows = flags[:, self.used], int(self.used.sum())
+        self.used = flags.any(axis=0) if few else np.ones(flags.shape[1], dtype=bool)
+        self.flags = flags[:, self.used]
+        self.rows = int(self.used.sum())
         self.labelled: Flags = np.asarray(self.flags.any(axis=0))
         self.d = tuple(min(d, each.width) for each in summaries)
         self.norms = np.array([each.norm for each in summaries])
@@ -140,7 +148,8 @@ class Terms:
             log2(MOST_PRECISION * max(int(self.private.sum()), 1))
         )
         empty = self.moments(np.zeros((sum(self.d), sum(self.d))), ())
-        self.deviation, self.blocks = empty.deviation, empty.blocks
+        self.deviation = empty.deviation
+        self.blocks = empty.blocks
 
     def moments(self, C: Arr, parts: tuple[Sums, ...]) -> Moments:
         """With the opened parts."""
@@ -157,24 +166,22 @@ class Terms:
 
         Each site with private rows adds noise to their sums.
         """
-        D, M, unit = sum(self.d), self.n_sites, LABEL_UNIT * self.deviation
+        D = sum(self.d)
+        M = self.n_sites
+        unit = LABEL_UNIT * self.deviation
         exponent = self.private_exponent if private else self.exponent
         scalars = _joined(got["scalars"], exponent)
         if private:
-            scale, n, count, mode = (
-                self.scale * sqrt(M),
-                scalars[M + 1 :],
-                int(self.private.sum()),
-                NOISE_PRIVATE,
-            )
+            scale = self.scale * sqrt(M)
+            n = scalars[M + 1 :]
+            count = int(self.private.sum())
+            mode = NOISE_PRIVATE
             noise = self.noise * sqrt(np.count_nonzero(self.private) / 2)
         else:
-            scale, n, count, mode = (
-                self.scale,
-                (self.flags * self.share).sum(axis=1),
-                self.n_labelled,
-                NOISE,
-            )
+            scale = self.scale
+            n = (self.flags * self.share).sum(axis=1)
+            count = self.n_labelled
+            mode = NOISE
             noise = self.noise
         o = np.where(n[:, None] > 0, cross.opened(got["o"], exponent), 0.0)
         P = _full(cross.opened(got["P"], exponent), D) * np.outer(scale, scale)
@@ -200,13 +207,11 @@ class SiteExchange:
         label_normals: Float64[Arr, " l"],
         random_bytes: cross.RandomBytes,
     ):
-        self.site, self._rules, self._data, self._n_common, self._random = (
-            site,
-            rules,
-            data,
-            n_common,
-            random_bytes,
-        )
+        self.site = site
+        self._rules = rules
+        self._data = data
+        self._n_common = n_common
+        self._random = random_bytes
         k = int(
             min(
                 MOST_OWN,
@@ -242,12 +247,14 @@ class SiteExchange:
             )
         self.features: SiteFeatures = features
         self._kept: dict[int, Some] = {}
-        self._W, self._noisy_left_out = W, np.zeros(0) if noisy is None else noisy.left_out
+        self._W = W
+        self._noisy_left_out = np.zeros(0) if noisy is None else noisy.left_out
         self._private = W[data.own[self._sent & ~inner]]
 
     def summary(self) -> SiteSummary:
         """The first step."""
-        flags, y = np.zeros(self._n_common, dtype=bool), self._noisy[self._sent]
+        flags = np.zeros(self._n_common, dtype=bool)
+        y = self._noisy[self._sent]
         flags[self._data.own[self._sent & self._inner]] = True
         level, deviation = (
             _two_digits(float(y.mean()), float(y.std(ddof=1))) if len(y) else (0.0, 0.0)
@@ -272,14 +279,13 @@ class SiteExchange:
     def meet(self, summaries: Sequence[SiteSummary]) -> tuple[Arr, Arr]:
         """The columns W and Y of this site's messages, by what all sites told."""
         self.terms = T = Terms(self._rules, summaries)
-        self._common, self._mine = self._W[: self._n_common][T.used], T.flags[self.site]
+        self._common = self._W[: self._n_common][T.used]
+        self._mine = T.flags[self.site]
         self._labels = np.zeros(T.rows)
         if self._mine.any():
             self._labels[self._mine] = T.labels(self._noisy[self._inner], self.site)
-        X, phi = (
-            self._common / T.norms[self.site],
-            self._common[:, : T.d[self.site]] / T.norms[self.site],
-        )
+        X = self._common / T.norms[self.site]
+        phi = self._common[:, : T.d[self.site]] / T.norms[self.site]
         Y = np.column_stack(
             [phi * T.labelled[:, None], phi, T.share * self._labels, (T.share * self._mine)]
         )
@@ -292,30 +298,37 @@ class SiteExchange:
         """The third step: words of P, C, b, o and scalars; block (v, u) of P and C is Y_vᵀW_u for v
         > u. Each is rounded once.
         """
-        T, v, e = self.terms, self.site, self.terms.exponent
-        d, D, mine = T.d[v], sum(T.d), T.blocks[v]
+        T = self.terms
+        v = self.site
+        e = T.exponent
+        d = T.d[v]
+        D = sum(T.d)
+        mine = T.blocks[v]
         P, C, b, o = (
             np.zeros(shape, dtype=WORD) for shape in ((D, D), (D, D), (D,), (T.n_sites, D))
         )
-        P[mine, mine], C[mine, mine] = (
-            _word(self._exact[:d, :d], e),
-            _word(self._exact[d : 2 * d, :d], e),
-        )
-        b[mine], o[v, mine] = _word(self._exact[2 * d, :d], e), _word(self._exact[2 * d + 1, :d], e)
+        P[mine, mine] = _word(self._exact[:d, :d], e)
+        C[mine, mine] = _word(self._exact[d : 2 * d, :d], e)
+        b[mine] = _word(self._exact[2 * d, :d], e)
+        o[v, mine] = _word(self._exact[2 * d + 1, :d], e)
         shares = {}
         for u, message in enumerate(messages):
             if u == v:
                 continue
-            theirs, du = T.blocks[u], T.d[u]
+            theirs = T.blocks[u]
+            du = T.d[u]
             first = self._secret.share_of_own_projection(message.encrypted)  # of Y_vᵀW_u
             second = self._secret.share_of_own_encryption(message.projected)  # of Y_uᵀW_v
             if v > u:
-                P[mine, theirs], C[mine, theirs] = first[:d, :du], first[d : 2 * d, :du]
+                P[mine, theirs] = first[:d, :du]
+                C[mine, theirs] = first[d : 2 * d, :du]
             else:
-                P[theirs, mine], C[theirs, mine] = second[:du, :d], second[du : 2 * du, :d]
+                P[theirs, mine] = second[:du, :d]
+                C[theirs, mine] = second[du : 2 * du, :d]
             b[theirs] += first[2 * d, :du]
             b[mine] += second[2 * du, :d]
-            o[v, theirs], o[u, mine] = first[2 * d + 1, :du], second[2 * du + 1, :d]
+            o[v, theirs] = first[2 * d + 1, :du]
+            o[u, mine] = second[2 * du + 1, :d]
             further = first[d : 2 * d, du:]
             shares[u] = cross.rounded(further + self._noise(further.shape, e))
             self._kept[u] = cross.rounded(second[du : 2 * du, d:])
@@ -324,12 +337,11 @@ class SiteExchange:
         P += self._noise(P.shape, e) * touched
         C += self._noise(C.shape, e) * touched
         o[:, mine] += self._noise((T.n_sites, d), e)
-        labels, share, scalars = (
-            self._labels[self._mine],
-            T.share[self._mine],
-            np.zeros(T.n_sites + 1),
-        )
-        scalars[v], scalars[-1] = share @ labels, share @ labels**2
+        labels = self._labels[self._mine]
+        share = T.share[self._mine]
+        scalars = np.zeros(T.n_sites + 1)
+        scalars[v] = share @ labels
+        scalars[-1] = share @ labels**2
         words = _rounded(P, b, o, scalars, e) | {"C": cross.rounded(C)[np.tril_indices(D)]}
         return words, shares
 
@@ -338,7 +350,10 @@ class SiteExchange:
 
         The result is None if no site has private rows.
         """
-        T, v, d, D = self.terms, self.site, self.terms.d[self.site], sum(self.terms.d)
+        T = self.terms
+        v = self.site
+        d = T.d[v]
+        D = sum(T.d)
         P, C = (_full(cross.opened(total[name], T.exponent), D) for name in ("P", "C"))
         self._check(P, C)
         C = C / T.rows * np.outer(T.scale, T.scale)
@@ -353,24 +368,20 @@ class SiteExchange:
         self._C_Wx[:, T.blocks[v]] = self._C_WW[:, :d]
         if not T.private.any():
             return None
-        p, o, b, scalars = (
-            np.zeros((D, D)),
-            np.zeros((T.n_sites, D)),
-            np.zeros(D),
-            np.zeros(2 * T.n_sites + 1),
-        )
+        p = np.zeros((D, D))
+        o = np.zeros((T.n_sites, D))
+        b = np.zeros(D)
+        scalars = np.zeros(2 * T.n_sites + 1)
         if len(self._private):
-            x, t, w = (
-                self._completed(),
-                T.labels(self._noisy[self._sent & ~self._inner], v),
-                self._precision,
-            )
-            p, b, o[v] = w * x.T @ x, w * x.T @ t, w * x.sum(axis=0)
-            scalars[v], scalars[T.n_sites], scalars[T.n_sites + 1 + v] = (
-                w * t.sum(),
-                w * t @ t,
-                w * len(t),
-            )
+            x = self._completed()
+            t = T.labels(self._noisy[self._sent & ~self._inner], v)
+            w = self._precision
+            p = w * x.T @ x
+            b = w * x.T @ t
+            o[v] = w * x.sum(axis=0)
+            scalars[v] = w * t.sum()
+            scalars[T.n_sites] = w * t @ t
+            scalars[T.n_sites + 1 + v] = w * len(t)
             p = p + T.noise * self._normal(p.shape)
             o = o + T.noise * (T.private > 0)[:, None] * self._normal(o.shape)
         e = T.private_exponent
@@ -384,7 +395,8 @@ class SiteExchange:
         """
         # ``normals``: always the same one for an individual and a model. With two sites a sum of
         # one part would disclose it.
-        T, v = self.terms, self.site
+        T = self.terms
+        v = self.site
         if total is not None:
             self._parts = (*self._parts, T.part(total, private=True))
         m = T.moments(self._C, self._parts)
@@ -410,7 +422,9 @@ class SiteExchange:
         """The last step: the verdict by own labels; ``words``: the sum of the others' parts, None
         if none came.
         """
-        T, data, score = self.terms, self._data, None
+        T = self.terms
+        data = self._data
+        score = None
         if words is not None:
             score = self.fit.intercept(self.site) + self._part + _value(words, self._score_exponent)
         return site_verdict(
@@ -446,17 +460,17 @@ class SiteExchange:
 
     def _completed(self) -> Float64[Arr, "n D"]:
         """Features of private rows, divided by the norms and by √M, and clipped at norm 1."""
-        T, k = (
-            self.terms,
-            min(self._W.shape[1], max(self.terms.d[self.site], len(self._private) // 2)),
-        )
+        T = self.terms
+        k = min(self._W.shape[1], max(self.terms.d[self.site], len(self._private) // 2))
         own = Own.of(T.moments(self._C, ()), self.site, self._C_WW[:k, :k], self._C_Wx[:k])
         x = own.complete(self._private[:, :k]) / (T.scale * sqrt(T.n_sites))
         return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1), 1.0)[:, None])
 
     def _check(self, P: Arr, C: Arr) -> None:
-        limit, D = 8 * self.terms.noise + 1e-3, len(P)
-        size, mine = np.sqrt(np.maximum(np.diag(P) + limit, 0.0)), self.terms.blocks[self.site]
+        limit = 8 * self.terms.noise + 1e-3
+        D = len(P)
+        size = np.sqrt(np.maximum(np.diag(P) + limit, 0.0))
+        mine = self.terms.blocks[self.site]
         d = self.terms.d[self.site]
         beyond = [np.linalg.eigvalsh(each)[0] + 2 * limit * sqrt(D) for each in (P, C)]
         beyond += [(np.outer(size, size) + limit - np.abs(P)).min()]

@@ -8,6 +8,7 @@ matters to the site's own labels is among the first. Source: Schölkopf et al. (
 Williams and Seeger (2001) for landmarks, Breiman (2001).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,10 +20,14 @@ from coreg_core.spread import mean_and_deviation
 
 RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
 # Of the median squared distance; the narrow one, if its left-out error is below this share.
-WIDTHS, NARROW = (6.0, 1.0), 0.95
-LANDMARKS, CLIP = 100, 4.0
+WIDTHS = (6.0, 1.0)
+NARROW = 0.95
+LANDMARKS = 100
+CLIP = 4.0
 DIRECTION = 0.2  # weight of the local model's functions among the features
-TREES, LEAST_IN_LEAF, LABELS_FOR_A_FOREST = 50, 2, 40
+TREES = 50
+LEAST_IN_LEAF = 2
+LABELS_FOR_A_FOREST = 40
 TO_THE_MIDDLE = 20.0  # the weight of the forest is pulled to 1/2 by so many labels
 LEAST_LABELS = 3  # of a local model
 
@@ -72,7 +77,8 @@ class Basis:
 
     def __call__(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n r"]:
         """Centred features."""
-        out, step = np.empty((len(X), len(self.shift))), block_rows(max(len(self.landmarks), 1))
+        out = np.empty((len(X), len(self.shift)))
+        step = block_rows(max(len(self.landmarks), 1))
         for start in range(0, len(X), step):
             S = self.standardised(X[start : start + step])
             if self.width:
@@ -96,10 +102,8 @@ class Forest:
 
         As in scikit-learn, only the rows are rounded to float32.
         """
-        columns, out = (
-            np.ascontiguousarray(S.T.astype(np.float32), dtype=np.float64),
-            np.zeros(len(S)),
-        )
+        columns = np.ascontiguousarray(S.T.astype(np.float32), dtype=np.float64)
+        out = np.zeros(len(S))
         roots, column, threshold, children, value = (each.tolist() for each in vars(self).values())
         left = [(root, np.arange(len(S))) for root in roots]
         while left:
@@ -123,7 +127,8 @@ def grown(
         TREES, min_samples_leaf=LEAST_IN_LEAF, oob_score=True, random_state=seed
     ).fit(S, y)
     trees = [each.tree_ for each in made.estimators_]
-    roots, children = np.cumsum([0, *(tree.node_count for tree in trees)]), []
+    roots = np.cumsum([0, *(tree.node_count for tree in trees)])
+    children = []
     for tree, root in zip(trees, roots.tolist(), strict=False):
         below = np.column_stack([tree.children_left, tree.children_right])
         children.append(np.where(below < 0, np.arange(len(below))[:, None], below) + root)
@@ -141,7 +146,9 @@ def ridge_fit(
     Phi: Float64[Arr, "n r"], y: Float64[Arr, " n"], ridge: float
 ) -> tuple[Float64[Arr, " r"], float, Float64[Arr, " n"]]:
     """Ridge regression with a free intercept: weights, intercept, left-out residuals (n,)."""
-    mean, P, t = Phi.mean(0), Phi - Phi.mean(0), y - y.mean()
+    mean = Phi.mean(0)
+    P = Phi - Phi.mean(0)
+    t = y - y.mean()
     H = np.linalg.solve(P.T @ P + ridge * np.eye(P.shape[1]), P.T)
     w = H @ t
     freedom = 1.0 - 1.0 / len(y) - np.einsum("ij,ji->i", P, H)
@@ -229,26 +236,19 @@ def fit_features(
     mean, deviation = mean_and_deviation(X)
     nothing = np.zeros((0, X.shape[1]))
     linear = Basis(mean, deviation, nothing, 0.0, nothing, np.zeros(X.shape[1]))
-    S, able = linear.standardised(X), len(y) >= LEAST_LABELS and np.ptp(y) > 0.0
+    S = linear.standardised(X)
+    able = len(y) >= LEAST_LABELS and np.ptp(y) > 0.0
     if kernel == "linear":
         bases = [_centred(linear, nothing, 0.0, nothing, S, n_common)]
     else:
-        drawn = np.random.default_rng(seed).choice(len(S), min(LANDMARKS, len(S)), replace=False)
-        L = np.unique(S[np.sort(drawn)], axis=0)
-        pairs = squared_distances(L, L)[np.triu_indices(len(L), 1)]
-        median = float(np.median(pairs[pairs > 1e-12])) if (pairs > 1e-12).any() else 1.0
+        L, median = _landmarks(S, seed)
         widths = [width * median for width in (WIDTHS if able else WIDTHS[:1])]
         bases = [_centred(linear, L, w, _root(L, w), S, n_common) for w in widths]
     basis, Phi = bases[0]
     local = None
     if able:
-        fits = [
-            min((ridge_fit(each[own], y, ridge) for ridge in RIDGES), key=_error)
-            for _, each in bases
-        ]
-        best = 1 if len(fits) > 1 and _error(fits[1]) < NARROW * _error(fits[0]) else 0
-        (basis, Phi), (coef, intercept, left_out) = bases[best], fits[best]
-        local = LocalModel(basis, coef, intercept, None, 0.0, left_out, np.zeros(0), float(y.std()))
+        Phi, local = _local_ridge(bases, own, y)
+        basis = local.basis
         if kernel == "gaussian" and len(y) >= LABELS_FOR_A_FOREST:
             local = _with_forest(local, S[own], y, seed)
     directions = local if kernel == "gaussian" else None
@@ -256,9 +256,8 @@ def fit_features(
     if directions is not None:
         functions = directions.functions(Phi, S)
         if directions.forest is not None:
-            functions[own, 1] = (
-                directions.out_of_bag
-            )  # the forest speaks without the label of an own row
+            # The forest predicts an own row without its label.
+            functions[own, 1] = directions.out_of_bag
         functions /= directions.unit
         levels = functions[:n_common].mean(0)
         Phi = np.concatenate([Phi, DIRECTION * (functions - levels)], axis=1)
@@ -266,6 +265,35 @@ def fit_features(
     rank = max(int(np.sum(values > 1e-9 * values[-1])), 1)
     components = V[:, ::-1][:, : min(k, rank)]
     return SiteFeatures(basis, directions, levels, components), local, Phi @ components
+
+
+def _landmarks(S: Arr, seed: int) -> tuple[Arr, float]:
+    """Rows drawn by ``seed``, each once, and the median of their squared distances (1 if all are
+    equal).
+    """
+    drawn = np.random.default_rng(seed).choice(len(S), min(LANDMARKS, len(S)), replace=False)
+    L = np.unique(S[np.sort(drawn)], axis=0)
+    pairs = squared_distances(L, L)[np.triu_indices(len(L), 1)]
+    apart = pairs[pairs > 1e-12]
+    return L, float(np.median(apart)) if len(apart) else 1.0
+
+
+def _local_ridge(
+    bases: Sequence[tuple[Basis, Arr]], own: Ints, y: Arr
+) -> tuple[Float64[Arr, "n r"], LocalModel]:
+    """Kernel ridge of own labels on the first basis, or on a narrower one if its left-out error is
+    clearly less; and the features of that basis.
+    """
+    fits = [
+        min((ridge_fit(Phi[own], y, ridge) for ridge in RIDGES), key=_error) for _, Phi in bases
+    ]
+    best = 0
+    if len(fits) > 1 and _error(fits[1]) < NARROW * _error(fits[0]):
+        best = 1
+    basis, Phi = bases[best]
+    coef, intercept, left_out = fits[best]
+    unit = float(y.std())
+    return Phi, LocalModel(basis, coef, intercept, None, 0.0, left_out, np.zeros(0), unit)
 
 
 def _error(fit: tuple[Arr, float, Arr]) -> float:
@@ -294,7 +322,8 @@ def _centred(
 def _with_forest(local: LocalModel, S: Arr, y: Arr, seed: int) -> LocalModel:
     """The mixture of least left-out error, its weight pulled to the middle."""
     forest, out_of_bag = grown(S, y, seed)
-    gain, n = local.left_out - (y - out_of_bag), len(y)
+    gain = local.left_out - (y - out_of_bag)
+    n = len(y)
     pull = TO_THE_MIDDLE / n * float(np.mean(local.left_out**2)) + 1e-300
     weight = (float(np.mean(local.left_out * gain)) + 0.5 * pull) / (float(np.mean(gain**2)) + pull)
     weight = float(np.clip(weight, 0.0, 1.0))

@@ -3,14 +3,11 @@ fit needs.
 
 | entry | shape | over | tells a member |
 |---|---|---|---|
-| P, o, b, r, s, n (`Sums`) | D×D, M×D, D, M, 1, M | labelled common rows | aggregates over many
-individuals |
-| the same, of a second part | | private rows, with completed features | aggregates over many
-individuals |
+| P, o, b, r, s, n: `Sums` | D×D, M×D, D, M, 1, M | labelled common rows | aggregates of many rows |
+| the same, of a second part | | private rows, with completed features | aggregates of many rows |
 | C | D×D | all common rows | how the sites' features go together |
 | level, deviation, number of labels | M each | a site's labels | two numbers of its label column |
-| which common individuals a site has labels of | bits | common rows | of one individual only who
-has a label of it |
+| which individuals a site has labels of | bits | common rows | of an individual: who has a label |
 
 To site v alone: C_vx (k×D), the mean of W_v φ' over the common rows, whose first d rows all members
 have.
@@ -18,13 +15,13 @@ have.
 The additive model's fit to second moments: prior variances by evidence, and the posterior. All
 sites do this by themselves.
 
-    y = a + offset_owner + Σ_v φ_v·β_v + ε        β_v ~ N(0, τ_v I), offsets ~ N(0, τ_0), a flat, ε
-    ~ N(0, σ)
+    y = a + offset_owner + Σ_v φ_v·β_v + ε
+    β_v ~ N(0, τ_v I)     offsets ~ N(0, τ_0)     a flat     ε ~ N(0, σ)
 
     S = (Σ_parts G/σ + diag(1/τ, 0))⁻¹     β = S Σ_parts b/σ     g_v = Σ_{i∈v} (1 − S_ii/τ_v)
     q_v = ‖β_v‖²
-    τ_v ← √((q_v + mode_v)/(g_v/τ_v + 1/mode_v))     σ ← √((rss + mode)/((count − tr SG/σ)/σ +
-    1/mode))
+    τ_v ← √((q_v + mode_v)/(g_v/τ_v + 1/mode_v))
+    σ ← √((rss + mode)/((count − tr SG/σ)/σ + 1/mode))
 
 Each step lowers −2 log(restricted likelihood) with priors that weigh as one label each (a
 minorisation): no line search, and a fixed number of steps in place of a stopping rule.
@@ -41,7 +38,8 @@ from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 
 # Modes of the noise variances, of common and of private rows; the labels' variance is 1.
-NOISE, NOISE_PRIVATE = 0.3, 1.0
+NOISE = 0.3
+NOISE_PRIVATE = 1.0
 PRIVATE_LABELS = 5.0  # labels' worth of the prior of a private row's noise
 SHIFT = 0.7  # of the fit's ridge against the noise of opened sums
 
@@ -75,7 +73,8 @@ def sums(
     """`Sums` of complete features in memory; ``count``: the number of rows, where ``weight`` is a
     precision.
     """
-    own, t = (np.arange(len(levels))[:, None] == owner) * weight, y - levels[owner]
+    own = (np.arange(len(levels))[:, None] == owner) * weight
+    t = y - levels[owner]
     weighted = weight[:, None] * Phi
     return Sums(
         Phi.T @ weighted,
@@ -166,7 +165,8 @@ def steadied(part: Sums, noise: float, scale: Float64[Arr, " D"]) -> Sums:
     return replace(part, P=A[:D, :D] + ridge, o=A[D:, :D])
 
 
-PRIOR, PRIOR_OFFSETS = 0.3, 0.01  # modes of τ_v and τ_0; the labels' variance is 1
+PRIOR = 0.3  # mode of τ_v; the labels' variance is 1
+PRIOR_OFFSETS = 0.01  # mode of τ_0
 STEPS = 50
 
 
@@ -188,7 +188,8 @@ class Fit:
 
     def intercept(self, site: int | None = None) -> float:
         """Of the score for a site's rows; None: with the label-weighted mean of the offsets."""
-        m, D = self.moments, len(self.moments.C)
+        m = self.moments
+        D = len(m.C)
         offsets = self.beta[D:-1]
         offset = float(m.n @ offsets / m.n.sum()) if site is None else float(offsets[site])
         return m.mean + m.deviation * (offset + float(self.beta[-1]))
@@ -210,6 +211,19 @@ def inverse(A: Float64[Arr, "A A"]) -> Float64[Arr, "A A"]:
     return np.asarray(s[:, None] * (L.T @ L) * s)
 
 
+def _posterior(
+    data: Sequence[tuple[Arr, Arr, float]], sigma: Arr, p: Arr
+) -> tuple[Float64[Arr, " A"], Float64[Arr, "A A"]]:
+    """β and S for the parts' noise variances ``sigma`` and the prior precisions ``p``."""
+    precisions = np.diag(p)
+    moments = np.zeros(len(p))
+    for (G, b, _), variance in zip(data, sigma, strict=True):
+        precisions = precisions + G / variance
+        moments = moments + b / variance
+    S = inverse(precisions)
+    return S @ moments, S
+
+
 def fit(moments: Moments, steps: int = STEPS) -> Fit:
     """The fit after ``steps`` updates of τ and σ. BadData: fewer than two labels in all."""
     if moments.n.sum() < 2:
@@ -217,17 +231,19 @@ def fit(moments: Moments, steps: int = STEPS) -> Fit:
             f"{moments.n.sum():.0f} labels in all sites together: an additive model needs at least"
             " two."
         )
-    M, D = len(moments.d), len(moments.C)
+    M = len(moments.d)
+    D = len(moments.C)
     data = [moments.standard(part) for part in moments.parts]
     mode, count = (
         np.array([getattr(part, key) for part in moments.parts]) for key in ("mode", "count")
     )
-    modes, blocks = np.array([PRIOR] * M + [PRIOR_OFFSETS]), [*moments.blocks, slice(D, D + M)]
-    tau, sigma = modes.copy(), mode.copy()
+    modes = np.array([PRIOR] * M + [PRIOR_OFFSETS])
+    blocks = [*moments.blocks, slice(D, D + M)]
+    tau = modes.copy()
+    sigma = mode.copy()
     while True:
         p = np.concatenate([np.repeat(1.0 / tau, [*moments.d, M]), [0.0]])
-        S = inverse(sum((G / v for (G, _, _), v in zip(data, sigma, strict=True)), np.diag(p)))
-        beta = S @ sum((b / v for (_, b, _), v in zip(data, sigma, strict=True)), np.zeros(len(p)))
+        beta, S = _posterior(data, sigma, p)
         if not steps:
             return Fit(moments, tau, sigma, beta, S, tuple(G for G, _, _ in data))
         steps -= 1
@@ -307,7 +323,8 @@ class ScoreWeights:
         there = self._there(present)
         if there.all():
             return 0.0
-        p, C_x = int(there.sum()), self.C[np.ix_(there, ~there)]
+        p = int(there.sum())
+        C_x = self.C[np.ix_(there, ~there)]
         left = positive(self.C[np.ix_(~there, ~there)] - self._regression(there) @ C_x)
         coef = self.coef[~there]
         return float(coef @ left @ coef) * self.rows / max(self.rows - p, 1.0)
@@ -367,7 +384,8 @@ class Own:
         """Of a new label given all sites' features, and given the own ones; ``private``:
         1/precision where all rows are.
         """
-        x, D = self.rows(W), len(self.moments.C)
+        x = self.rows(W)
+        D = len(self.moments.C)
         missing = float(fit.beta[:D] @ self.R @ fit.beta[:D])
         noise = float(fit.noise[0])
         if private is not None:

@@ -53,7 +53,8 @@ class SiteModel:
         lone: float | None = None,
     ) -> "SiteModel":
         """From the fit and the verdict; ``lone`` is that of `site_verdict`."""
-        m, k = fit.moments, own.B.shape[1]
+        m = fit.moments
+        k = own.B.shape[1]
         unit = np.concatenate(
             [np.eye(k), np.zeros((1, k))]
         )  # one row a column of W, and the constant

@@ -80,7 +80,8 @@ class Trained:
         """The score from the rows of all sites, None for a missing one; for the label owner
         ``site``, or their mean.
         """
-        m, present = self.fit.moments, [v for v, each in enumerate(rows) if each is not None]
+        m = self.fit.moments
+        present = [v for v, each in enumerate(rows) if each is not None]
         beta = ScoreWeights.of(self.fit).of_sites(present)
         parts = [
             each.W[:, : m.d[v]] @ beta[m.blocks[v]]
@@ -110,20 +111,24 @@ class _Training:
     def __init__(
         self, sites: Sequence[SiteRows], n_common: int, seed: int, rules: Additive, one_owner: bool
     ):
-        self.sites, self.n_common, self.rules = sites, n_common, rules
-        self.rng, M = np.random.default_rng([seed, 1]), len(sites)
+        self.sites = sites
+        self.n_common = n_common
+        self.rules = rules
+        self.rng = np.random.default_rng([seed, 1])
+        M = len(sites)
         self.inner: list[Flags] = [site.own < n_common for site in sites]
         known = np.zeros((M, n_common), dtype=bool)
         for v, (site, common) in enumerate(zip(sites, self.inner, strict=True)):
             known[v, site.own[common]] = True
-        self.count = (
-            np.ones(n_common) if one_owner else known.sum(axis=0)
-        )  # labels of an individual
-        self.owners = range(1 if one_owner else M)
-        self.private = [] if one_owner else [v for v in range(M) if not self.inner[v].all()]
-        n_labelled = int(known.any(axis=0).sum()) + sum(
-            int((~self.inner[v]).sum()) for v in self.private
-        )
+        self.count: Arr | Ints = known.sum(axis=0)  # labels of an individual
+        self.owners = range(M)
+        self.private = [v for v, common in enumerate(self.inner) if not common.all()]
+        if one_owner:
+            self.count = np.ones(n_common)
+            self.owners = range(1)
+            self.private = []
+        n_private = sum(int((~self.inner[v]).sum()) for v in self.private)
+        n_labelled = int(known.any(axis=0).sum()) + n_private
         if n_labelled < 2:
             raise BadData(
                 f"{n_labelled} labels in all sites together ({n_labelled} sample): an additive"
@@ -133,22 +138,26 @@ class _Training:
         if rules.kernel == "linear":
             self.d = self.k = max(site.X.shape[1] for site in sites)
         self._seeds = np.random.default_rng(seed).integers(2**31, size=M).tolist()
+        self._fit_features()
+        self.widths = tuple(min(self.d, each.shape[1]) for each in self.W)
+        self.scale = np.repeat([_row_norm(each[:n_common]) for each in self.W], self.widths)
+
+    def _fit_features(self) -> None:
+        """Local models of the labels, the noise on the labels, and features that depend on noisy
+        labels alone.
+        """
+        sites = self.sites
         made = self._features([site.y for site in sites])
         self.locals = [local for _, local, _ in made]
         self.errors = [
             self._label_noise(site.y, local) for site, local in zip(sites, self.locals, strict=True)
         ]
         self.told = [site.y + error for site, error in zip(sites, self.errors, strict=True)]
-        if rules.label_noise:  # features know only labels that are told
+        if self.rules.label_noise:
             made = self._features(self.told)
-        self.features, self.W = [features for features, _, _ in made], [rows for _, _, rows in made]
+        self.features = [features for features, _, _ in made]
+        self.W = [rows for _, _, rows in made]
         self.left_out = [np.zeros(0) if local is None else local.left_out for _, local, _ in made]
-        norms = [
-            float(np.linalg.norm(each[:n_common], axis=1).max(initial=0.0)) or 1.0
-            for each in self.W
-        ]
-        self.widths = tuple(min(self.d, each.shape[1]) for each in self.W)
-        self.scale = np.repeat(norms, self.widths)
 
     def _features(self, labels: Sequence[Arr]) -> list[tuple[SiteFeatures, LocalModel | None, Arr]]:
         return [
@@ -160,16 +169,11 @@ class _Training:
 
     def _label_noise(self, y: Arr, local: LocalModel | None) -> Arr:
         """The noise that a site adds once to the labels that it tells."""
-        spread = (
-            float(np.sqrt(np.mean(local.left_out**2)))
-            if local is not None
-            else float(y.std())
-            if len(y)
-            else 0.0
-        )
         share = self.rules.label_noise
-        noise: Arr = share * spread * self.rng.normal(size=len(y)) if share else np.zeros(len(y))
-        return noise
+        if not share or not len(y):
+            return np.zeros(len(y))
+        spread = float(y.std() if local is None else np.sqrt(np.mean(local.left_out**2)))
+        return np.asarray(share * spread * self.rng.normal(size=len(y)))
 
     def phi(self, rows: Ints | slice) -> Arr:
         """All sites' features of common rows."""
@@ -179,7 +183,8 @@ class _Training:
 
     def moments(self) -> Moments:
         """Those of the common rows."""
-        told, Phi = self.told, self.phi(slice(self.n_common))
+        told = self.told
+        Phi = self.phi(slice(self.n_common))
         n = np.array([float(len(y)) if v in self.owners else 0.0 for v, y in enumerate(told)])
         levels = np.array([y.mean() if many else 0.0 for y, many in zip(told, n, strict=True)])
         within = sum(float(np.sum((told[v] - levels[v]) ** 2)) for v in self.owners)
@@ -190,10 +195,8 @@ class _Training:
         at = [self.sites[v].own[self.inner[v]] for v in self.owners]
         if not sum(map(len, at)):
             return m
-        rows, owner = (
-            np.concatenate(at),
-            np.repeat(list(self.owners), list(map(len, at))).astype(np.int64),
-        )
+        rows = np.concatenate(at)
+        owner = np.repeat(list(self.owners), list(map(len, at))).astype(np.int64)
         y = np.concatenate([told[v][self.inner[v]] for v in self.owners])
         return replace(
             m, parts=(self._noisy(sums(Phi[rows], owner, y, 1.0 / self.count[rows], levels)),)
@@ -203,7 +206,9 @@ class _Training:
         """The site's view of all features; the moments of its further features are opened to it
         alone, with noise.
         """
-        W, N, d = self.W[v][: self.n_common], self.n_common, m.d[v]
+        W = self.W[v][: self.n_common]
+        N = self.n_common
+        d = m.d[v]
         C_Wx = W.T @ self.phi(slice(N)) / N
         if self.rules.noise:
             size = self.rules.noise * self.scale[m.blocks[v]].max() * self.scale
@@ -216,10 +221,8 @@ class _Training:
         """Sums over private rows, with the features that the owner's columns complete."""
         at = [self.sites[v].own[~self.inner[v]] for v in self.private]
         rows = [owns[v].complete(self.W[v][mine]) for v, mine in zip(self.private, at, strict=True)]
-        y, counts = (
-            np.concatenate([self.told[v][~self.inner[v]] for v in self.private]),
-            list(map(len, rows)),
-        )
+        y = np.concatenate([self.told[v][~self.inner[v]] for v in self.private])
+        counts = list(map(len, rows))
         owner = np.repeat(self.private, counts).astype(np.int64)
         weight = np.repeat([precisions[v] for v in self.private], counts)
         found = sums(
@@ -235,10 +238,8 @@ class _Training:
 
     def _noise(self) -> Arr:
         """Each site's noise on the entries that have its features, (D, D)."""
-        E, ends = (
-            np.zeros((sum(self.widths), sum(self.widths))),
-            np.cumsum([0, *self.widths]).tolist(),
-        )
+        E = np.zeros((sum(self.widths), sum(self.widths)))
+        ends = np.cumsum([0, *self.widths]).tolist()
         for a, b in pairwise(ends):
             F = np.zeros_like(E)
             F[a:b] = self.rules.noise * self.rng.normal(size=(b - a, len(E)))
@@ -261,6 +262,11 @@ class _Training:
         return steadied(replace(part, P=P, o=o), self.rules.noise, self.scale)
 
 
+def _row_norm(W: Arr) -> float:
+    """The largest of the rows; 1 if they are 0."""
+    return float(np.linalg.norm(W, axis=1).max(initial=0.0)) or 1.0
+
+
 @one_thread()
 def train(
     sites: Sequence[SiteRows],
@@ -280,11 +286,13 @@ def train(
     precisions = [precision(each, m.deviation) for each in t.left_out]
     if t.private:
         m = replace(m, parts=(*m.parts, t.private_sums(m, owns, precisions)))
-    fitted, owns = fit(m), [replace(own, moments=m) for own in owns]
+    fitted = fit(m)
+    owns = [replace(own, moments=m) for own in owns]
     alone = t.private and len(m.parts) == 1
     done = []
     for v, (site, own, local) in enumerate(zip(sites, owns, t.locals, strict=True)):
-        lone, c = 1.0 / precisions[v] if alone and v in t.private else None, int(t.inner[v].sum())
+        lone = 1.0 / precisions[v] if alone and v in t.private else None
+        c = int(t.inner[v].sum())
         at = site.own[:c]
         found = site_verdict(
             fitted,

@@ -33,7 +33,8 @@ def solved(views: Sequence[View], coupling: float) -> list[Solution]:
     """Every view's function at the optimum, from one set-up of the views for any number of
     couplings.
     """
-    mean, weight = consensus_closed_form(views, coupling), consensus_weight(coupling, len(views))
+    mean = consensus_closed_form(views, coupling)
+    weight = consensus_weight(coupling, len(views))
     return [view.solve(mean, weight) for view in views]
 
 
@@ -79,7 +80,8 @@ def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> F
     """
     # Its normal matrix has the blocks I + 2λ(M - 1) P_vᵀP_v and -2λ P_vᵀP_u: at least I, unless
     # rounding outweighs it.
-    maps, M = [view.prediction_map for view in views], len(views)
+    maps = [view.prediction_map for view in views]
+    M = len(views)
     ends = np.cumsum([0] + [P.shape[1] for P in maps])
     N = np.eye(ends[-1])
     for v, view in enumerate(views):  # the lower triangle

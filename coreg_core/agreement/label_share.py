@@ -32,7 +32,8 @@ def share_of_one_label(
     n_sites: int,
 ) -> float:
     """The largest share over instances, labels and weights μ; X: labelled rows, Z: shared rows."""
-    n, m = len(X), len(Z)
+    n = len(X)
+    m = len(Z)
     if m == 0 or n == 0:
         return 0.0
     blocks: list[Ints | None] = [None]

@@ -91,9 +91,11 @@ def consensus_certificate(
     (docs/research/mathematics.md).
     """
     x = weight * bounds
-    follows, M = x / (1.0 + x), len(x)
+    follows = x / (1.0 + x)
+    M = len(x)
     if stays is None:
-        stays, moves = math.fsum(1.0 / (1.0 + x)), math.fsum(follows)
+        stays = math.fsum(1.0 / (1.0 + x))
+        moves = math.fsum(follows)
     else:  # Σ x/(1 + x) = M − Σ 1/(1 + x), with the rounding of that sum
         moves = max(0.0, M - stays) + ROUNDING * M
     norm = residual_norm + ROUNDING * scale
@@ -107,7 +109,8 @@ def stays(bound: float, weights: Sequence[float]) -> tuple[float, ...]:
 
 
 # Whose eighth power is a normal number, and a sum of 10⁴ of them finite.
-LEAST_POWERED, MOST_POWERED = 1e-36, 1e37
+LEAST_POWERED = 1e-36
+MOST_POWERED = 1e37
 
 
 def powered(x: float) -> float:

@@ -36,9 +36,9 @@ from coreg_core.agreement.views import Part
 from coreg_core.arrays import Arr, norms
 from coreg_core.errors import BadData
 from coreg_core.objectives.agreement import SIZES, Agreement
-from coreg_core.objectives.setting import Iteration
 from coreg_core.outcomes import Outcome
 from coreg_core.secure.sums import Layout, exponents_for
+from coreg_core.terms import Iteration
 
 SLACK = 1e-6  # relative: far above the rounding of an honest answer
 SOME_SITE = (

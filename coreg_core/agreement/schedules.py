@@ -23,7 +23,7 @@ from jaxtyping import Float64, Int64
 from coreg_core.agreement.objective import ROUNDING, Certificate, consensus_certificate, weight_of
 from coreg_core.agreement.views import Part, View
 from coreg_core.arrays import Arr, Ints, dot, norms
-from coreg_core.objectives.setting import ScheduleName
+from coreg_core.terms import ScheduleName
 
 
 class Stop(IntEnum):
@@ -209,8 +209,12 @@ class BlockCoordinateDescent(_Lockstep):
 
     def start(self, n_unlabelled: int) -> SweepState:
         """From ŷ_v = 0 as in the paper."""
-        M, m, k = self.terms.n_views, n_unlabelled, len(self.terms.coupling)
-        y, infinite, codes = np.zeros((M, m, k)), np.full(k, np.inf), np.zeros(k, np.int64)
+        M = self.terms.n_views
+        m = n_unlabelled
+        k = len(self.terms.coupling)
+        y = np.zeros((M, m, k))
+        infinite = np.full(k, np.inf)
+        codes = np.zeros(k, np.int64)
         return SweepState(0, 0, y, y, y, infinite, infinite, infinite, infinite, codes, codes)
 
     def _target(self, state: SweepState) -> Float64[Arr, "m k"]:
@@ -228,7 +232,8 @@ class BlockCoordinateDescent(_Lockstep):
 
     def step(self, state: SweepState, total: Float64[Arr, "m k"]) -> SweepState:
         """Take one site's answer; after the last site of a sweep, certify."""
-        predictions, targets = state.predictions.copy(), state.targets.copy()
+        predictions = state.predictions.copy()
+        targets = state.targets.copy()
         running = state.stops == RUNNING
         targets[state.site] = np.where(running, self._target(state), targets[state.site])
         predictions[state.site] = np.where(running, total, predictions[state.site])
@@ -238,10 +243,12 @@ class BlockCoordinateDescent(_Lockstep):
         return self._certify(replace(state, site=0, round=state.round + 1))
 
     def _certify(self, state: SweepState) -> SweepState:
-        terms, M = self.terms, self.terms.n_views
+        terms = self.terms
+        M = self.terms.n_views
         bounds = np.array(terms.bounds)
         total = sum(state.predictions[1:], state.predictions[0])
-        gap, residual = np.zeros(len(terms.coupling)), np.zeros(len(terms.coupling))
+        gap = np.zeros(len(terms.coupling))
+        residual = np.zeros(len(terms.coupling))
         for v in range(M):
             others = total - state.predictions[v]
             change = norms(others - (M - 1) * state.targets[v])
@@ -349,7 +356,8 @@ class ConjugateGradient(_Lockstep):
         """From z = 0."""
         k = len(self.terms.coupling)
         zero = np.zeros((n_unlabelled, k), order="F")
-        infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
+        infinite = np.full(k, np.inf)
+        codes = np.zeros(k, np.int64)
         return GradientState(
             z=zero,
             b=zero,
@@ -404,16 +412,22 @@ class ConjugateGradient(_Lockstep):
         r = np.empty_like(state.r, order="F")
         p = np.empty_like(state.p, order="F")
         for j in np.flatnonzero(state.stops != RUNNING).tolist():
-            z[:, j], r[:, j], p[:, j] = state.z[:, j], state.r[:, j], state.p[:, j]
-        rr, residual = state.rr.copy(), state.residual.copy()
-        gap, bound = state.gap.copy(), state.prediction_bound.copy()
+            z[:, j] = state.z[:, j]
+            r[:, j] = state.r[:, j]
+            p[:, j] = state.p[:, j]
+        rr = state.rr.copy()
+        residual = state.residual.copy()
+        gap = state.gap.copy()
+        bound = state.prediction_bound.copy()
         due = state.since_verified + 1 >= VERIFY_EVERY
         for j in np.flatnonzero(state.stops == RUNNING).tolist():
             before = state.p[:, j]
             curvature = dot(before, Hp[:, j])
             if curvature <= 0.0 or rr[j] == 0.0:
                 due = True  # no descent direction left: a verified round decides, and p restarts
-                z[:, j], r[:, j], p[:, j] = state.z[:, j], state.r[:, j], 0.0
+                z[:, j] = state.z[:, j]
+                r[:, j] = state.r[:, j]
+                p[:, j] = 0.0
                 continue
             alpha = dot(before, state.r[:, j]) / curvature
             np.multiply(before, alpha, out=z[:, j])
@@ -426,7 +440,8 @@ class ConjugateGradient(_Lockstep):
             rr[j] = rr_new
             residual[j] = np.sqrt(rr_new)
             c = self._certificate(j, residual[j], 0.0)
-            gap[j], bound[j] = c.gap, c.prediction_bound
+            gap[j] = c.gap
+            bound[j] = c.prediction_bound
             due = due or self.terms.met_by(c.gap, c.prediction_bound)
         state = replace(
             state, z=z, r=r, p=p, rr=rr, residual=residual, gap=gap, prediction_bound=bound
@@ -438,15 +453,18 @@ class ConjugateGradient(_Lockstep):
         # mean R z is known: the true residual, both certificates, and perhaps the end of a column.
         answer = state.b + mean
         true = answer - state.z
-        lengths, scale = norms(true), norms(state.z) + norms(answer)
-        r, p, rr = state.r.copy(order="F"), state.p.copy(order="F"), state.rr.copy()
-        residual, gap, bound = (
-            state.residual.copy(),
-            state.gap.copy(),
-            state.prediction_bound.copy(),
-        )
-        least_residual, least_energy = state.least_residual.copy(), state.least_energy.copy()
-        strikes, stops = state.strikes.copy(), state.stops.copy()
+        lengths = norms(true)
+        scale = norms(state.z) + norms(answer)
+        r = state.r.copy(order="F")
+        p = state.p.copy(order="F")
+        rr = state.rr.copy()
+        residual = state.residual.copy()
+        gap = state.gap.copy()
+        bound = state.prediction_bound.copy()
+        least_residual = state.least_residual.copy()
+        least_energy = state.least_energy.copy()
+        strikes = state.strikes.copy()
+        stops = state.stops.copy()
         for j in np.flatnonzero(state.stops == RUNNING).tolist():
             c = self._certificate(j, lengths[j], scale[j])
             energy = -0.5 * dot(state.z[:, j], state.b[:, j] + true[:, j])
@@ -462,7 +480,9 @@ class ConjugateGradient(_Lockstep):
             # run ends.
             last = state.round + 2 > self.terms.max_rounds
             stops[j] = self.terms.code_after(c, stuck=stuck, last=last)
-            residual[j], gap[j], bound[j] = lengths[j], c.gap, c.prediction_bound
+            residual[j] = lengths[j]
+            gap[j] = c.gap
+            bound[j] = c.prediction_bound
             r[:, j] = true[:, j]
             rr_new = dot(r[:, j], r[:, j])
             p[:, j] += (

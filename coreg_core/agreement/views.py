@@ -109,11 +109,16 @@ class FunctionSpaceView:
         *,
         n_weights: int = 1,
     ):
-        self._kernel, self._X, self._y, self._Z, self.ridge = kernel, X, y, Z, ridge
+        self._kernel = kernel
+        self._X = X
+        self._y = y
+        self._Z = Z
+        self.ridge = ridge
         self.n_unlabelled = m = len(Z)
         self.rank = len(X) + m
         self._diagonal = kernel.diagonal(Z) if m else np.zeros(0)
-        size, K_XX = float(kernel.diagonal(X).sum()), kernel(X, X)
+        size = float(kernel.diagonal(X).sum())
+        K_XX = kernel(X, X)
         if not _EPS * size < 0.25 * ridge:
             raise SingularSystem(
                 f"the labelled rows' kernel matrix at ridge={ridge:g} is singular in floating"
@@ -125,9 +130,11 @@ class FunctionSpaceView:
         self._L = positive_factor(K_XX, what, "raise the ridge")[0]
         # Σ = K_ZZ − HᵀH stays symmetric in rounding; through (K_XX + νI)⁻¹ m₀ would carry its
         # rounding times ½√(‖K_ZZ‖/ν).
-        self._H, self._whitened_y = self._forward(kernel(X, Z)), self._forward(y)
+        self._H = self._forward(kernel(X, Z))
+        self._whitened_y = self._forward(y)
         self.posterior_mean: Arr = self._H.T @ self._whitened_y
-        self.posterior_covariance, step = np.empty((m, m)), block_rows(m)
+        self.posterior_covariance = np.empty((m, m))
+        step = block_rows(m)
         for rows in (slice(start, start + step) for start in range(0, m, step)):
             np.subtract(
                 kernel(Z[rows], Z),
@@ -197,10 +204,8 @@ class FunctionSpaceView:
         """m₀ + (I − B⁻¹)(t − m₀) = t − B⁻¹(t − m₀); the linear part is t − B⁻¹ t, and zeros stay
         zeros.
         """
-        answer, offset = (
-            targets.copy(),
-            targets - self.posterior_mean[:, None] if part == "affine" else targets,
-        )
+        answer = targets.copy()
+        offset = targets - self.posterior_mean[:, None] if part == "affine" else targets
         for weight in dict.fromkeys(weights.tolist()):  # columns that share a μ share a solve
             columns = weights == weight
             if part == "affine" or targets[:, columns].any():
@@ -269,13 +274,14 @@ class SpectralView:
         Z: Float64[Arr, "m d"],
         ridge: float,
     ):
-        self.basis, self.ridge, self.rank, self.n_unlabelled = basis, ridge, basis.rank, len(Z)
+        self.basis = basis
+        self.ridge = ridge
+        self.rank = basis.rank
+        self.n_unlabelled = len(Z)
         r = basis.rank
-        self._y, self._Phi, step = (
-            y,
-            np.empty((len(X), r)),
-            max(block_rows(len(basis.points)), 8 * r),
-        )
+        self._y = y
+        self._Phi = np.empty((len(X), r))
+        step = max(block_rows(len(basis.points)), 8 * r)
         upper: Arr = np.eye(r, r + 1) * np.sqrt(ridge)
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
@@ -286,7 +292,8 @@ class SpectralView:
             [upper] = qr(
                 np.concatenate([upper[:r], below]), overwrite_a=True, mode="r", check_finite=False
             )
-        self._R, on_labels = np.asfortranarray(upper[:r, :r]), upper[:r, r]
+        self._R = np.asfortranarray(upper[:r, :r])
+        on_labels = upper[:r, r]
         size = float(np.linalg.norm(self._R))
         if not np.finfo(float).eps * size <= 0.25 * np.sqrt(ridge):
             raise SingularSystem(
@@ -438,7 +445,8 @@ def make_view(
 _LEAST_FREEDOM = 1e-9
 # Folds of the nested estimate, and the seed of their shuffle: local to the site, and the same at
 # every run.
-FOLDS, SEED = 5, 0
+FOLDS = 5
+SEED = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -460,7 +468,8 @@ class LabelledFit:
         """The errors on these rows of the function trained without them, and that function on the
         others.
         """
-        kept, ones = np.setdiff1d(np.arange(len(self.y)), rows), self._ones()
+        kept = np.setdiff1d(np.arange(len(self.y)), rows)
+        ones = self._ones()
         shift = float(self.y[kept].mean() - self.y.mean()) if self.centred and len(kept) else 0.0
         r = self.r - shift * ones
         G_SS = self.G[np.ix_(rows, rows)]
@@ -481,7 +490,8 @@ class LabelledFit:
     @property
     def left_out(self) -> Float64[Arr, " n"]:
         """Each label left out in turn, y_i − f₋ᵢ(x_i); the mean of the others is their shift."""
-        n, r = len(self.y), self.r
+        n = len(self.y)
+        r = self.r
         if self.centred and n > 1:  # c₋ᵢ − c = (c − y_i)/(n − 1)
             r = r - (self.y.mean() - self.y) / (n - 1) * self._ones()
         errors: Arr = r / np.maximum(np.diag(self.G), _LEAST_FREEDOM)

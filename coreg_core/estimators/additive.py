@@ -48,8 +48,10 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         rows_per_feature: int = 8,
         random_state: Any = 0,
     ):
-        self.views, self.kernel = views, kernel
-        self.rows_per_feature, self.random_state = rows_per_feature, random_state
+        self.views = views
+        self.kernel = kernel
+        self.rows_per_feature = rows_per_feature
+        self.random_state = random_state
 
     @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
@@ -67,12 +69,11 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
             To estimate what a federation would bring, give each site its own labels.
         """
         tables, present = self._present(X, reset=True)
-        targets, one_owner = self._targets(y, len(present)), label_mask is None
-        known, common, mask = (
-            ~np.isnan(targets),
-            present.all(axis=1),
-            read_mask(label_mask, present.shape),
-        )
+        targets = self._targets(y, len(present))
+        one_owner = label_mask is None
+        known = ~np.isnan(targets)
+        common = present.all(axis=1)
+        mask = read_mask(label_mask, present.shape)
         if one_owner and (odd := np.flatnonzero(known & ~common)).size:
             raise BadData(
                 f"row {odd[0] + 1} (counted from 1) has a target, and a view does not have the row."
@@ -85,12 +86,14 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
                 "no row has the columns of every view. At least one is needed, and some hundreds"
                 " are better."
             )
-        places, at = np.flatnonzero(common), np.cumsum(common) - 1
+        places = np.flatnonzero(common)
+        at = np.cumsum(common) - 1
         sites = []
         for table, mine in zip(
             tables, owns.T, strict=True
         ):  # common rows stand first, in the same order everywhere
-            inner, private = np.flatnonzero(mine & common), np.flatnonzero(mine & ~common)
+            inner = np.flatnonzero(mine & common)
+            private = np.flatnonzero(mine & ~common)
             own: Ints = np.concatenate([at[inner], len(places) + np.arange(len(private))])
             sites.append(
                 SiteRows(
@@ -210,8 +213,8 @@ class AdditiveRegressor(Regressor, AdditiveViews):
     >>> y[40:] = np.nan  # missing targets: these rows are the shared ones
     >>> mask = np.zeros((120, 2), dtype=bool)
     >>> mask[:20, 0] = mask[20:40, 1] = True  # each view has twenty labels of its own
-    >>> model = AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0).fit(X, y,
-        label_mask=mask)
+    >>> model = AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0)
+    >>> model = model.fit(X, y, label_mask=mask)
     >>> model.predict(X).shape, model.predict_views(X).shape
     ((120,), (2, 120))
     """
@@ -271,8 +274,8 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     >>> y[80:] = None  # missing targets: these rows are the shared ones
     >>> mask = np.zeros((150, 2), dtype=bool)
     >>> mask[:40, 0] = mask[40:80, 1] = True  # each view has forty labels of its own
-    >>> model = AdditiveClassifier(views=[slice(0, 2), slice(2, 4)], random_state=0).fit(X, y,
-        label_mask=mask)
+    >>> model = AdditiveClassifier(views=[slice(0, 2), slice(2, 4)], random_state=0)
+    >>> model = model.fit(X, y, label_mask=mask)
     >>> model.classes_.tolist(), model.predict_proba(X).shape, model.predict_proba_views(X).shape
     (['no', 'yes'], (150, 2), (2, 150))
     """

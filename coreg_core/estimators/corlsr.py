@@ -178,15 +178,18 @@ class CoRLSR(MultiView, Regressor):
         rank_tolerance: float = SPAN_TOLERANCE,
     ):
         self.views = views
-        self.form, self.kernel, self.preset = form, kernel, preset
-        self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
-        self.coupling, self.solver, self.tol, self.prediction_tol = (
-            coupling,
-            solver,
-            tol,
-            prediction_tol,
-        )
-        self.max_rounds, self.rank_tolerance = max_rounds, rank_tolerance
+        self.form = form
+        self.kernel = kernel
+        self.preset = preset
+        self.bandwidth = bandwidth
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.coupling = coupling
+        self.solver = solver
+        self.tol = tol
+        self.prediction_tol = prediction_tol
+        self.max_rounds = max_rounds
+        self.rank_tolerance = rank_tolerance
 
     @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
@@ -218,7 +221,8 @@ class CoRLSR(MultiView, Regressor):
             [s.local_objective for s in solutions], predictions, self.coupling
         )
         self.disagreement_ = disagreement(predictions)
-        self.gap_, self.prediction_bound_ = certificate.gap, certificate.prediction_bound
+        self.gap_ = certificate.gap
+        self.prediction_bound_ = certificate.prediction_bound
         self.rank_ = np.array([view.rank for view in views])
         if self.stop_ is Stop.MAX_ROUNDS:
             text = (
@@ -271,10 +275,8 @@ class CoRLSR(MultiView, Regressor):
         ys = [y - self.intercept_ for y in targets]
         kernels, ridges = self._rules(Xs, ys)
         self.ridge_ = np.array(ridges)
-        span, given = (
-            EveryPoint() if self.form == "exact" else LabelledPoints(),
-            zip(Xs, ys, Zs, strict=True),
-        )
+        span = EveryPoint() if self.form == "exact" else LabelledPoints()
+        given = zip(Xs, ys, Zs, strict=True)
         views = [
             make_view(span, kernel, X, y, Z, nu, rank_tolerance=self.rank_tolerance)
             for kernel, nu, (X, y, Z) in zip(kernels, ridges, given, strict=True)
@@ -296,16 +298,12 @@ class CoRLSR(MultiView, Regressor):
         )
         if self.solver != "closed-form":
             return _by_rounds(self.solver, terms, views)
-        z, weight = (
-            consensus_closed_form(views, self.coupling),
-            consensus_weight(self.coupling, len(views)),
-        )
+        z = consensus_closed_form(views, self.coupling)
+        weight = consensus_weight(self.coupling, len(views))
         solutions = [view.solve(z, weight) for view in views]
         mean = np.mean([s.prediction for s in solutions], axis=0)
-        residual, scale = (
-            float(np.linalg.norm(mean - z)),
-            float(np.linalg.norm(z) + np.linalg.norm(mean)),
-        )
+        residual = float(np.linalg.norm(mean - z))
+        scale = float(np.linalg.norm(z) + np.linalg.norm(mean))
         certificate = consensus_certificate(residual, scale, weight, np.array(terms.bounds))
         met = terms.met_by(certificate.gap, certificate.prediction_bound)
         return solutions, certificate, 0, Stop.CONVERGED if met else Stop.STAGNATED
@@ -315,7 +313,8 @@ def _by_rounds(solver: str, terms: Terms, views: list[View]) -> Fitted:
     """The answers to the targets of the last round."""
     schedule = make_schedule(solver, terms)
     state = run_in_memory(schedule, views)
-    models, progress = schedule.models(state), schedule.progress(state)
+    models = schedule.models(state)
+    progress = schedule.progress(state)
     assert models is not None
     assert progress is not None
     stop = overall_stop(progress.stops)
@@ -370,9 +369,11 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
         return _HALF * super()._targets(y, n_rows)
 
     def _solve(self, views: list[View], ys: list[Arr]) -> Fitted:
-        fit, M = super()._solve(views, ys), len(views)
+        fit = super()._solve(views, ys)
+        M = len(views)
         predictions = np.array([s.prediction for s in fit[0]])
-        pairs, middle = [], self.intercept_ + _HALF
+        pairs = []
+        middle = self.intercept_ + _HALF
         # The intercept is left out with the label where it is the mean of this view's own labels.
         centred = by_preset(self)[2] and all(np.array_equal(y, ys[0]) for y in ys)
         for v, (view, y) in enumerate(zip(views, ys, strict=True)):

@@ -45,7 +45,8 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
             )
         y = as_array(y)
         missing = missing_in(y)
-        labelled, unlabelled = np.flatnonzero(~missing), np.flatnonzero(missing)
+        labelled = np.flatnonzero(~missing)
+        unlabelled = np.flatnonzero(missing)
         if len(labelled) < self.n_splits:
             raise BadData(
                 f"{len(labelled)} labelled rows are too few for {self.n_splits} folds: each needs"

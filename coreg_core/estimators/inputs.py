@@ -33,10 +33,8 @@ from coreg_core.threads import one_thread
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-POSITIVE, NOT_NEGATIVE = (
-    Interval(Real, 0, None, closed="neither"),
-    Interval(Real, 0, None, closed="left"),
-)
+POSITIVE = Interval(Real, 0, None, closed="neither")
+NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 COUNT = Interval(Integral, 1, None, closed="left")
 KERNELS = StrOptions({"gaussian", "linear"})
 VIEWS = [list, tuple, None]
@@ -85,35 +83,22 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
     """The positions of each view's columns, None: one view of all; UsageError for a view that the
     table cannot give.
     """
-    everything, out = np.arange(n_features), []
     if views is not None and not len(views):
         raise UsageError(
             "views=[]: give the columns of each view, as slices, positions, booleans or names."
         )
-    for v, view in enumerate([everything] if views is None else views):
+    out = []
+    for v, view in enumerate([np.arange(n_features)] if views is None else views):
         try:
-            if isinstance(view, slice):
-                if max(abs(end or 0) for end in (view.start, view.stop)) > n_features:
-                    raise IndexError("the slice ends beyond the last column")
-                columns = everything[view]
-            else:
-                wanted = [view] if isinstance(view, str) or np.ndim(view) == 0 else list(view)
-                if names is None and any(isinstance(each, str) for each in wanted):
-                    raise ValueError(
-                        "it has no column names. Use positions, or a data frame, as by set_output"
-                    )
-                order = [] if names is None else list(names)
-                columns = everything[
-                    [order.index(each) if isinstance(each, str) else each for each in wanted]
-                ]
-            if len(columns) == 0 or len(np.unique(columns)) < len(columns):
-                raise IndexError("no column" if len(columns) == 0 else "a column twice")
+            columns = _columns_of_view(view, n_features, names)
+            if len(columns) == 0:
+                raise IndexError("no column")
+            if len(np.unique(columns)) < len(columns):
+                raise IndexError("a column twice")
         except (IndexError, ValueError, TypeError) as error:
-            shown = (
-                ""
-                if names is None
-                else f" The columns are {', '.join(map(repr, map(str, names)))}."
-            )
+            shown = ""
+            if names is not None:
+                shown = f" The columns are {', '.join(map(repr, map(str, names)))}."
             why = str(error).replace(" is not in list", " is no column")
             raise UsageError(
                 f"views[{v}]={view!r}: not columns of a table of {n_features} ({why}).{shown}"
@@ -122,16 +107,41 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
     return out
 
 
+def _entries(view: Any) -> list[Any]:
+    """The positions, booleans or names of a view; a single one, or a slice, as a list of one."""
+    return [view] if np.ndim(view) == 0 else list(view)
+
+
+def _columns_of_view(view: Any, n_features: int, names: Any) -> Ints:
+    """The positions of a view's columns; IndexError, ValueError, TypeError: the table has none."""
+    everything = np.arange(n_features)
+    if isinstance(view, slice):
+        if max(abs(end or 0) for end in (view.start, view.stop)) > n_features:
+            raise IndexError("the slice ends beyond the last column")
+        return everything[view]
+    entries = _entries(view)
+    if names is None and any(isinstance(entry, str) for entry in entries):
+        raise ValueError("it has no column names. Use positions, or a data frame, as by set_output")
+    order = [] if names is None else list(names)
+    return everything[
+        [order.index(entry) if isinstance(entry, str) else entry for entry in entries]
+    ]
+
+
+def _by_name(views: Any) -> bool:
+    """Whether views consist of names of columns."""
+    lists = [_entries(view) for view in views or ()]
+    return bool(lists) and all(isinstance(name, str) for view in lists for name in view)
+
+
 def named(X: Any, views: Any, fitted: Any = None) -> Any:
     """A data frame with the columns that views name, in its order or in that of the fit; other
     tables do not change.
     """
-    lists = [
-        [view] if isinstance(view, (str, slice)) or np.ndim(view) == 0 else list(view)
-        for view in views or ()
-    ]
-    by_name = bool(lists) and all(isinstance(name, str) for view in lists for name in view)
-    if not by_name or hasattr(X, "collect") or not (names := list(getattr(X, "columns", ()))):
+    if not _by_name(views) or hasattr(X, "collect"):
+        return X
+    names = list(getattr(X, "columns", ()))
+    if not names:
         return X
     if fitted is None:
         used = np.unique(np.concatenate(columns_of(views, len(names), names)))
@@ -144,10 +154,9 @@ def named(X: Any, views: Any, fitted: Any = None) -> Any:
     return X[list(fitted)]
 
 
-LARGEST, SMALLEST = (
-    1e150,
-    1e-100,
-)  # of numbers whose squares, and squares of their rounding, are to be normal numbers
+# Of numbers whose squares, and squares of their rounding, are to be normal numbers.
+LARGEST = 1e150
+SMALLEST = 1e-100
 
 
 def as_array(values: Any) -> Any:
@@ -204,7 +213,9 @@ def _of_frame(X: Any, name: str) -> Any:
     """The columns of a data frame side by side; raises `BadData` that names the columns that are
     not numeric.
     """
-    columns, odd, names = [], [], list(X.columns)
+    columns = []
+    odd = []
+    names = list(X.columns)
     if len(set(names)) < len(names):
         twice = next(column for column in names if names.count(column) > 1)
         raise BadData(
@@ -242,12 +253,11 @@ def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -
     )  # fmt: skip
     if (bad := np.isinf(table) if gaps else ~np.isfinite(table)).any():
         row, column = np.argwhere(bad)[0].tolist()
-        what, do = "infinity", "Values must be finite."
+        what = "infinity"
+        do = "Values must be finite."
         if np.isnan(table[row, column]):
-            what, do = (
-                "NaN (a missing value)",
-                "Fill missing values first, as sklearn.impute.SimpleImputer does.",
-            )
+            what = "NaN (a missing value)"
+            do = "Fill missing values first, as sklearn.impute.SimpleImputer does."
         label = repr(list(X.columns)[column]) if hasattr(X, "columns") else column + 1
         raise BadData(
             f"Input {name} contains {what} at row {row + 1}, column {label} (counted from 1). {do}"
@@ -352,7 +362,8 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _targets(self, y: Any, n_rows: int) -> Arr:
         """y as −1 and 1, NaN where it is missing. Sets ``classes_``, sorted."""
         y = given_targets(y, n_rows, self)
-        missing, out = missing_in(y), np.full(len(y), np.nan)
+        missing = missing_in(y)
+        out = np.full(len(y), np.nan)
         known = np.array(y[~missing].tolist()) if y.dtype == object else y[~missing]
         if known.dtype.kind == "f" and np.isinf(known).any():
             raise BadData("Input y contains infinity or a value too large; classes are finite.")
@@ -486,9 +497,11 @@ class MultiView:
     def _dealt(self, X: Any, y: Any, label_mask: Any = None) -> Dealt:
         """Labelled rows and targets of each view, and shared rows: those without a target."""
         tables = self._one_table(X, reset=True)
-        N, M = tables[0].shape[0], len(tables)
+        N = tables[0].shape[0]
+        M = len(tables)
         targets = self._targets(y, N)
-        known, mask = ~np.isnan(targets), read_mask(label_mask, (N, M))
+        known = ~np.isnan(targets)
+        mask = read_mask(label_mask, (N, M))
         if M > 1 and known.all():
             raise UsageError(
                 "no row is shared: each target is known. Add rows with y = NaN, also where no view"
@@ -509,7 +522,8 @@ class MultiView:
                 f"view: needs a number from 0 to {len(self.columns_) - 1}, before the table:"
                 " predict_view(0, X)."
             )
-        columns, fitted = self.columns_[view], getattr(self, "feature_names_in_", None)
+        columns = self.columns_[view]
+        fitted = getattr(self, "feature_names_in_", None)
         names = None if fitted is None else fitted[columns].tolist()
         table = read_table(named(X, [names], names) if names else X, least=0)
         if table.shape[1] != len(columns):

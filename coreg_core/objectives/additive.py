@@ -8,15 +8,18 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
-from coreg_core.objectives.setting import Kind, Setting, Shape, Statement
+from coreg_core.objectives.setting import Kind, Setting, Statement
+from coreg_core.shapes import Shape
 
 Kernel: TypeAlias = Literal["gaussian", "linear"]
 Task: TypeAlias = Literal["regression", "classification"]
 MOST_SITES = 38  # so that each can have five features (`coreg_core.secure.cross_products`)
-MOST_FEATURES, MOST_OWN = 30, 60  # that enter the sums, and that a site keeps for itself
+MOST_FEATURES = 30  # of a site that enter the sums
+MOST_OWN = 60  # that a site keeps for itself
 SUMMARY = 32  # bytes before the flags
 # Of a message of cross products: rows beyond the individuals, columns of the secret.
-_RANDOM_ROWS, _SECRET_ROWS = 15_376, 3_328
+_RANDOM_ROWS = 15_376
+_SECRET_ROWS = 3_328
 _SUMMED_FEATURES = 256  # of all sites at most, since each meets at most 448 columns of others
 
 
@@ -34,10 +37,10 @@ class Additive(Statement):
     least_labels: Annotated[int, Ge(3), Le(100_000)] = 20
     least_rows: Annotated[int, Ge(10), Le(100_000)] = 150
 
-    name: ClassVar[str] = "additive"
-    called: ClassVar[str] = "an additive training"
-    attempts: ClassVar[int] = 3  # each opens other sums over the same rows
-    usual: ClassVar[str] = "4, or 5 with private rows"
+    name = "additive"
+    called = "an additive training"
+    attempts = 3  # each opens other sums over the same rows
+    usual = "4, or 5 with private rows"
     questions: ClassVar[Mapping[str, Kind]] = {
         "summary": Kind(
             "labelled individuals",
@@ -70,10 +73,10 @@ class Additive(Statement):
 
     def fault(self, plan: Setting) -> str | None:
         if plan.masked and len(plan.sites) > MOST_SITES:
-            most = (
-                f"an additive training has at most {MOST_SITES}. More sites can agree (agreement)."
+            return (
+                f"{len(plan.sites)} sites: an additive training has at most {MOST_SITES}. More"
+                " sites can agree (agreement)."
             )
-            return f"{len(plan.sites)} sites: {most}"
         return super().fault(plan)
 
     def target_fault(self, positive: str) -> str | None:
@@ -102,7 +105,7 @@ class Additive(Statement):
                 return Shape(words, to_each=shares if kind == "sums" else {})
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
-        target = ", a yes/no target" * (self.task == "classification")
+        target = ", a yes/no target" if self.task == "classification" else ""
         return (
             "additive: the score of an instance is a sum of one part of each site, from sums of"
             f" products of the sites' columns; {self.kernel} features{target},"
@@ -120,11 +123,11 @@ class Additive(Statement):
         )
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
+        more = ", more of yes/no labels than of numbers" if self.task == "classification" else ""
         return (
-            f"which instances this site has labels of ({both}); a part of each label and"
-            f" row{', more of yes/no labels than of numbers' * (self.task == 'classification')}; a"
-            " member that lies, or all others together, can compute much of the rows and the noisy"
-            " labels (docs/concepts/privacy.md)"
+            f"which instances this site has labels of ({both}); a part of each label and row{more};"
+            " a member that lies, or all others together, can compute much of the rows and the"
+            " noisy labels (docs/concepts/privacy.md)"
         )
 
 

@@ -8,17 +8,9 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Len
 
-from coreg_core.objectives.setting import (
-    SCALAR_WORDS,
-    Count,
-    Kind,
-    Natural,
-    NotNegative,
-    Positive,
-    Setting,
-    Shape,
-    Statement,
-)
+from coreg_core.objectives.setting import Kind, Setting, Statement
+from coreg_core.shapes import SCALAR_WORDS, Shape
+from coreg_core.terms import Count, Natural, NotNegative, Positive
 
 Form: TypeAlias = Literal["exact", "semi-parametric", "linear"]
 PlanKernel: TypeAlias = Literal["gaussian", "linear"]
@@ -43,7 +35,7 @@ class Agreement(Statement):
     coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
     label_units: LabelUnits = "centred"
 
-    name: ClassVar[str] = "agreement"
+    name = "agreement"
     questions: ClassVar[Mapping[str, Kind]] = {
         "sizes": Kind(
             "preliminary",
@@ -101,21 +93,21 @@ class Agreement(Statement):
             "a path of couplings": len(self.coupling) > 1,
             "Algorithm 1": plan.iteration.name == "block-coordinate-descent",
         }
-        found = [cause for cause, holds in causes.items() if holds]
-        single = (
-            f"this site's predictions for the shared instances ({', '.join(found)})"
-            if found
-            else (
-                "the sums; by algebra, nothing of a single site, unless another run with other"
-                " terms, rows or labels sums the same instances"
+        disclosing = [cause for cause, holds in causes.items() if holds]
+        sentence = (
+            "the sums; by algebra, nothing of a single site, unless another run with other terms,"
+            " rows or labels sums the same instances"
+        )
+        if disclosing:
+            sentence = f"this site's predictions for the shared instances ({', '.join(disclosing)})"
+        if "linear" in (self.form, self.kernel):
+            sentence += (
+                "; whether a guessed column is a combination of all sites' columns, because the"
+                " kernel is linear"
             )
-        )
-        span = (
-            "; whether a guessed column is a combination of all sites' columns, because the kernel"
-            " is linear"
-        )
-        beside = (
-            f"; about as well as the joined scores predict them: the labels of {both} labelled"
-            " individuals that are shared"
-        )
-        return single + span * ("linear" in (self.form, self.kernel)) + beside * bool(both)
+        if both:
+            sentence += (
+                f"; about as well as the joined scores predict them: the labels of {both} labelled"
+                " individuals that are shared"
+            )
+        return sentence

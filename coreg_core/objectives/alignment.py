@@ -7,12 +7,14 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
-from coreg_core.objectives.setting import RUNS, Kind, Needs, Setting, Shape, Statement
+from coreg_core.objectives.setting import RUNS, Kind, Setting, Statement
+from coreg_core.shapes import Shape
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
 MOST_IDS = 5_000_000
 MOST_POINTS = 50_000_000  # on the way in one alignment: an hour
-POINT, BLOCK = 32, 32_768  # bytes of a point; points of a pass
+POINT = 32  # bytes of a point
+BLOCK = 32_768  # points of a pass
 SIZE_CLASSES = 64
 TALLY_WORDS = 174_760  # of a block of the tally
 DIGEST = 32  # bytes
@@ -25,9 +27,9 @@ class Alignment(Statement):
     max_ids: Annotated[int, Ge(1), Le(MOST_IDS)] = 100_000  # of a site
     ids: IdRule = "folded"  # how ids are normalised: docs/reference/federation-toml.md
 
-    name: ClassVar[str] = "alignment"
-    called: ClassVar[str] = "an alignment"
-    needs: ClassVar[Needs] = "ids"
+    name = "alignment"
+    called = "an alignment"
+    needs = "ids"
     questions: ClassVar[Mapping[str, Kind]] = {
         "list sizes": Kind("preliminary", "the number of this site's ids as a class"),
         "pass": Kind(
@@ -42,8 +44,10 @@ class Alignment(Statement):
     }
 
     def fault(self, plan: Setting) -> str | None:
-        M, least = len(plan.sites), plan.membership.min_sites
-        if (fault := super().fault(plan)) is not None:
+        M = len(plan.sites)
+        least = plan.membership.min_sites
+        fault = super().fault(plan)
+        if fault is not None:
             return fault
         if least < M:
             return f"min_sites={least} of {M}: an alignment needs every site."
@@ -65,7 +69,8 @@ class Alignment(Statement):
 
     def most_answers(self, plan: Setting) -> int:
         """Blocks of every padded list, and of the tally; above what a run needs."""
-        M, size = len(plan.sites), 1.2 * self.max_ids + 200
+        M = len(plan.sites)
+        size = 1.2 * self.max_ids + 200
         return RUNS * (4 + M * ceil(size / BLOCK) + ceil(6 * M * size / TALLY_WORDS))
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002

@@ -7,15 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from coreg_core.objectives.setting import (
-    Kind,
-    Needs,
-    RunName,
-    Setting,
-    Shape,
-    SiteName,
-    Statement,
-)
+from coreg_core.objectives.setting import Kind, Setting, Statement
+from coreg_core.shapes import Shape
+from coreg_core.terms import RunName, SiteName
 
 RECORD = 34  # bytes before the flags: the model's digest, and a power of two
 
@@ -30,11 +24,11 @@ class Scoring(Statement):
     receivers: tuple[SiteName, ...] = ()  # empty: all sites
     contributions: bool = False  # receivers read each site's part, and not their sum alone
 
-    name: ClassVar[str] = "scoring"
-    called: ClassVar[str] = "a scoring"
-    needs: ClassVar[Needs] = "batch"
-    one_set: ClassVar[bool] = False  # each individual has its set (`site_agent.machine.scoring`)
-    usual: ClassVar[str] = "2"
+    name = "scoring"
+    called = "a scoring"
+    needs = "batch"
+    one_set = False  # each individual has its set (`site_agent.machine.scoring`)
+    usual = "2"
     questions: ClassVar[Mapping[str, Kind]] = {
         "records": Kind(
             "records",

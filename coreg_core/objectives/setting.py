@@ -4,40 +4,16 @@ Values and text only: commands stay light.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
-from annotated_types import Ge, Gt, Le, Len
+from coreg_core.shapes import Shape
+from coreg_core.terms import Iteration, Membership, Privacy
 
-ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent"]
 Labels: TypeAlias = Literal["none", "in the scalars", "in the vectors"]
 Needs: TypeAlias = Literal["rows", "ids", "batch"]
-DropoutPolicy: TypeAlias = Literal["wait", "continue"]
-Aggregation: TypeAlias = Literal["secure", "plaintext"]
-SCALAR_WORDS = 68  # words of a scalar in a sum: 2176 bits hold every float64 exactly
-TAG_WORDS = 4  # of a sum's tag: 32 bits in each, as of a scalar
-SEAL_BYTES = 16  # that a sealed text is longer than the text
-MOST_SITES = 10_000
+KEYS = "keys"  # the question of step 0 in a sealed run
 RUNS = 100  # attempts at a plan on one data set, over all its runs
-_LARGEST = 2**31 - 1  # fits the wire's integers, with margin
-_HUGE = 1e100  # its square is a float64
-
-
-@dataclass(frozen=True)
-class Named:
-    """An annotation: the text is a name (`coreg_core.names`), or empty where that is allowed."""
-
-    what: str
-    optional: bool = False
-
-
-SiteName: TypeAlias = Annotated[str, Named("site")]
-StudyName: TypeAlias = Annotated[str, Named("study", optional=True)]
-RunName: TypeAlias = Annotated[str, Named("run")]
-Positive: TypeAlias = Annotated[float, Gt(0), Le(_HUGE)]
-NotNegative: TypeAlias = Annotated[float, Ge(0), Le(_HUGE)]
-Natural: TypeAlias = Annotated[int, Ge(0), Le(_LARGEST)]
-Count: TypeAlias = Annotated[int, Ge(1), Le(_LARGEST)]
 
 
 @dataclass(frozen=True)
@@ -47,58 +23,6 @@ class Kind:
     phase: str
     discloses: str
     labels: Labels = "none"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What one answer contains; as a bound, at most: 64-bit words of a sum, and bytes of parts.
-
-    Sizes are those before masks and seals.
-    """
-
-    summed: int = 0  # words
-    to_all: int = 0  # bytes for all members; 0: no such part
-    to_each: Mapping[str, int] = field(default_factory=dict)  # bytes, by receiver
-
-    @property
-    def size(self) -> int:
-        """Bytes of the payload, with tag and seals."""
-        summed = 8 * (self.summed + TAG_WORDS) if self.summed else 0
-        parts = [self.to_all, *self.to_each.values()]
-        return summed + sum(part + SEAL_BYTES for part in parts if part)
-
-
-KEYS = "keys"  # the question of step 0 in a sealed run
-KEY_SIZE = 32  # bytes of a contribution to the run's key
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """The schedule and its stopping rule: gap ≤ tolerance · Q(0), and prediction bounds."""
-
-    name: ScheduleName = "conjugate-gradients"
-    tolerance: NotNegative = 1e-10
-    prediction_tolerance: NotNegative = 1e-6
-    max_rounds: Count = 1000
-    threads: Annotated[int, Ge(1), Le(1024)] = 1
-
-
-@dataclass(frozen=True)
-class Membership:
-    """Who can take part, and how many must; a lost site stalls ("wait") or is dropped."""
-
-    sites: Annotated[tuple[SiteName, ...], Len(1, MOST_SITES)]
-    min_sites: Count
-    on_dropout: DropoutPolicy = "wait"
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """What the coordinator reads: no site's answers ("secure"), or each of them ("plaintext")."""
-
-    aggregation: Aggregation = "secure"
-    # Sums with one site more or fewer, which disclose that one's answers.
-    membership_changes: bool = False
 
 
 @runtime_checkable

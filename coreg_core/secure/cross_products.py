@@ -32,13 +32,15 @@ from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 from coreg_core.secure.sums import HEADROOM, WORD
 
-SECRET_ROWS, DEVIATION = 3328, 4096.0
-MOST_PROJECTED, MOST_ENCRYPTED = (
-    448,
-    1024,
-)  # columns of all other sites together that one site meets
+SECRET_ROWS = 3328
+DEVIATION = 4096.0
+# Columns of all other sites together that one site meets.
+MOST_PROJECTED = 448
+MOST_ENCRYPTED = 1024
 SHARE_BITS = 32
-_R_BITS, _Y_BITS, _ROWS = 16, 16, 1024  # bits of an entry of R; binary places of Y; rows at a time
+_R_BITS = 16  # of an entry of R
+_Y_BITS = 16  # binary places of Y
+_ROWS = 1024  # at a time
 # The entropy of a column of R covers its row of H, all words of it that can be opened, and 2 · 128
 # bits.
 RANDOM_ROWS = -(-(64 * SECRET_ROWS + SHARE_BITS * MOST_ENCRYPTED + 256) // _R_BITS)
@@ -101,11 +103,10 @@ def announce(
         .astype(np.int64)
         .reshape(RANDOM_ROWS, -1)
     )
-    rows, S_digits = np.concatenate([Y, R - (1 << 15)]), _digits(S)
-    B, H = (
-        np.empty((len(rows), W.shape[1]), dtype=WORD),
-        np.zeros((Y.shape[1], SECRET_ROWS), dtype=WORD),
-    )
+    rows = np.concatenate([Y, R - (1 << 15)])
+    S_digits = _digits(S)
+    B = np.empty((len(rows), W.shape[1]), dtype=WORD)
+    H = np.zeros((Y.shape[1], SECRET_ROWS), dtype=WORD)
     for block, A in _public(seed, len(rows)):
         digits = _digits(A)
         error = np.rint(DEVIATION * normal((len(A), W.shape[1]), random_bytes)).astype(np.int64)
@@ -196,7 +197,8 @@ def _times(left: Float64[Arr, "4 r c"], right: Float64[Arr, "4 c k"]) -> UInt64[
     """The product mod 2⁶⁴: digit i of the left meets the digits of the right that are not shifted
     out.
     """
-    k, total = right.shape[2], np.zeros((left.shape[1], right.shape[2]), dtype=WORD)
+    k = right.shape[2]
+    total = np.zeros((left.shape[1], right.shape[2]), dtype=WORD)
     for i in range(4):
         parts = (left[i] @ np.concatenate(right[: 4 - i], axis=1)).astype(np.int64).view(WORD)
         for j in range(4 - i):

@@ -30,9 +30,11 @@ from jaxtyping import Float64, Int64, UInt64
 
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
-from coreg_core.objectives.setting import SCALAR_WORDS
+from coreg_core.shapes import SCALAR_WORDS
 
-LEAST_EXPONENT, MOST_EXPONENT = -1000, 1000  # 2ᵉ and 2⁻ᵉ are normal numbers
+# 2ᵉ and 2⁻ᵉ are normal numbers.
+LEAST_EXPONENT = -1000
+MOST_EXPONENT = 1000
 HEADROOM = 62
 WORD = np.dtype("<u8")
 _PIECE = 1 << 15  # numbers at a time: 256 KiB
@@ -67,14 +69,10 @@ def encode(
     if not fits(values, exponents, n_sites):
         raise BadData("a number is beyond the bound that the sum was scaled by.")
     # Temporaries of a piece stay in the inner cache, and are smaller than the vector.
-    length, powers = (
-        max(1, _PIECE // max(1, values.shape[1])),
-        np.asarray(exponents, dtype=np.int64),
-    )
-    rows, room = (
-        out.view("<i8").reshape(values.shape),
-        np.empty((min(length, len(values)), values.shape[1])),
-    )
+    length = max(1, _PIECE // max(1, values.shape[1]))
+    powers = np.asarray(exponents, dtype=np.int64)
+    rows = out.view("<i8").reshape(values.shape)
+    room = np.empty((min(length, len(values)), values.shape[1]))
     for start in range(0, len(values), length):
         piece = slice(start, min(start + length, len(values)))
         scaled = _times_power(values[piece], powers, room[: piece.stop - start])
@@ -87,10 +85,8 @@ def fits(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) ->
     """
     if not values.size:
         return True
-    powers, limit = (
-        np.asarray(exponents, dtype=np.int64),
-        ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites))),
-    )
+    powers = np.asarray(exponents, dtype=np.int64)
+    limit = ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites)))
     # A power of two keeps the order of numbers, and the largest rounds to the largest of the
     # rounded. Rows are contiguous numbers, side, which a search by columns takes one by one: it is
     # made only where the largest of all, at the largest power, is none.
@@ -116,7 +112,8 @@ def _times_power(values: Any, exponents: Int64[Ints, " k"], out: Arr | None = No
     return product
 
 
-_SHIFT, _MODULUS = 1074, 1 << (32 * SCALAR_WORDS)
+_SHIFT = 1074
+_MODULUS = 1 << (32 * SCALAR_WORDS)
 _LOW = np.uint64(0xFFFFFFFF)
 Row: TypeAlias = UInt64[np.ndarray, " w"]
 
@@ -227,7 +224,8 @@ def _float_of(words: Row) -> float:
 
 def _carried(words: Row) -> int:
     """The number Σ w_i 2³²ⁱ, in which words can be larger than 32 bits."""
-    low, high = (words & _LOW).astype("<u4"), (words >> np.uint64(32)).astype("<u4")
+    low = (words & _LOW).astype("<u4")
+    high = (words >> np.uint64(32)).astype("<u4")
     return int.from_bytes(low.tobytes(), "little") + (
         int.from_bytes(high.tobytes(), "little") << 32
     )
@@ -267,7 +265,8 @@ def tag_words(tag: bytes) -> Row:
 
 def is_sum(tag: bytes, tags: Row, r: bytes, n_words: int, n_sites: int) -> bool:
     """Whether the tag of a sum's words equals the sum of the sites' tags."""
-    blocks, root = (n_words + 1) // 2, int.from_bytes(r, "little") & _CLAMP
+    blocks = (n_words + 1) // 2
+    root = int.from_bytes(r, "little") & _CLAMP
     total = _carried(tags)
     # Each site's blocks hold one offset and one 2¹²⁸; the sum has them once for every site, and its
     # own tag once.

@@ -19,10 +19,12 @@ from jaxtyping import Int64, UInt64
 from coreg_core.arrays import Ints
 from coreg_core.errors import BadData
 
-ROWS, COLUMNS = 4, 4
+ROWS = 4
+COLUMNS = 4
 # Cells a fingerprint: 4 rows can be read below 1 / 0.772 (Goodrich and Mitzenmacher 2011, table 1).
 # The constant serves few ids.
-_CELLS, _LEAST = 1.45, 500
+_CELLS = 1.45
+_LEAST = 500
 _HALF = np.uint64(32)
 _LOW = np.uint64(2**32 - 1)
 Marks = UInt64[np.ndarray, " n"]
@@ -85,7 +87,9 @@ def _pure(cells: Cells) -> tuple[Marks, Marks]:
     counts = cells[some, 0]
     quotients, rests = np.divmod(cells[some, 1:], counts[:, None])
     fits = ((rests == 0) & (quotients <= _LOW)).all(axis=1)
-    some, counts, quotients = some[fits], counts[fits], quotients[fits]
+    some = some[fits]
+    counts = counts[fits]
+    quotients = quotients[fits]
     marks = (quotients[:, 0] << _HALF) | quotients[:, 1]
     right = (_mixed(marks, ROWS) & _LOW) == quotients[:, 2]
     right &= (_places(marks, width) == some).any(axis=0)

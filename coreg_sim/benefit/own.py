@@ -3,7 +3,7 @@ empty cells.
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ SUSPICIOUS = 0.98  # a rank correlation with the target above which a column pro
 
 
 def _ranks(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> list[float]:
-    """The rank correlation of each column with the target; 0 for a constant."""
+    """The rank correlation of each column with the target, which varies; 0 for a constant."""
     from scipy.stats import spearmanr
 
     alike = constant(X)
@@ -63,9 +63,8 @@ class OwnTable:
             )
         named = sorted(views.sites.items())
         dates = {name: layout for _, its in named for name, layout in its.dates.items()}
-        options |= views.model_dump(include={"data", "target", "separator", "decimal"}) | {
-            "dates": dates
-        }
+        options |= views.model_dump(include={"data", "target", "separator", "decimal"})
+        options["dates"] = dates
         options["categorical"] = tuple(name for _, its in named for name in its.categorical)
         return cls(inputs_of(options), tuple((name, its.columns) for name, its in named))
 
@@ -136,16 +135,8 @@ class OwnTable:
         can be the target itself.
         """
         features, y, without = self._labelled()
-        for site, columns in self.sites:
-            if self.target in columns:
-                raise UsageError(
-                    f"{self.target!r} is the target. Remove it from the columns of {site}."
-                )
-            features.require(columns, f"columns of {site}")
         if self.sites:
-            features = features.select(
-                list(dict.fromkeys(name for _, columns in self.sites for name in columns))
-            )
+            features = self._of_sites(features)
         if not len(y) or not features.columns:
             raise UsageError(
                 f"{self.name}: {len(y)} rows with a {self.target!r}, and {len(features.columns)}"
@@ -154,49 +145,66 @@ class OwnTable:
         dates = {
             name: layout for name, layout in self.inputs.dates.items() if name in features.columns
         }
-        known = Preprocessing.fit(
+        preprocessing = Preprocessing.fit(
             features, categorical=self.inputs.categorical, dates=dates, scale=False
         )
-        X, names = known.transform(features), tuple(known.feature_names)
-        sources = [
-            c.name for c in known.columns for _ in c.feature_names
-        ]  # a text's levels: at one site
-        date = {column.name for column in known.columns if column.kind == "date"}
-        blocks = [
-            X[:, [i for i, s in enumerate(sources) if s == name]] for name in dict.fromkeys(sources)
-        ]
-        missing = (
-            (
+        X = preprocessing.transform(features)
+        sources = [column.name for column in preprocessing.columns for _ in column.feature_names]
+        unlabelled = list[str]()
+        if without > 0:
+            unlabelled.append(
                 f"{without} of {len(y) + without} rows have no target. In a federation they would"
-                " be shared rows. Here they are left out, because errors are measured on every"
-                " row."
-            ),
-        ) * (without > 0)
-        ids = tuple(
-            f"column {name!r} has a different whole number in every row. Add --drop {name} if it is"
-            " an id."
-            for name, values in zip(names, X.T, strict=True)
-            if name not in date
-            and len(np.unique(values)) == len(values)
-            and (values == np.rint(values)).all()
-        )
-        read = f"{len(y)} rows with a target; features from the columns {known.summary}"
-        told = (*features.notes, *features.doubts(features.columns), *known.notes)
-        warnings = (read, *(text.removeprefix(f"{self.name}: ") for text in told), *missing, *ids)
-        values = np.unique(y)
-        if (
-            values[0] == 0.0
-            and 2 < len(values) <= MOST_COUNTS
-            and (values == np.rint(values)).all()
-        ):
-            warnings += (
-                (
-                    f"the target {self.target!r} looks like a count (0 to {values[-1]:.0f}). There"
-                    " is no Poisson loss or exposure here (docs/concepts/comparison.md); whether"
-                    " there is an event (yes/no) fits."
-                ),
+                " be shared rows. Here they are left out, because errors are measured on every row."
             )
-        leaks = self._leaks(X, y, sources)
-        of = {name: j for j, name in enumerate(dict.fromkeys(sources))}
-        groups = [[of[name] for name in columns if name in of] for _, columns in self.sites]
-        return table_of(blocks, y, groups), warnings, leaks
+        notes = (*features.notes, *features.doubts(features.columns), *preprocessing.notes)
+        warnings = (
+            f"{len(y)} rows with a target; features from the columns {preprocessing.summary}",
+            *(text.removeprefix(f"{self.name}: ") for text in notes),
+            *unlabelled,
+            *_possible_ids(preprocessing, X),
+            *self._possible_count(y),
+        )
+        return self._divided(X, y, sources), warnings, self._leaks(X, y, sources)
+
+    def _of_sites(self, features: Table) -> Table:
+        """The sites' columns; UsageError or BadTable names one that a site cannot have."""
+        for site, columns in self.sites:
+            if self.target in columns:
+                raise UsageError(
+                    f"{self.target!r} is the target. Remove it from the columns of {site}."
+                )
+            features.require(columns, f"columns of {site}")
+        every = dict.fromkeys(name for _, columns in self.sites for name in columns)
+        return features.select(list(every))
+
+    def _divided(self, X: Arr, y: Arr, sources: Sequence[str]) -> AttributeTable:
+        """All features of one source are at one site, such as the levels of a text."""
+        places = dict[str, list[int]]()
+        for j, name in enumerate(sources):
+            places.setdefault(name, []).append(j)
+        order = list(places)
+        groups = [
+            [order.index(name) for name in columns if name in order] for _, columns in self.sites
+        ]
+        return table_of([X[:, columns] for columns in places.values()], y, groups)
+
+    def _possible_count(self, y: Arr) -> Iterator[str]:
+        values = np.unique(y)
+        few = 2 < len(values) <= MOST_COUNTS
+        if few and values[0] == 0.0 and (values == np.rint(values)).all():
+            yield (
+                f"the target {self.target!r} looks like a count (0 to {values[-1]:.0f}). There"
+                " is no Poisson loss or exposure here (docs/concepts/comparison.md); whether"
+                " there is an event (yes/no) fits."
+            )
+
+
+def _possible_ids(preprocessing: Preprocessing, X: Arr) -> Iterator[str]:
+    dates = {column.name for column in preprocessing.columns if column.kind == "date"}
+    for name, values in zip(preprocessing.feature_names, X.T, strict=True):
+        whole = (values == np.rint(values)).all()
+        if name not in dates and whole and len(np.unique(values)) == len(values):
+            yield (
+                f"column {name!r} has a different whole number in every row. Add --drop {name} if"
+                " it is an id."
+            )

@@ -18,7 +18,8 @@ from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
 from coreg_core.spread import constant, mean_and_deviation
 
-MOST_TEST, LEAST_TEST = 2000, 45
+MOST_TEST = 2000
+LEAST_TEST = 45
 MOST_SHARED = 1000
 # Largest share of a table's rows that is shared; the other rows are needed for labels and tests.
 SHARED_PART = 0.45
@@ -132,7 +133,9 @@ def partition(table: AttributeTable, regime: Regime, seed: tuple[int, ...]) -> P
         order = rng.permutation(len(table.attributes)).tolist()
         groups = [order[v :: len(regime.labels)] for v in range(len(regime.labels))]
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
-    shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]
+    shared = rows[:m]
+    test = rows[m : m + t]
+    rest = rows[m + t :]
     labelled = [
         rest[start:end] for start, end in itertools.pairwise(np.cumsum([0, *regime.labels]))
     ]

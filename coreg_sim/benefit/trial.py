@@ -81,7 +81,9 @@ class Federation:
     def __init__(
         self, partition: Partition, seed: int, *, rules: Additive = IN_MEMORY, private: bool = False
     ):
-        self.partition, self.seed, self.rules = partition, seed, rules
+        self.partition = partition
+        self.seed = seed
+        self.rules = rules
         self.mean = float(np.concatenate(partition.labels).mean())
         known = (
             np.zeros(0, dtype=np.int64)
@@ -125,7 +127,8 @@ class Federation:
         """Each site's scores, with its verdict or as they are; ``missing``: the next site is
         offline.
         """
-        out, M = [], len(self.test)
+        out = []
+        M = len(self.test)
         for v in range(M):
             rows = [
                 None if missing and u == (v + 1) % M else each for u, each in enumerate(self.test)
@@ -189,6 +192,7 @@ def pooled_rows(partition: Partition) -> tuple[Arr, Ints, Arr]:
     """(all columns, labelled rows, labels). A row or column of several sites counts once."""
     X = np.concatenate(partition.columns, axis=1)
     _, first = np.unique(X, axis=1, return_index=True)
-    rows, labels = np.concatenate(partition.labelled), np.concatenate(partition.labels)
+    rows = np.concatenate(partition.labelled)
+    labels = np.concatenate(partition.labels)
     kept = np.sort(np.unique(rows, return_index=True)[1])
     return X[:, np.sort(first)], rows[kept], labels[kept]

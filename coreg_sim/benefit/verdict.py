@@ -15,11 +15,13 @@ from coreg_sim.benefit.partition import Regime
 from coreg_sim.benefit.trial import SiteOutcome
 
 HARM = 0.02
-WORTH, RISK = 0.05, 0.05  # the least gain, and the largest share of sites harmed
+WORTH = 0.05  # the least gain
+RISK = 0.05  # the largest share of sites harmed
 SHOWN = 0.0005  # a change that is not printed as 0.0 %
 FEW = 30  # sites: with fewer, another draw changes the sentences
 LEAST = Additive().least_rows
-CLEAR, RARE = 0.05, 0.03  # a difference of AUC; a share of one class
+CLEAR = 0.05  # a difference of AUC
+RARE = 0.03  # a share of one class
 METHODS = {
     "joined": "joined model",
     "score": "score of all sites",
@@ -89,15 +91,15 @@ def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
         )
     if part[0].areas:
         out.append(f"{_ranking(part)} The verdict does not use the AUC.")
-    verdict, n = _verdict(regime, part), sum(regime.labels)
-    few = (
-        f"\n    {n} labelled individuals: default policies refuse fewer than {LEAST}; lower"
-        " least_rows in study and policies."
-    )
-    return [
-        *out,
-        f"Verdict for {regime.name}: {verdict}{few * (n < LEAST and verdict.startswith('join'))}",
-    ]
+    verdict = _verdict(regime, part)
+    n = sum(regime.labels)
+    few = ""
+    if n < LEAST and verdict.startswith("join"):
+        few = (
+            f"\n    {n} labelled individuals: default policies refuse fewer than {LEAST}; lower"
+            " least_rows in study and policies."
+        )
+    return [*out, f"Verdict for {regime.name}: {verdict}{few}"]
 
 
 def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) -> str:
@@ -105,17 +107,16 @@ def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) 
     verdict.
     """
     width = max(map(len, names))
-    lines, verdicts = (
-        [" " * width + "".join(f"{words:>18}" for words in _BY_SITE.values())],
-        list[str](),
-    )
+    lines = ["".ljust(width) + "".join(f"{words:>18}" for words in _BY_SITE.values())]
+    verdicts = list[str]()
     for v, name in enumerate(names):
         own = [site for site in found if site.site == v]
         cells = (
             f"{f'{percent(its.mean)} ({share(its.harmed)})':>18}"
             for its in (figure(own, method) for method in _BY_SITE)
         )
-        lines.append(f"{name:<{width}}{''.join(cells)}" + "  without labels" * (not own[0].labels))
+        note = "" if own[0].labels else "  without labels"
+        lines.append(f"{name:<{width}}{''.join(cells)}{note}")
         advice = _verdict(regime, own).partition(".")[0].partition(" with this number")[0]
         verdicts.append(f"Verdict for {name}: {advice}.")
     told = (
@@ -177,18 +178,23 @@ def _ranking(part: Sequence[SiteOutcome]) -> str:
     each = ", ".join(f"{method} {value:.2f}" for method, value in means.items())
     change = np.array([site.areas["joined"] - site.areas["local"] for site in part if site.areas])
     rare = min(min(site.positive, 1.0 - site.positive) for site in part)
+    note = ""
+    if rare < RARE:
+        note = (
+            f" Only {100 * rare:.1f} % of the test labels are of one class: events this rare were"
+            " hardly studied."
+        )
     return (
         f"For a ranking: area under the ROC curve (AUC): {each}. The joined model's AUC is lower"
         f" than the local one's by more than {CLEAR} at {share(float(np.mean(change < -CLEAR)))} of"
-        f" the sites, and higher at {share(float(np.mean(change > CLEAR)))}."
-        + f" Only {100 * rare:.1f} % of the test labels are of one class: events this rare were"
-        " hardly studied." * (rare < RARE)
+        f" the sites, and higher at {share(float(np.mean(change > CLEAR)))}.{note}"
     )
 
 
 def _verdict(regime: Regime, part: Sequence[SiteOutcome]) -> str:
     """The advice of docs/tutorials/your-own-table.md, section 5."""
-    own, score = figure(part, "joined"), figure(part, "score")
+    own = figure(part, "joined")
+    score = figure(part, "score")
     joined, together = _beat_the_mean(part)
     ridge = _ridge_is_better(part) >= 0.5
     if not (joined or together):
@@ -196,28 +202,34 @@ def _verdict(regime: Regime, part: Sequence[SiteOutcome]) -> str:
             "do not join with this number of labels. Neither joined models nor scores are better"
             f" than the mean of the labels by more than {100 * HARM:.0f} %."
         )
-    if joined and _pays(own) and not ridge:
-        return "join. Joined models pay." + " Scores gain more." * (score.mean < own.mean - SHOWN)
-    beside = " For predictions alone use ridge regression." if ridge else ""
-    if sum(many > 0 for many in regime.labels) == 1:
-        beside += (
-            " Where one site has all labels, FATE and SecretFlow offer more"
-            " (docs/concepts/comparison.md)."
-        )
+    pays = joined and _pays(own)
+    if pays and not ridge:
+        more = " Scores gain more." if score.mean < own.mean - SHOWN else ""
+        return f"join. Joined models pay.{more}"
+    beside = _beside(regime, ridge=ridge)
     if together and _pays(score):
         return f"join for scores only, with every agent connected.{beside}"
-    if joined and _pays(own):
+    if pays:
         return (
             "do not join. Ridge regression on the own columns is better than the joined model at"
             " half of the sites or more."
         )
-    gain = "reduction of the probability's error" if part[0].areas else "gain"
-    why = (
-        f"The {gain} is below {100 * WORTH:.0f} %"
-        if min(own.mean, score.mean) > -WORTH
-        else f"More than {100 * RISK:.0f} % of the sites are harmed"
-    )
+    why = f"More than {100 * RISK:.0f} % of the sites are harmed"
+    if min(own.mean, score.mean) > -WORTH:
+        gain = "reduction of the probability's error" if part[0].areas else "gain"
+        why = f"The {gain} is below {100 * WORTH:.0f} %"
     return f"do not join. {why}.{beside}"
+
+
+def _beside(regime: Regime, *, ridge: bool) -> str:
+    """Other methods to consider where joined models do not pay."""
+    methods = " For predictions alone use ridge regression." if ridge else ""
+    if sum(many > 0 for many in regime.labels) == 1:
+        methods += (
+            " Where one site has all labels, FATE and SecretFlow offer more"
+            " (docs/concepts/comparison.md)."
+        )
+    return methods
 
 
 def _pays(found: Figure) -> bool:

@@ -55,88 +55,119 @@ def benefit(
     Rows and columns are divided over simulated sites, and each method is compared with each site
     alone. Give --data and --target, or --views.
     """
+    from coreg_sim.benefit.verdict import HEADING, LEAST, by_site, figures, findings
+
+    source = _source(context, given, target, views)
+    names = [name for name, _ in source.sites]
+    chosen = _chosen(regimes, len(names))
+    table, leaks = _table(source, advised=views is not None)
+    chosen = _large_enough(table, chosen, len(names))
+    outcomes = _simulate(table, chosen, draws, jobs)
+    report = list(HEADING)
+    values = {}
+    few = {}
+    for regime in chosen:
+        labelled = [site for site in outcomes[regime.name] if site.labels]
+        report += findings(regime, labelled)
+        values[regime.name] = figures(labelled)
+        if (n := sum(regime.labels)) < LEAST:
+            few[regime.name] = n
+    if names:
+        report += [by_site(regime, outcomes[regime.name], names) for regime in chosen]
+    report += _doubts(source, leaks)
+    if as_json:
+        print_json({"regimes": values, "findings": report, "refused_by_default": few})
+        return
+    for sentence in report:
+        typer.echo(_wrapped(sentence))
+
+
+def _source(
+    context: typer.Context, given: dict[str, Any], target: str | None, views: Path | None
+) -> "OwnTable":
+    """The table that the command names; UsageError: it names none, or several."""
     if context.args:
         text = "Write several names with commas and without spaces, as in --regimes n20,n50."
         if Path(context.args[0]).exists():
             text = f"Give a table with --data {context.args[0]}."
         raise UsageError(f"unexpected {' '.join(context.args)}. {text}")
     from coreg_sim.benefit.own import OwnTable  # scikit-learn and polars take one second to import
-    from coreg_sim.benefit.partition import REGIMES, fits, needs
-    from coreg_sim.benefit.verdict import HEADING, LEAST, by_site, figures, findings
     from site_agent.config.settings import inputs_of
+
+    options = {key: value for key, value in (given | {"target": target}).items() if value}
+    if views is None:
+        if "data" not in options or "target" not in options:
+            raise UsageError(
+                "Name your table and the column to predict: --data FILE --target COLUMN, or"
+                " --views FILE."
+            )
+        return OwnTable(inputs_of(options))
+    typed = {
+        key: value
+        for key, value in options.items()
+        if getattr(context.get_parameter_source(key), "name", "") == "COMMANDLINE"
+    }  # no COREG_DATA of an agent
+    if typed.keys() - {"positive", "na_values"}:
+        raise UsageError(
+            f"{views} names the table and its columns. Leave out --data, --target and the like."
+        )
+    return OwnTable.divided(views, **typed)
+
+
+def _table(source: "OwnTable", *, advised: bool) -> "tuple[AttributeTable, tuple[str, ...]]":
+    """The table, and sentences about columns that can be the target itself; prints all doubts.
+
+    ``advised``: errors advise keys of views.toml, which other options would contradict.
+    """
     from site_agent.data.sources import BadTable
 
-    options = {key: value for key, value in {**given, "target": target}.items() if value}
-    if views is not None:
-        said = (
-            key
-            for key in options
-            if getattr(context.get_parameter_source(key), "name", "") == "COMMANDLINE"
-        )
-        options = {key: options[key] for key in said}  # no COREG_DATA of an agent
-        if options.keys() - {"positive", "na_values"}:
-            raise UsageError(
-                f"{views} names the table and its columns. Leave out --data, --target and the like."
-            )
-        source = OwnTable.divided(views, **options)
-    elif "data" not in options or "target" not in options:
-        raise UsageError(
-            "Name your table and the column to predict: --data FILE --target COLUMN, or --views"
-            " FILE."
-        )
-    else:
-        source = OwnTable(inputs_of(options))
-    names, chosen = [name for name, _ in source.sites], _chosen(regimes, divided=bool(source.sites))
-    chosen = [regime.with_sites(len(names) or len(regime.labels)) for regime in chosen]
     try:
         table, sentences, leaks = source.read()
-    except BadTable as error:  # with --views, other options are keys of that file
-        if views is None:
+    except BadTable as error:
+        if not advised:
             raise
         raise error.advised(
             lambda todo: ADVICE if "--" in todo and "--positive" not in todo else todo
         ) from None
     for sentence in (*sentences, *leaks):
         typer.echo(f"{source.name}: {sentence}", err=True)
-    size = f"{len(table.y)} rows with a target, {len(table.attributes)} columns"
-    small = [needs(regime, divided=bool(names)) for regime in chosen if not fits(table, regime)]
-    chosen = [regime for regime in chosen if fits(table, regime)]
-    if not chosen:
-        least = REGIMES["n10"].with_sites(len(names) or 3)
-        raise UsageError(
-            f"The table is too small: {size}. {'; '.join(small)}. Choose other --regimes (the"
-            f" smallest: {needs(least, divided=bool(names))})."
-        )
-    for sentence in small:
-        typer.echo(f"{sentence}: left out. Yours has {size}.", err=True)
-    found = _simulate(table, chosen, draws, jobs)
-    told, values = list(HEADING), {}
-    for regime in chosen:
-        labelled = [site for site in found[regime.name] if site.labels]
-        told += findings(regime, labelled)
-        values[regime.name] = figures(labelled)
-    told += [by_site(regime, found[regime.name], names) for regime in chosen if names]
-    told += _doubts(source, leaks)
-    if as_json:
-        few = {regime.name: sum(regime.labels) for regime in chosen if sum(regime.labels) < LEAST}
-        print_json({"regimes": values, "findings": told, "refused_by_default": few})
-        return
-    for sentence in told:
-        typer.echo(_wrapped(sentence))
+    return table, leaks
 
 
-def _chosen(names: str, *, divided: bool) -> "list[Regime]":
-    """The regimes of these names; UsageError for an unknown one."""
+def _chosen(names: str, n_sites: int) -> "list[Regime]":
+    """The regimes of these names, at so many sites (0: as many as the regime has); UsageError for
+    an unknown one.
+    """
     from coreg_sim.benefit.partition import REGIMES, SITES
 
     chosen = list(dict.fromkeys(names.split(",")))
     if unknown := [name for name in chosen if name not in REGIMES]:
         raise UsageError(f"--regimes {unknown[0]}: no such regime. There are {', '.join(REGIMES)}.")
-    if refused := [name for name in chosen if divided and name in SITES]:
+    if not n_sites:
+        return [REGIMES[name] for name in chosen]
+    if refused := [name for name in chosen if name in SITES]:
         raise UsageError(
             f"--regimes {', '.join(refused)}: about the number of sites, which --views has fixed."
         )
-    return [REGIMES[name] for name in chosen]
+    return [REGIMES[name].with_sites(n_sites) for name in chosen]
+
+
+def _large_enough(table: "AttributeTable", regimes: "list[Regime]", n_sites: int) -> "list[Regime]":
+    """The regimes that the table has enough rows for; prints the others. UsageError: none is."""
+    from coreg_sim.benefit.partition import REGIMES, fits, needs
+
+    divided = n_sites > 0
+    size = f"{len(table.y)} rows with a target, {len(table.attributes)} columns"
+    small = [needs(regime, divided=divided) for regime in regimes if not fits(table, regime)]
+    if len(small) == len(regimes):
+        least = REGIMES["n10"].with_sites(n_sites or 3)
+        raise UsageError(
+            f"The table is too small: {size}. {'; '.join(small)}. Choose other --regimes (the"
+            f" smallest: {needs(least, divided=divided)})."
+        )
+    for sentence in small:
+        typer.echo(f"{sentence}: left out. Yours has {size}.", err=True)
+    return [regime for regime in regimes if fits(table, regime)]
 
 
 def _simulate(
@@ -150,7 +181,7 @@ def _simulate(
 
     # Each regime has its own seed. Otherwise all regimes of a draw would have the same columns.
     asked = [
-        (regime, draw, (draw, zlib.crc32(b""), zlib.crc32(regime.name.encode())))
+        (regime, draw, (draw, 0, zlib.crc32(regime.name.encode())))
         for draw in range(draws)
         for regime in regimes
     ]

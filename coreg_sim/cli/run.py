@@ -11,11 +11,11 @@ import typer
 
 from coordinator.observers.terminal import HEADINGS, PLAIN, cells
 from coreg_core.errors import UsageError
-from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.additive import Additive, Kernel
 from coreg_core.objectives.agreement import Agreement, Form
-from coreg_core.objectives.setting import Iteration, ScheduleName
 from coreg_core.outcomes import Notice, end_sentence, exit_code
 from coreg_core.plan import plan_fault
+from coreg_core.terms import Iteration, ScheduleName
 from coreg_sim.problems import Problem, generated, partitioned, read_views
 from coreg_sim.simulate import (
     Hosting,
@@ -29,7 +29,8 @@ from coreg_sim.simulate import (
 from coreg_wire.terminal.command_line import human_bytes, print_json
 from site_agent.machine.results import AdditiveResult
 
-DEFAULTS, DEFAULT_COUPLING = Additive(), Agreement().coupling[0]
+DEFAULTS = Additive()
+DEFAULT_COUPLING = Agreement().coupling[0]
 OPTIONS = {
     "agreement": ("coupling", "schedule", "form", "tolerance", "max_rounds"),
     "additive": ("kernel", "rows_per_feature", "noise", "label_noise", "private_rows"),
@@ -114,7 +115,7 @@ def run(
         ),
     ] = "additive",
     kernel: Annotated[
-        Literal["gaussian", "linear"],
+        Kernel,
         typer.Option("--kernel", help="Of each site's features; linear: the columns."),
     ] = DEFAULTS.kernel,
     rows_per_feature: Annotated[
@@ -259,7 +260,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     )
     if "sites" in found:
         return [sent, *_table(found["sites"])]
-    joined, alone = np.mean(found["rmse_sites"]), np.mean(found["rmse_sites_alone"])
+    joined = np.mean(found["rmse_sites"])
+    alone = np.mean(found["rmse_sites_alone"])
     harmed = (
         "This coupling makes the sites worse. For columns that are divided among the sites, use the"
         " additive objective. `coreg-sim benefit` compares the methods."
@@ -294,7 +296,8 @@ def _table(sites: dict[str, dict[str, Any]]) -> list[str]:
             f"{name:<{width}} {site['labels']:>6} {'-' if local is None else f'{local:.4f}':>8}"
         ]
         for key in MODELS:
-            error, told = site["rmse"][key], site["forecast"].get(key)
+            error = site["rmse"][key]
+            told = site["forecast"].get(key)
             change = "-" if local is None else f"{100 * (error / local - 1):+.1f} %"
             forecast = (
                 "-"

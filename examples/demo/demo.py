@@ -30,7 +30,7 @@ from examples.demo import svg
 from examples.demo.processes import DemoFailed, create, run, together
 from examples.demo.svg import Plot, Series
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import SharedIds, prepare
+from site_agent.data.prepare import Prepared, SharedIds, prepare
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
 from site_agent.models.file import load_model
@@ -41,11 +41,8 @@ COLUMNS = {
     "mean": "mean of labels", "ridge": "λ = 0", "corlsr": "coRLSR", "local": "alone",
     "joined": "joined model", "score": "score",
 }  # fmt: skip
-ADVICE = {
-    "local": "stay alone",
-    "joined": "joined model",
-    "score": "score together",
-}  # of a site's own report
+# Of a site's own report.
+ADVICE = {"local": "stay alone", "joined": "joined model", "score": "score together"}
 AGAINST = {"corlsr": "ridge", "joined": "local", "score": "local"}  # the same learner, alone
 
 
@@ -78,7 +75,8 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     say = print
     tables = work / "tables"
     tables.mkdir()
-    data, spent = write_tables(tables, seed), dict[str, float]()
+    data = write_tables(tables, seed)
+    spent = dict[str, float]()
     sites = sorted(data.tables)
     say(
         "A clinic and two laboratories know 362 patients. Each has other columns of them, and the"
@@ -105,26 +103,11 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     spent["scoring"] = together(
         work, "scoring", scoring, {s: [*score, data.held_out[s]] for s in sites}
     )
-    errors, pooled = judged(work, data), _pooled(data)
-    advised = {s: load_model(_file(work, s, "additive", "model.coreg")).found or {} for s in sites}
-    _show_errors(
-        errors,
-        pooled,
-        {s: ADVICE[found.get("recommended", "local")] for s, found in advised.items()},
-    )
+    errors = judged(work, data)
+    pooled = _pooled(data)
+    _show_errors(errors, pooled, {site: _advice(work, site) for site in sites})
     _show_convergence(stored, off)
-    say("\nwhat left each site, by its ledger (docs/concepts/privacy.md)")
-    for site in sites:
-        sent = [
-            e
-            for e in read_ledger(work / site / "identity" / "ledger.jsonl")
-            if e["kind"] != "Countersigned"
-        ]
-        sealed = sum(entry.get("sent") == "sealed" for entry in sent)
-        say(
-            f"  {site:<12}  {len(sent)} messages, {sealed} of them with encrypted numbers; no row,"
-            " no label, no id"
-        )
+    _show_ledgers(work, sites)
     report = {
         "sites": errors,
         "pooled": pooled,
@@ -189,41 +172,51 @@ def distance_from_closed_form(work: Path, data: DemoData, study: str) -> float:
     In units of the labels' standard deviation.
     """
     sites = sorted(data.tables)
-    shared = {s: _aligned(work / s) for s in sites}
-    prepared = {
-        s: prepare(Inputs(table=data.tables[s], target=TARGET, id=ID), b"", shared[s])
-        for s in sites
-    }
-    means = {s: float(prepared[s].data.y.mean()) for s in sites}
-    tables = {s: read_table(data.held_out[s]) for s in sites}
-    unit, worst = float(np.std(np.concatenate([prepared[s].data.y for s in sites]))), 0.0
-    # One table: the labelled rows of each site, with zeros in the columns of the others, then the
-    # shared rows.
-    rows, shared_rows = (
-        [prepared[s].data.X for s in sites],
-        np.hstack([prepared[s].data.Z for s in sites]),
+    prepared = [_prepared(work, data, site) for site in sites]
+    tables = [read_table(data.held_out[site]) for site in sites]
+    held_out = np.hstack(
+        [own.preprocessing.transform(table) for own, table in zip(prepared, tables, strict=True)]
     )
-    ends = np.cumsum([0, *(X.shape[1] for X in rows)]).tolist()
-    pooled = np.concatenate([block_diag(*rows), shared_rows])
-    labels = np.concatenate(
-        [*(prepared[s].data.y - means[s] for s in sites), np.full(len(shared_rows), np.nan)]
-    )
-    owner = np.repeat(np.arange(len(sites) + 1), [*map(len, rows), len(shared_rows)])
-    held_out = np.hstack([prepared[s].preprocessing.transform(tables[s]) for s in sites])
+    means = [float(own.data.y.mean()) for own in prepared]
+    unit = float(np.std(np.concatenate([own.data.y for own in prepared])))
+    worst = 0.0
     for coupling in COUPLINGS:
-        estimator = CoRLSR(
-            preset="paper", views=[slice(*columns) for columns in pairwise(ends)], coupling=coupling
-        )
-        central = estimator.fit(pooled, labels, label_mask=owner[:, None] == np.arange(len(sites)))
+        central = _central(prepared, coupling)
         exact = central.predict_views(held_out)
-        for v, s in enumerate(sites):
-            model = load_model(_file(work, s, study, f"model-coupling-{coupling:g}.coreg"))
+        for v, site in enumerate(sites):
+            model = load_model(_file(work, site, study, f"model-coupling-{coupling:g}.coreg"))
             on_shared = central.predictions_unlabelled_[v]
-            for rows, values in ((tables[s], exact[v]), (prepared[s].table.unlabelled, on_shared)):
-                worst = max(
-                    worst, float(np.abs(model.predict(rows) - (values + means[s])).max()) / unit
-                )
+            for rows, values in (
+                (tables[v], exact[v]),
+                (prepared[v].table.unlabelled, on_shared),
+            ):
+                difference = np.abs(model.predict(rows) - (values + means[v])).max()
+                worst = max(worst, float(difference) / unit)
     return worst
+
+
+def _prepared(work: Path, data: DemoData, site: str) -> Prepared:
+    inputs = Inputs(table=data.tables[site], target=TARGET, id=ID)
+    return prepare(inputs, b"", _aligned(work / site))
+
+
+def _central(prepared: Sequence[Prepared], coupling: float) -> CoRLSR:
+    """coRLSR on one table: the labelled rows of each site, with zeros in the columns of the others,
+    then the shared rows.
+    """
+    labelled = [own.data.X for own in prepared]
+    shared = np.hstack([own.data.Z for own in prepared])
+    labels = [own.data.y - float(own.data.y.mean()) for own in prepared]
+    ends = np.cumsum([0, *(X.shape[1] for X in labelled)]).tolist()
+    owner = np.repeat(np.arange(len(prepared) + 1), [*map(len, labelled), len(shared)])
+    estimator = CoRLSR(
+        preset="paper", views=[slice(*columns) for columns in pairwise(ends)], coupling=coupling
+    )
+    return estimator.fit(
+        np.concatenate([block_diag(*labelled), shared]),
+        np.concatenate([*labels, np.full(len(shared), np.nan)]),
+        label_mask=owner[:, None] == np.arange(len(prepared)),
+    )
 
 
 def _aligned(site: Path) -> SharedIds:
@@ -233,6 +226,12 @@ def _aligned(site: Path) -> SharedIds:
     )
     plain = json.loads(first.read_text(encoding="utf-8"))
     return SharedIds(plain["rule"], tuple(plain["ids"]))
+
+
+def _advice(work: Path, site: str) -> str:
+    """The method that the site's own report recommends."""
+    found = load_model(_file(work, site, "additive", "model.coreg")).found or {}
+    return ADVICE[found.get("recommended", "local")]
 
 
 def judged(work: Path, data: DemoData) -> dict[str, dict[str, float]]:
@@ -275,16 +274,17 @@ def _gaps(found: dict[str, Any]) -> dict[int, float]:
 
 
 def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, float]) -> None:
-    gaps = {study: _gaps(found) for study, found in stored.items()}
     print(
         f"\ncoRLSR (Brefeld et al., ICML 2006), λ = {', '.join(f'{c:g}' for c in COUPLINGS)}: Q −"
         " Q* is at most"
     )
     print(f"{'sweep or round':<16}" + "".join(f"{name:>22}" for name in SOLVERS.values()))
-    rounds = sorted({round_ for each in gaps.values() for round_ in each})
-    for at in (at for at in rounds if at in (1, 2, 5, 10, rounds[-1])):
-        cells = (f"{gaps[study][at]:.0e}" if at in gaps[study] else "" for study in SOLVERS)
-        print(f"{at:<16}" + "".join(f"{cell:>22}" for cell in cells))
+    gaps = [_gaps(stored[study]) for study in SOLVERS]
+    last = max(max(each, default=0) for each in gaps)
+    for at in sorted({1, 2, 5, 10, last}):
+        cells = [f"{each[at]:.0e}" if at in each else "" for each in gaps]
+        if any(cells):
+            print(f"{at:<16}" + "".join(f"{cell:>22}" for cell in cells))
     for study, name in SOLVERS.items():
         each = np.median([r["bytes_sent"] + r["bytes_received"] for r in stored[study]["rounds"]])
         print(
@@ -322,6 +322,18 @@ def _show_errors(
         "coRLSR: each site keeps the λ that its own labels choose. λ = 0: kernel ridge alone;"
         " alone: mixed with a forest."
     )
+
+
+def _show_ledgers(work: Path, sites: Sequence[str]) -> None:
+    print("\nwhat left each site, by its ledger (docs/concepts/privacy.md)")
+    for site in sites:
+        ledger = read_ledger(work / site / "identity" / "ledger.jsonl")
+        sent = [entry for entry in ledger if entry["kind"] != "Countersigned"]
+        sealed = sum(entry.get("sent") == "sealed" for entry in sent)
+        print(
+            f"  {site:<12}  {len(sent)} messages, {sealed} of them with encrypted numbers; no row,"
+            " no label, no id"
+        )
 
 
 def _cell(errors: Mapping[str, float], key: str) -> str:

@@ -99,7 +99,8 @@ def together(
     DemoFailed
         a process does not start, does not end in time, or fails.
     """
-    began, port_file = time.monotonic(), work / f"{name}.port"
+    began = time.monotonic()
+    port_file = work / f"{name}.port"
     logs = {site: work / f"{name}-{site}.log" for site in agents}
     with processes() as alive:
         sys.stdout.flush()
@@ -116,10 +117,7 @@ def together(
             time.sleep(0.02)
         joined = {}
         for site, arguments in agents.items():
-            folder = work / site
-            folder.mkdir(exist_ok=True)
-            if not (folder / "identity" / "site.pem").exists():
-                run("site_agent.cli.app", "join", work / "fed" / "invitations" / site, cwd=folder)
+            folder = _joined(work, site)
             with logs[site].open("wb") as log:
                 # Between organisations the operators compare the eight words by telephone.
                 dial = command("site_agent.cli.app", *arguments, "--yes", "--accept-words")
@@ -134,6 +132,15 @@ def together(
             time.sleep(0.05)
         _require_success(everyone, name, logs, output)
     return time.monotonic() - began
+
+
+def _joined(work: Path, site: str) -> Path:
+    """The site's folder with an identity: a site without one joins by its invitation."""
+    folder = work / site
+    folder.mkdir(exist_ok=True)
+    if not (folder / "identity" / "site.pem").exists():
+        run("site_agent.cli.app", "join", work / "fed" / "invitations" / site, cwd=folder)
+    return folder
 
 
 def _require_success(

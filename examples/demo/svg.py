@@ -1,8 +1,9 @@
 """Pictures as SVG text, without a drawing library. The same numbers give the same file."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, TypeAlias
 from xml.sax.saxutils import escape
 
@@ -13,6 +14,7 @@ LEFT, TOP, BOTTOM = 64, 36, 48
 ALONE, LEGEND = 16, 170  # the right margin of one series, and of several
 
 Scale: TypeAlias = Callable[[float], float]
+Mark: TypeAlias = tuple[float, float, float]  # x, y, and half an interval around y
 
 
 @dataclass(frozen=True)
@@ -109,26 +111,9 @@ def draw(plot: Plot) -> str:
 
     It omits y that is not finite, and values not above 0 on a logarithmic axis.
     """
-
-    def fits(x: float, y: float) -> bool:
-        return math.isfinite(y) and (x > 0 or not plot.log_x) and (y > 0 or not plot.log_y)
-
-    shown = [
-        [
-            (x, y, half)
-            for x, y, half in zip(s.x, s.y, s.spread or (0.0,) * len(s.x), strict=True)
-            if fits(x, y)
-        ]
-        for s in plot.series
-    ]
-    xs = [x for marks in shown for x, _, _ in marks] or [1.0]
-    ends = [value for marks in shown for _, y, half in marks for value in (y - half, y + half)]
-    ys = [value for value in ends if value > 0 or not plot.log_y] or [1.0]
-    if not plot.log_y:
-        ys.append(0.0)
-    if plot.diagonal:
-        xs = ys = [*xs, *ys]
+    shown = [_marks(plot, series) for series in plot.series]
     right = WIDTH - (LEGEND if len(plot.series) > 1 else ALONE)
+    xs, ys = _extent(plot, shown)
     x_at, x_ticks = axis(min(xs), max(xs), LEFT, right, log=plot.log_x)
     y_at, y_ticks = axis(min(ys), max(ys), HEIGHT - BOTTOM, TOP, log=plot.log_y)
     out = [
@@ -146,23 +131,54 @@ def draw(plot: Plot) -> str:
         out.append(line(LEFT, y_at(tick), right, y_at(tick), "#888888" if tick == 0 else GRID))
         out.append(text(LEFT - 6, y_at(tick) + 4, f"{tick:g}", anchor="end"))
     if plot.diagonal:
-        low, high = max(x_ticks[0], y_ticks[0]), min(x_ticks[-1], y_ticks[-1])
+        low = max(x_ticks[0], y_ticks[0])
+        high = min(x_ticks[-1], y_ticks[-1])
         out.append(
             line(x_at(low), y_at(low), x_at(high), y_at(high), "#888888", ' stroke-dasharray="4 3"')
         )
     for i, (series, marks) in enumerate(zip(plot.series, shown, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
-        if series.style != "points":
-            path = points((x_at(x), y_at(y)) for x, y, _ in marks)
-            out.append(
-                f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-            )
-        for x, y, half in marks if series.style != "bare line" else ():
-            out.append(circle(x_at(x), y_at(y), 3, colour))
-            if half and (y - half > 0 or not plot.log_y):
-                out.append(line(x_at(x), y_at(y - half), x_at(x), y_at(y + half), colour))
+        out += _drawn(plot, series, marks, colour, x_at, y_at)
         if len(plot.series) > 1:
             row = TOP + 14 + 15 * i
             out.append(line(right + 8, row - 4, right + 28, row - 4, colour, ' stroke-width="3"'))
             out.append(text(right + 34, row, series.label, anchor="start"))
     return document(WIDTH, HEIGHT, out, font_size=11)
+
+
+def _marks(plot: Plot, series: Series) -> list[Mark]:
+    """The points of a series that its axes can show."""
+    spread = series.spread or (0.0,) * len(series.x)
+    marks = []
+    for x, y, half in zip(series.x, series.y, spread, strict=True):
+        if math.isfinite(y) and (x > 0 or not plot.log_x) and (y > 0 or not plot.log_y):
+            marks.append((x, y, half))
+    return marks
+
+
+def _extent(plot: Plot, shown: Iterable[list[Mark]]) -> tuple[list[float], list[float]]:
+    """The x and the y that the axes contain; a linear y axis contains 0."""
+    every = list(chain.from_iterable(shown))
+    xs = [x for x, _, _ in every] or [1.0]
+    ends = [end for _, y, half in every for end in (y - half, y + half)]
+    ys = [end for end in ends if end > 0 or not plot.log_y] or [1.0]
+    if not plot.log_y:
+        ys.append(0.0)
+    if plot.diagonal:
+        xs = ys = [*xs, *ys]
+    return xs, ys
+
+
+def _drawn(
+    plot: Plot, series: Series, marks: list[Mark], colour: str, x_at: Scale, y_at: Scale
+) -> Iterator[str]:
+    """The line of a series, its points, and their intervals."""
+    if series.style != "points":
+        path = points((x_at(x), y_at(y)) for x, y, _ in marks)
+        yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+    if series.style == "bare line":
+        return
+    for x, y, half in marks:
+        yield circle(x_at(x), y_at(y), 3, colour)
+        if half and (y - half > 0 or not plot.log_y):
+            yield line(x_at(x), y_at(y - half), x_at(x), y_at(y + half), colour)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coreg_core.objectives.setting import Aggregation, ScheduleName
+from coreg_core.terms import Aggregation, ScheduleName
 from coreg_wire.files.toml_file import file_faults, read_toml
 
 

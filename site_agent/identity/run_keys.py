@@ -31,8 +31,8 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from coreg_core.errors import BadData, Refused, StorageError
 from coreg_core.messages import Offer, Proposal
-from coreg_core.objectives.setting import KEY_SIZE, TAG_WORDS
 from coreg_core.secure.sums import WORD, Row, is_sum, message, tag_words
+from coreg_core.shapes import KEY_SIZE, TAG_WORDS
 from coreg_wire.files.disk import write_whole
 from coreg_wire.identity.invitation import eight_words, same_words
 from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates

@@ -23,11 +23,11 @@ from coreg_core.arrays import Ints
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation import Probability, fit_probability
 from coreg_core.objectives.additive import MOST_OWN, SUMMARY, Additive
-from coreg_core.objectives.setting import Shape
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
 from coreg_core.secure.sums import WORD
+from coreg_core.shapes import Shape
 from site_agent.disclosure import Pairs, RowSet, row_set
 from site_agent.machine.objective import Answers, Fold, Question, Reply, Row
 from site_agent.machine.results import AdditiveResult, Judged

@@ -38,10 +38,10 @@ from coreg_core.kernels import (
     some_rows,
 )
 from coreg_core.objectives.agreement import Agreement, LabelUnits
-from coreg_core.objectives.setting import Shape
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import opened, summand
+from coreg_core.shapes import Shape
 from site_agent.machine.objective import Answers, Fold, Question, Reply
 from site_agent.machine.results import AgreementResult
 from site_agent.site_data import PrivateData

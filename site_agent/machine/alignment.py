@@ -31,11 +31,11 @@ from coreg_core.objectives.alignment import (
     TALLY_WORDS,
     Alignment,
 )
-from coreg_core.objectives.setting import Shape
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
 from coreg_core.secure.tally import COLUMNS, ROWS, Cells, Counts, read, tally, width_for
+from coreg_core.shapes import Shape
 from site_agent.id_points import Points, exponents, multiplied, points_of
 from site_agent.machine.objective import Answers, Fold, Question, Reply
 from site_agent.machine.results import AlignmentResult

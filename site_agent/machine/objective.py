@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import UInt64
 
 from coreg_core.agreement.schedules import Progress
-from coreg_core.objectives.setting import Shape
 from coreg_core.outcomes import Notice, Outcome
+from coreg_core.shapes import Shape
 from site_agent.disclosure import Pairs, RowSet
 from site_agent.machine.results import Result
 

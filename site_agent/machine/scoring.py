@@ -22,10 +22,10 @@ from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, Refused
 from coreg_core.objectives.scoring import RECORD, Scoring
-from coreg_core.objectives.setting import Shape
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD, power_above
+from coreg_core.shapes import Shape
 from site_agent.disclosure import Pairs
 from site_agent.machine.objective import Answers, Fold, Question, Reply
 from site_agent.machine.results import ScoringResult

@@ -44,9 +44,10 @@ from coreg_core.messages import (
     Words,
     payload_size,
 )
-from coreg_core.objectives.setting import KEY_SIZE, KEYS, SEAL_BYTES, TAG_WORDS
+from coreg_core.objectives.setting import KEYS
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
+from coreg_core.shapes import KEY_SIZE, SEAL_BYTES, TAG_WORDS
 from site_agent.disclosure import Disclosure
 from site_agent.machine.objective import (
     Answers,

@@ -23,8 +23,8 @@ from coordinator.machine.records import Begun, Timing
 from coordinator.store.runs import RunStore
 from coreg_core import messages as m
 from coreg_core.errors import BadData, StorageError
-from coreg_core.objectives.setting import Membership
 from coreg_core.plan import Plan
+from coreg_core.terms import Membership
 from coreg_wire.files.disk import is_held
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import (

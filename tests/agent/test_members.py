@@ -12,8 +12,8 @@ from test_model_store import plan as plan_of
 
 from coreg_core.errors import StorageError
 from coreg_core.messages import Dismissed, Offer, PlanRefused, Proposal
-from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.outcomes import Outcome
+from coreg_core.terms import Membership, Privacy
 from coreg_wire.identity.invitation import eight_words, same_words
 from coreg_wire.identity.names import key_fingerprint
 from coreg_wire.identity.signatures import private_key

@@ -10,8 +10,8 @@ from machine.tiny import make_plan
 from coreg_core.errors import Refused, StorageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.plan import OBJECTIVES, QUESTIONS, Plan
+from coreg_core.terms import Membership, Privacy
 from site_agent.consent.objection import refusal
 from site_agent.consent.objections import before_offer
 from site_agent.consent.participant import Consent

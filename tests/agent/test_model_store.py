@@ -22,9 +22,9 @@ from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Linear
 from coreg_core.messages import Proposal
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
+from coreg_core.terms import Membership, Privacy
 from coreg_sim.simulate import SharedFold, SimulatedSite
 from site_agent.data.prepare import DataSets, SharedIds
 from site_agent.data.tables import read_table

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from machine.tiny import make_plan, offer_of
 
 from coreg_core.errors import BadData, Refused
-from coreg_core.objectives.setting import TAG_WORDS
+from coreg_core.shapes import TAG_WORDS
 from coreg_sim.simulate import simulated_keys
 from site_agent.machine.roster import transcript_of
 

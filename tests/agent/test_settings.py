@@ -18,8 +18,8 @@ from coreg_core.errors import StorageError, UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import Membership
 from coreg_core.plan import Plan, plan_from_dict
+from coreg_core.terms import Membership
 from coreg_wire.terminal import command_line
 from coreg_wire.terminal.command_line import owner_hint
 from site_agent.config.options import OWN, TABLE

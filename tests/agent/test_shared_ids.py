@@ -12,8 +12,8 @@ from machine.tiny import against, make_plan
 
 from coreg_core.errors import BadData, StorageError
 from coreg_core.objectives.alignment import Alignment
-from coreg_core.objectives.setting import Membership
 from coreg_core.plan import Plan
+from coreg_core.terms import Membership
 from site_agent import id_points
 from site_agent.consent.policy import Policy
 from site_agent.data.inputs import Inputs

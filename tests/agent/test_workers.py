@@ -17,9 +17,9 @@ from coreg_core import messages as m
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, alignment_of
+from coreg_core.terms import Membership, Privacy
 from coreg_sim.simulate import simulated_keys
 from coreg_wire.transport.codec import Assembler
 from site_agent.consent.policy import Policy

@@ -12,9 +12,9 @@ from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.training import Trained, train
 from coreg_core.evaluation import fit_probability
 from coreg_core.objectives.additive import IN_MEMORY, Additive
-from coreg_core.objectives.setting import Membership
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
+from coreg_core.terms import Membership
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare
 from site_agent.machine.additive import _site_rows

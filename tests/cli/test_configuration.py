@@ -17,8 +17,8 @@ from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
-from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.plan import OBJECTIVES
+from coreg_core.terms import Iteration, Membership, Privacy
 from site_agent.config.settings import AGENT, POLICY, read_settings
 from site_agent.consent.policy import Policy, read_policy
 

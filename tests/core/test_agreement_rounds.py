@@ -18,10 +18,10 @@ from coreg_core.agreement.rounds import Rounds
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import BadData, UsageError
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Iteration
 from coreg_core.outcomes import Outcome
 from coreg_core.secure.sums import opened, summand
 from coreg_core.secure.tally import COLUMNS, ROWS, read, tally, width_for
+from coreg_core.terms import Iteration
 
 NONE = np.zeros((0, 0))
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import coreg_core.secure.sums as fp
 from coreg_core.errors import BadData
-from coreg_core.objectives.setting import TAG_WORDS
 from coreg_core.secure.sums import Layout, is_sum, message, opened, summand, tag_words
+from coreg_core.shapes import TAG_WORDS
 
 SIZES = st.floats(1e-200, 1e200)
 

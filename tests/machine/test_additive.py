@@ -20,9 +20,9 @@ from coreg_core.additive.moments import ScoreWeights
 from coreg_core.errors import Refused
 from coreg_core.messages import Words
 from coreg_core.objectives.additive import Additive
-from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
+from coreg_core.terms import Iteration, Membership, Privacy
 from site_agent.consent.memory import Memory
 from site_agent.consent.participant import Consent
 from site_agent.disclosure import Disclosure, row_set

@@ -12,9 +12,9 @@ import pytest
 from machine.tiny import Pump, TinySite, site_with
 
 from coreg_core.objectives.alignment import Alignment
-from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
+from coreg_core.terms import Membership, Privacy
 from site_agent.id_points import exponents, multiplied, points_of
 from site_agent.machine import computations
 from site_agent.machine.alignment import AlignmentComputation, IdList, size_class

@@ -15,9 +15,9 @@ from numpy.testing import assert_allclose
 from coreg_core.errors import BadData
 from coreg_core.messages import PlanRefused, Proposal, Step
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
+from coreg_core.terms import Membership, Privacy
 from site_agent.consent.memory import Memory
 from site_agent.consent.policy import Policy
 from site_agent.machine.scoring import Batch, ScoringComputation

@@ -37,9 +37,10 @@ from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, 
 from coreg_core import messages as m
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import TAG_WORDS, Membership
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
+from coreg_core.shapes import TAG_WORDS
+from coreg_core.terms import Membership
 
 
 def test_a_run_from_its_first_event_to_its_last() -> None:

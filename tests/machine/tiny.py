@@ -17,9 +17,9 @@ from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Record, 
 from coordinator.machine.run import Run
 from coreg_core import messages as m
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
+from coreg_core.terms import Iteration, Membership, Privacy
 from coreg_sim.simulate import simulated_keys
 from site_agent.consent.memory import Memory
 from site_agent.consent.objection import refusal

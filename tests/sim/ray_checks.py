@@ -22,9 +22,9 @@ from coordinator.machine.events import Received, SiteJoined
 from coreg_core import messages as m
 from coreg_core.errors import Unreachable
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
+from coreg_core.terms import Iteration, Membership, Privacy
 from coreg_sim.over_ray import OverRay, RayActors, connected
 from coreg_sim.problems import generated
 from coreg_sim.simulate import Hosted, plan_for, simulate

@@ -18,9 +18,9 @@ from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import BadData, Refused, UsageError
 from coreg_core.messages import PlanRefused, Step
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Iteration
 from coreg_core.outcomes import Outcome
 from coreg_core.secure import cross_products
+from coreg_core.terms import Iteration
 from coreg_sim.cli.app import app
 from coreg_sim.problems import generated, partitioned, read_views
 from coreg_sim.simulate import Hosted, SharedFold, SimulatedSite, closed_form, plan_for, simulate

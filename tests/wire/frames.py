@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from coreg_core import messages as m
 from coreg_core.messages import FromSite, ToSite, Words
-from coreg_core.objectives.setting import Named
 from coreg_core.plan import Plan
+from coreg_core.terms import Named
 from coreg_wire.transport.codec import PIECE_BYTES, Assembler, frames_of
 
 REPOSITORY = Path(__file__).parents[2]

@@ -33,9 +33,9 @@ from wire.frames import (
 from coreg_core import messages as m
 from coreg_core.messages import FromSite, ToSite, Words
 from coreg_core.objectives.agreement import Agreement
-from coreg_core.objectives.setting import Membership
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
+from coreg_core.terms import Membership
 from coreg_wire.transport.codec import PIECE_BYTES, Assembler
 from coreg_wire.transport.fields import MAX_TEXT, ProtocolError, fill, read, snake
 from coreg_wire.transport.service import MAX_FRAME_BYTES

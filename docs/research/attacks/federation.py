@@ -29,9 +29,14 @@ from coordinator.transports import InProcess  # noqa: E402
 from coreg_core.agreement.rounds import Asked  # noqa: E402
 from coreg_core.messages import Answer, FromSite, PlanRefused, Proposal, ToSite  # noqa: E402
 from coreg_core.objectives.agreement import Agreement, Form  # noqa: E402
-from coreg_core.objectives.setting import Aggregation, Iteration, Membership, Privacy  # noqa: E402
 from coreg_core.plan import Plan  # noqa: E402
 from coreg_core.secure.sums import opened  # noqa: E402
+from coreg_core.terms import (  # noqa: E402
+    Aggregation,
+    Iteration,
+    Membership,
+    Privacy,
+)
 from coreg_core.threads import pin_threads  # noqa: E402
 from coreg_sim.simulate import SharedFold, SimulatedSite, simulated_keys  # noqa: E402
 from site_agent.consent.participant import Consent, Means, Participant  # noqa: E402

@@ -26,9 +26,9 @@ from training import read, rows_of, train
 from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
 from coreg_core.additive.moments import ScoreWeights, ridged
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.objectives.setting import Membership
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
+from coreg_core.terms import Membership
 from site_agent.consent.memory import Memory
 from site_agent.consent.participant import Consent
 from site_agent.consent.policy import Policy

@@ -13,9 +13,9 @@ from federation import Seen, site_of, watched
 
 from coreg_core.additive.exchange import SiteExchange
 from coreg_core.objectives.additive import Additive
-from coreg_core.objectives.setting import Iteration, Membership, Privacy
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
+from coreg_core.terms import Iteration, Membership, Privacy
 from site_agent.consent.memory import Memory
 from site_agent.consent.participant import Consent
 from site_agent.machine.results import AdditiveResult

@@ -10,7 +10,7 @@ from typing import Any
 
 from federation import SITES, off, plan_of, reported, site_of, watched
 
-from coreg_core.objectives.setting import Iteration
+from coreg_core.terms import Iteration
 from site_agent.consent.memory import Memory
 from site_agent.consent.objection import refusal
 from site_agent.consent.objections import before_offer

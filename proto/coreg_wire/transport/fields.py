@@ -33,8 +33,8 @@ from annotated_types import BaseMetadata, Ge, Gt, Le, Len
 from coreg_core.errors import BadData, UsageError
 from coreg_core.messages import Words
 from coreg_core.names import check_name, check_site_name
-from coreg_core.objectives.setting import Named
 from coreg_core.secure.sums import WORD
+from coreg_core.terms import Named
 
 MAX_TEXT = 10_000  # characters of a reason; longer ones are cut before sending, refused on receipt
 T = TypeVar("T")
