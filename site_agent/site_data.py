@@ -28,6 +28,7 @@ class PrivateData:
     instances: str = ""  # their name in the ledger, independent of the digest that leaves
     ids: tuple[str, ...] = ()  # of the unlabelled rows, in their order
     positive: str = ""  # the value of a yes/no target that ``y`` has as 1
+    negative: str = ""  # the other value, if a labelled row has it
 
     def digest(self, run: str) -> str:
         """Salted with the site's secret and the run: it shows changed rows, and reveals nothing."""

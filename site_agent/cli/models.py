@@ -97,6 +97,10 @@ def predict(
             "--listen takes --model, --interval and --config. Linear models answer with"
             " contributions."
         )
+    if interval is not None and 0.0 < interval < 1.0:
+        raise UsageError(
+            f"--interval {interval:g}: a percentage. Do you mean --interval {100 * interval:g}?"
+        )
     file = _store(config).recommended() if model is None else model
     loaded, share = load_model(file), None if interval is None else interval / 100.0
     if data is None or listen is not None:

@@ -41,7 +41,8 @@ TABLE_HELP = {
         " separates thousands."
     ),
     "dates": (
-        "The format of the dates of a column: COLUMN=FORMAT, such as 'admitted=%d/%m/%Y';"
+        "The format of the dates of a column: COLUMN=FORMAT, such as 'admitted=%d/%m/%Y'; of"
+        " years with two digits 'born=%d.%m.%y,latest=DATE', the latest that can occur;"
         " repeatable [found]."
     ),
     "na_values": (

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from site_agent.data.notation import Notation, dates_of
+from site_agent.data.dates import dates_of, layout_of
+from site_agent.data.notation import Notation
 from site_agent.data.sources import NA_VALUES, Query, Source, at, source_of
 
 Text = Annotated[str, Field(min_length=1)]
@@ -38,8 +39,15 @@ def _as_text(value: object) -> object:
 
 
 def _as_dates(value: Any) -> Any:
-    """A mapping, or the values of the option: COLUMN=FORMAT."""
-    return dates_of(value) if isinstance(value, list | tuple) else value
+    """A mapping to formats or to tables of them, or the values of the option: COLUMN=FORMAT."""
+    if isinstance(value, list | tuple):
+        return dates_of(value)
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        column: layout_of(given) if isinstance(given, Mapping) else given
+        for column, given in value.items()
+    }
 
 
 class Inputs(BaseModel):

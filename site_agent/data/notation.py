@@ -13,12 +13,10 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
 from typing import Literal, TypeAlias
 
 import polars as pl
 
-from coreg_core.errors import UsageError
 from site_agent.data.sources import BadTable, Fault
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -274,92 +272,6 @@ def most(texts: Iterable[str | None], fits: Callable[[str], object]) -> bool:
 
 def looks_numeric(texts: Iterable[str | None]) -> bool:
     return most(texts, NUMBER.search)
-
-
-# --- dates ----------------------------------------------------------------------------------------
-
-_TIME = re.compile(r"[T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$")
-_SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/\d{4}$")
-_LAYOUTS = (
-    ("%Y-%m-%d", re.compile(r"\d{4}-\d{1,2}-\d{1,2}$")),
-    ("%d.%m.%Y", re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}$")),
-)
-_EPOCH = date(1970, 1, 1).toordinal()
-
-
-def holds_dates(texts: Iterable[str | None]) -> bool:
-    return most(texts, re.compile(DATE).search)
-
-
-def dates_of(values: Iterable[str]) -> dict[str, str]:
-    pairs = [(text, *text.rpartition("=")) for text in values]
-    if wrong := next((text for text, column, _, layout in pairs if not column or not layout), None):
-        raise UsageError(
-            f"--dates {wrong}: needs COLUMN=FORMAT, such as --dates '{wrong}=%d/%m/%Y'."
-        )
-    return {column: layout for _, column, _, layout in pairs}
-
-
-def check_layout(column: str, layout: str) -> None:
-    """Raise a UsageError if the layout does not name day, month and year."""
-    days = (date(2023, 2, 1), date(2024, 11, 30))
-    if [day_of(day.strftime(layout), layout) for day in days] != [
-        day.toordinal() - _EPOCH for day in days
-    ]:
-        raise UsageError(
-            f"dates: {column}={layout}: the format needs a day, a month and a year, such as"
-            " %d/%m/%Y or %Y-%m-%d."
-        )
-
-
-def day_of(text: str, layout: str) -> int | None:
-    """Days since 1970-01-01; None if the text is no date of this layout. A time of day is not
-    used.
-    """
-    try:
-        return (
-            datetime.strptime(text if "%H" in layout else _TIME.sub("", text), layout).toordinal()
-            - _EPOCH
-        )
-    except (ValueError, re.error):
-        return None
-
-
-def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
-    """The layout of a column's dates. ``cells``: file, line and text."""
-    counts, orders = Counter[str](), dict[str, tuple[str, int, str]]()
-    for cell in cells:
-        text = _TIME.sub("", cell[2])
-        counts.update(layout for layout, pattern in _LAYOUTS if pattern.match(text))
-        if slashed := _SLASHES.match(text):
-            first, second = int(slashed[1]), int(slashed[2])
-            order = (
-                "%d/%m/%Y" if first > 12 >= second else "%m/%d/%Y" if second > 12 >= first else ""
-            )
-            orders.setdefault(order, cell)
-            counts["/"] += 1
-    layout = counts.most_common(1)[0][0] if counts else ""
-    if not layout:
-        file, line, text = cells[0]
-        todo = f"Give {flag('dates', f'{column}=%d.%m.%y')}, for example."
-        raise BadTable(
-            Fault(
-                file, f"{text!r} is a date in an unknown notation.", todo, "date", column, (line,)
-            )
-        )
-    sure = [order for order in orders if order]
-    if layout != "/":
-        return layout
-    if len(sure) == 1:
-        return sure[0]
-    places = [orders[order] for order in sure] or [orders[""]]
-    shown, file = " and ".join(repr(text) for *_, text in places), places[0][0]
-    what = f"{shown} has the day or the month first, and no cell of the column shows which."
-    if sure:
-        what = f"{shown} have the day and the month first."
-    todo = f"Give {flag('dates', f'{column}=%d/%m/%Y')}; or %m/%d/%Y."
-    lines = tuple(n for where, n, _ in places if where == file)
-    raise BadTable(Fault(file, what, todo, "date of two readings", column, lines))
 
 
 # --- cells that do not fit ------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.objectives.alignment import IdRule
 from coreg_core.plan import Plan
 from coreg_wire.files.disk import write_whole
+from site_agent.data.cell_text import canonical
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing, size_fault
 from site_agent.data.sources import SHOWN, BadTable, Fault, Faults, files_of, some
@@ -156,6 +157,7 @@ class SiteTable:
     doubts: tuple[str, ...] = ()
     positions: Ints | None = None
     labelled_ids: tuple[str, ...] = ()
+    negative: str = ""  # the value of a yes/no target that is 0
 
 
 def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> SiteTable:
@@ -287,6 +289,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
         doubts=tuple(doubts),
         positions=np.array([where.get(text, -1) for text in own_ids], dtype=np.int64),
         labelled_ids=own_ids,
+        negative=_negative(table, target, positive),
     )
 
 
@@ -307,6 +310,14 @@ def _labels(
     if not np.isnan(y).all() and (fault := size_fault(table, target, y)):
         found.add(fault)
     return y, np.zeros(len(table), dtype=np.bool_)
+
+
+def _negative(table: Table, target: str, positive: str) -> str:
+    """The value of a yes/no target besides the positive one; "" without one."""
+    if not positive or target not in table.columns:
+        return ""
+    texts = dict.fromkeys(table.texts(target))
+    return next((text for text in texts if text not in (None, canonical(positive))), None) or ""
 
 
 def _parts_lacking(
@@ -460,6 +471,7 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
         instances=own_name(ids_digest(sorted(table.unlabelled_ids, key=str.encode)), salt),
         ids=table.unlabelled_ids,
         positive=inputs.positive,
+        negative=table.negative,
     )
     return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
 

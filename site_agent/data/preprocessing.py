@@ -14,13 +14,16 @@ from datetime import date, timedelta
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import polars as pl
 from jaxtyping import Float64
 
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
 from coreg_core.spread import constant, mean_and_deviation
+from coreg_wire.clock import utc_now
 from site_agent.data.cell_text import canonical
-from site_agent.data.notation import check_layout, day_of, find_layout, flag, holds_dates
+from site_agent.data.dates import check_layout, day_of, find_layout, holds_dates
+from site_agent.data.notation import flag
 from site_agent.data.sources import COLUMNS, NA_VALUES, BadTable, Fault, Faults, shortened, some
 from site_agent.data.tables import Table
 
@@ -216,6 +219,7 @@ class Preprocessing:
                     f" in {column.name!r}"
                 )
                 notes.append(f"{tables[0].source}: {told}")
+        notes += [note for c in columns if c.kind == "numeric" for note in _codes(tables[0], c)]
         alike = [c.name for c in columns if c.kind != "text" and _constant(c.numbers(tables[0]))]
         if alike:
             notes.append(
@@ -230,6 +234,9 @@ class Preprocessing:
         ]
         ordered = [c for c in columns if c.kind in ("numeric", "date")]
         values = {c.name: np.concatenate([c.numbers(t) for t in tables]) for c in ordered}
+        for column in columns:
+            if column.kind == "date":
+                notes += _after(utc_now().date(), column, values[column.name])
         seen = {name: v[~np.isnan(v)] for name, v in values.items()}
         ranges = {
             name: (float(v.min()), float(v.max()), len(v)) for name, v in seen.items() if len(v)
@@ -365,6 +372,40 @@ def _levels(name: str, tables: list[Table], categorical: bool) -> tuple[str, ...
     if many <= MOST_LEVELS:
         todo = f"If they are categories: {flag('categorical', name)}. {todo}"
     raise BadTable(Fault(tables[0].source, what, todo, "text", name))
+
+
+_COMPACT = r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$"
+
+
+def _codes(table: Table, column: Column) -> Iterator[str]:
+    """A note on numbers that look like dates or codes, with the option to say it."""
+    name, values = column.name, column.numbers(table)
+    values = values[~np.isnan(values)]
+    if not (values == np.floor(values)).all():
+        return
+    texts = pl.Series([text for text in table.shown(name) if text is not None], dtype=pl.String)
+    if texts.str.contains(_COMPACT).all():
+        yield (
+            f"{name!r} looks like dates, such as {texts[0]!r}, and is read as numbers:"
+            f" {flag('dates', f'{name}=%Y%m%d')} reads the dates"
+        )
+    codes = texts.filter(texts.str.contains(r"^0\d"))
+    if len(codes):
+        yield (
+            f"{name!r} looks like codes, such as {codes[0]!r}, and is read as numbers:"
+            f" {flag('categorical', name)} keeps the texts, {flag('drop', name)} leaves it out"
+        )
+
+
+def _after(today: date, column: Column, days: Arr) -> Iterator[str]:
+    """A note on dates after today: most are a wrong century, or a wrong format."""
+    after = np.flatnonzero(days > (today - date(1970, 1, 1)).days)
+    if len(after):
+        last = date(1970, 1, 1) + timedelta(days=float(days[after].max()))
+        yield (
+            f"dates after today in {column.name!r}: {len(after)}, up to {last}. If that cannot be,"
+            f" correct the cells or the format: {flag('dates', f'{column.name}=%d.%m.%Y')}"
+        )
 
 
 def _moved(column: Column, table: Table, known: Range | None) -> Iterator[str]:

@@ -423,17 +423,22 @@ class Table:
             self, held=(*(cells for cells in self.held if cells.name not in parts), joined)
         )
 
-    def with_classes(self, column: str, positive: str) -> "Table":
-        """With 1 for the positive value of a yes/no column, and 0 for the other one."""
+    def with_classes(self, column: str, positive: str, negative: str = "") -> "Table":
+        """With 1 for the positive value of a yes/no column, and 0 for the other one, which is
+        ``negative`` if that is known.
+        """
         if not positive or column not in self.columns:
             return self
         texts, positive = self.texts(column), canonical(positive)
         others = Counter(text for text in texts if text is not None and text != positive)
         alike = {text for text in others if text.casefold() == positive.casefold()}
-        if len(others) > 1 or alike:
-            wrong = alike or set(others) - {max(others, key=others.__getitem__)}
+        unknown = set(others) - {negative} if negative else set[str]()
+        if len(others) > 1 or alike or unknown:
+            wrong = alike or unknown or set(others) - {max(others, key=others.__getitem__)}
             lines = tuple(int(self.lines[i]) for i, text in enumerate(texts) if text in wrong)
             what = f"holds {some(sorted(others))} besides the positive value, {positive!r}."
+            if unknown:
+                what = f"holds {some(sorted(unknown))}; known are {positive!r} and {negative!r}."
             todo = (
                 "A yes/no target has two values. Correct these cells, or the positive value"
                 " (capitals count)."

@@ -62,6 +62,7 @@ _PLAIN = (
     "found",
     "name",
     "positive",
+    "negative",
 )
 
 
@@ -89,6 +90,7 @@ class ModelFile:
     probability: Probability | None = None
     score_probability: Probability | None = None
     positive: str = ""  # the value of a yes/no target that is 1
+    negative: str = ""  # the other one, if the site had labels of it
 
     @property
     def objective(self) -> str:

@@ -390,8 +390,10 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
     na_values = dict.fromkeys(
         text for model in loaded.values() for text in model.preprocessing.na_values
     )
+    negatives = {model.negative for model in loaded.values()} - {""}
+    negative = negatives.pop() if len(negatives) == 1 else ""
     whole = read_table(data, na_values=tuple(na_values), notation=notation).with_classes(
-        target, positive
+        target, positive, negative
     )
     whole.require([target], "the target of the model")
     rows: Ints = np.flatnonzero(~np.isnan(whole.numbers(target, target=True))).astype(np.int64)

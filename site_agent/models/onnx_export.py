@@ -3,9 +3,11 @@ precision (extra ``onnx``).
 
 One input for each column of the table, of shape (n, 1): numbers with NaN for an empty cell, dates
 in days since 1970-01-01, truth values as 0 and 1, texts with "" for an empty cell. One output,
-``prediction`` (n,): the target's units, or a probability.
+``prediction`` (n,): the target's units, or a probability; ``coreg/prediction`` if a column has the
+first name.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from coreg_core.additive.features import CLIP, DIRECTION, Basis, Forest, LocalMo
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
+from coreg_core.errors import UsageError
 from coreg_core.kernels import Gaussian, Linear
 from coreg_wire.files.disk import write_whole
 from site_agent.data.preprocessing import Column, Preprocessing
@@ -38,7 +41,11 @@ def graph_of(model: ModelFile) -> "ModelProto":
     """The model as an ONNX model."""
     from onnx import TensorProto, helper
 
-    graph = _Graph()
+    columns = [column.name for column in model.preprocessing.columns]
+    if not all(columns):
+        raise UsageError("a column without a name cannot be an input of an ONNX file.")
+    graph = _Graph(columns)
+    output = "prediction" if "prediction" not in columns else graph.own("prediction")
     value = _function(graph, model.function, _encoded(graph, model.preprocessing))
     predicted = graph("Add", graph("Mul", value, model.divisor), model.shift)
     if model.probability is not None:
@@ -49,7 +56,7 @@ def graph_of(model: ModelFile) -> "ModelProto":
             ),
         )
     graph.nodes.append(
-        helper.make_node("Reshape", [predicted, graph.constant(np.array([-1]))], ["prediction"])
+        helper.make_node("Reshape", [predicted, graph.constant(np.array([-1]))], [output])
     )
     inputs = [
         helper.make_tensor_value_info(
@@ -59,8 +66,8 @@ def graph_of(model: ModelFile) -> "ModelProto":
         )
         for column in model.preprocessing.columns
     ]
-    output = helper.make_tensor_value_info("prediction", TensorProto.DOUBLE, ["n"])
-    made = helper.make_graph(graph.nodes, "coreg", inputs, [output], graph.constants)
+    outputs = [helper.make_tensor_value_info(output, TensorProto.DOUBLE, ["n"])]
+    made = helper.make_graph(graph.nodes, "coreg", inputs, outputs, graph.constants)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
     found = helper.make_model(made, opset_imports=opsets, ir_version=IR, producer_name="coreg")
     helper.set_model_props(found, {"site": model.site, "run": model.run, "target": model.target})
@@ -68,11 +75,22 @@ def graph_of(model: ModelFile) -> "ModelProto":
 
 
 class _Graph:
-    """The nodes and constants of a graph. A call adds a node and returns the name of its output."""
+    """The nodes and constants of a graph. A call adds a node and returns the name of its output.
 
-    def __init__(self) -> None:
+    Inputs have the names of the table's columns, and everything in between a name that no column
+    begins with: in ONNX all of them share one space of names.
+    """
+
+    def __init__(self, columns: Sequence[str] = ()) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        self._space = "coreg/"
+        while any(name.startswith(self._space) for name in columns):
+            self._space += "/"
+
+    def own(self, name: str) -> str:
+        """A name that is no column's."""
+        return f"{self._space}{name}"
 
     def __call__(
         self, operator: str, *inputs: "str | float | Arr", domain: str = "", **attributes: Any
@@ -82,14 +100,14 @@ class _Graph:
         names = [
             each if isinstance(each, str) else self.constant(np.asarray(each)) for each in inputs
         ]
-        output = f"t{len(self.nodes)}"
+        output = self.own(f"t{len(self.nodes)}")
         self.nodes.append(helper.make_node(operator, names, [output], domain=domain, **attributes))
         return output
 
     def constant(self, value: np.ndarray) -> str:
         from onnx import numpy_helper
 
-        name = f"c{len(self.constants)}"
+        name = self.own(f"c{len(self.constants)}")
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
@@ -143,6 +161,11 @@ def _kernel(graph: _Graph, function: KernelExpansion, X: str) -> str:
 
 
 def _gaussian(graph: _Graph, X: str, points: Arr, width: float) -> str:
+    # Distances from the points' middle: of large values with small differences squares would keep
+    # few digits.
+    middle = points.mean(axis=0)
+    X = graph("Sub", X, middle)
+    points = points - middle
     squares = graph("ReduceSum", graph("Mul", X, X), np.array([1]))
     apart = graph(
         "Sub", graph("Add", squares, (points**2).sum(1)), graph("MatMul", X, 2.0 * points.T)

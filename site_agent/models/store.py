@@ -121,6 +121,7 @@ class ModelStore:
             "stop": result.outcome.name,
             "plan": plan.to_dict(),
             "positive": prepared.data.positive,
+            "negative": prepared.data.negative,
             "name": result.name,
             "sites": result.sites,
         }

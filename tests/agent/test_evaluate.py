@@ -375,6 +375,15 @@ def test_three_sites_train_probabilities(classified) -> None:
     assert row["auc"] == pytest.approx(roc_auc_score(judged, written.numbers("probability")))
     with pytest.raises(UsageError, match="intervals are for a target of numbers"):
         model.interval(written, 0.9)
+    other = tmp_path / "other.csv"  # a text that training did not know is no negative class
+    other.write_text((tmp_path / "b-judged.csv").read_text().replace(",no\n", ",unknown\n"))
+    with pytest.raises(BadData, match="holds 'unknown'; known are 'yes' and 'no'"):
+        evaluate([own], other, Notation())
+
+
+def test_a_share_for_an_interval_is_refused_with_the_percentage(tmp_path):
+    with pytest.raises(UsageError, match=r"Do you mean --interval 90\?"):
+        agent("predict", "--data", tmp_path / "t.csv", "--interval", "0.9")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 that of the training.
 """
 
+import dataclasses
 import json
 
 import numpy as np
@@ -20,7 +21,7 @@ from coreg_core.errors import UsageError
 from coreg_core.evaluation import Probability
 from coreg_core.kernels import Gaussian, Linear
 from site_agent.cli.app import app
-from site_agent.data.notation import day_of
+from site_agent.data.dates import day_of
 from site_agent.data.tables import read_table
 from site_agent.models.explain import contributions, own_columns
 from site_agent.models.file import ModelFile, load_model, save_model
@@ -202,6 +203,47 @@ def test_an_agreement_with_numbers_texts_dates_truth_values_and_empty_cells(
     mine, its = both(tmp_path / "m.onnx", model, read_table(other))
     assert np.ptp(its) > 0.01
     np.testing.assert_allclose(mine, its, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("t1", "t2"), ("c0", "c1"), ("prediction", "x"), ("coreg/t0", "coreg/c1"), ("a b", "größe")],
+)
+def test_a_column_has_any_name_in_the_graph(federations, tmp_path, names):
+    _, model, _ = joined(federations["gaussian"])
+    columns = tuple(
+        dataclasses.replace(column, name=name)
+        for column, name in zip(model.preprocessing.columns, names, strict=True)
+    )
+    preprocessing = dataclasses.replace(model.preprocessing, columns=columns)
+    renamed = dataclasses.replace(model, preprocessing=preprocessing)
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    export(tmp_path / "m.onnx", renamed)
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    rows = pl.DataFrame({name: [0.3, -1.0, 2.0] for name in names})
+    given = {name: rows[name].to_numpy()[:, None] for name in names}
+    found = session.run(None, given)[0]
+    np.testing.assert_allclose(found, renamed.predict(read_table(rows)), rtol=1e-5, atol=1e-5)
+
+
+def test_a_column_without_a_name_is_refused(federations, tmp_path):
+    _, model, _ = joined(federations["gaussian"])
+    first, *others = model.preprocessing.columns
+    columns = (dataclasses.replace(first, name=""), *others)
+    preprocessing = dataclasses.replace(model.preprocessing, columns=columns)
+    with pytest.raises(UsageError, match="without a name"):
+        export(tmp_path / "m.onnx", dataclasses.replace(model, preprocessing=preprocessing))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e5, 1e8])
+def test_unscaled_values_keep_their_digits_in_the_graph(tmp_path, offset):
+    rows = [f"{i},{offset + i % 7},x,{i}" for i in range(9)] + [f"9,{offset},x,"]
+    preprocessing, found = fitted(tmp_path, "\n".join(["id,a,c,y", *rows, ""]), scale=False)
+    points = preprocessing.transform(found.labelled)
+    function = KernelExpansion(Gaussian(2.0), points, np.linspace(-1.0, 1.5, len(points)))
+    model = ModelFile(function, preprocessing, "y", 0.0, 1.0, "a", "r1", "CONVERGED", 0.1, {})
+    mine, its = both(tmp_path / "m.onnx", model, read_table(tmp_path / "t.csv"))
+    np.testing.assert_allclose(mine, its, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("site", ["a", "b", "c"])

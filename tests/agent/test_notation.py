@@ -12,8 +12,11 @@ import pytest
 from agent_files import fitted, inputs, prepared, table, write
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from coreg_core.errors import BadData, UsageError
+from site_agent.data.dates import day_of
+from site_agent.data.inputs import Inputs
 from site_agent.data.notation import Notation
 from site_agent.data.sources import BadTable, Faults
 from site_agent.data.tables import read_table
@@ -205,9 +208,7 @@ LAYOUTS = {
     "%d/%m/%Y": lambda d: f"{d.day}/{d.month:02}/{d.year}",
     "%m/%d/%Y": lambda d: f"{d.month}/{d.day}/{d.year}",
 }
-GIVEN = LAYOUTS | {
-    each: methodcaller("strftime", each) for each in ("%d.%m.%y", "%d %b %Y", "%Y%m%d")
-}
+GIVEN = LAYOUTS | {each: methodcaller("strftime", each) for each in ("%d %b %Y", "%Y%m%d")}
 
 
 def dated(folder, cells, **dates):
@@ -309,3 +310,49 @@ def test_the_operators_decimal_mark_shows_what_it_makes_of_the_other_one(tmp_pat
     assert [
         read_table(alone, notation=Notation(decimal=mark)).numbers("a")[0] for mark in ",."
     ] == [80157.0, 80.157]
+
+
+# --- years of two digits --------------------------------------------------------------------------
+
+SHORT_YEARS = ["01.02.30", "31.12.68", "01.01.69", "28.11.09", "29.02.00"]
+
+
+def test_years_of_two_digits_need_the_latest_date(tmp_path):
+    rows = [f"{i},{text},{i},{i if i < 3 else ''}" for i, text in enumerate(SHORT_YEARS)]
+    with pytest.raises(BadData, match=r"unknown notation.*born=%d\.%m\.%y,latest=YYYY-MM-DD"):
+        fitted(tmp_path, "\n".join(["id,born,a,y", *rows, ""]))
+    with pytest.raises(UsageError, match=r"30 can be 1930 or 2030.*latest=YYYY-MM-DD"):
+        dated(tmp_path, SHORT_YEARS, d="%d.%m.%y")
+    for wrong in ("%d.%m.%y,latest=28.11.2026", "%d.%m.%Y,latest=2026-11-28"):
+        with pytest.raises(UsageError, match="latest is"):
+            dated(tmp_path, SHORT_YEARS, d=wrong)
+
+
+@pytest.mark.parametrize(
+    ("latest", "years"),
+    [
+        ("2026-11-28", [1930, 1968, 1969, 2009, 2000]),
+        ("2068-12-30", [2030, 1968, 1969, 2009, 2000]),
+        ("2068-12-31", [2030, 2068, 1969, 2009, 2000]),
+    ],
+)
+def test_a_date_is_the_last_one_up_to_the_latest(latest, years):
+    layout = f"%d.%m.%y,latest={latest}"
+    found = [date(1970, 1, 1) + timedelta(days=day_of(text, layout)) for text in SHORT_YEARS]
+    assert [day.year for day in found] == years
+
+
+def test_agent_toml_has_a_table_for_a_format_with_a_latest_date(tmp_path):
+    given = {"born": {"format": "%d.%m.%y", "latest": "2026-11-28"}, "seen": "%d/%m/%Y"}
+    assert Inputs(table="t.csv", dates=given).dates == {
+        "born": "%d.%m.%y,latest=2026-11-28",
+        "seen": "%d/%m/%Y",
+    }
+    with pytest.raises(ValidationError, match="needs a format"):
+        Inputs(table="t.csv", dates={"born": {"latest": "2026-11-28"}})
+
+
+def test_dates_after_today_are_reported(tmp_path):
+    rows = ["01.02.2024", "03.04.2199", "05.06.2010", "28.02.1999"]
+    notes = dated(tmp_path, rows, d="%d.%m.%Y")[0].notes
+    assert any("dates after today in 'd': 1, up to 2199-04-03" in note for note in notes), notes

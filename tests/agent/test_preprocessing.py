@@ -3,11 +3,12 @@ bits.
 """
 
 import dataclasses
+import re
 import warnings
 
 import numpy as np
 import pytest
-from agent_files import fitted, table
+from agent_files import fitted, prepared, table, write
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -78,6 +79,43 @@ def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
                 assert_allclose(
                     X[:, ours.feature_names.index("a is missing")], expected, rtol=1e-12, atol=1e-13
                 )
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["20240131", "19991231", "20000229", "20240101"], r"looks like dates.*a=%Y%m%d"),
+        (["01067", "80331", "10115", "20095"], r"codes, such as '01067'.*--categorical a"),
+        (["20241401", "19991231", "20000229", "20240131"], None),
+        (["1067", "0.5", "10115", "20095"], None),
+    ],
+)
+def test_numbers_that_look_like_dates_or_codes_are_told_with_the_option(tmp_path, cells, words):
+    rows = lines([f"{i},{cell},x,{i if i < 3 else ''}" for i, cell in enumerate(cells)])
+    notes = " ".join(fitted(tmp_path, rows)[0].notes)
+    assert "looks like" not in notes if words is None else re.search(words, notes), notes
+
+
+@pytest.mark.parametrize("power", [-30, -12, 12])
+def test_a_column_in_another_unit_has_the_same_features(tmp_path, power):
+    values = [0.7, -1.2, 0.4, 2.2]
+    rows = [f"{i},{value}{{}},x,{i if i < 3 else ''}" for i, value in enumerate(values)]
+    features = [
+        preprocessing.transform(found.labelled)[:, 0]
+        for end in ("", f"e{power}")
+        for preprocessing, found in [fitted(tmp_path, lines(row.format(end) for row in rows))]
+    ]
+    assert_allclose(*features, rtol=1e-12)
+    assert np.ptp(features[0]) > 1.0
+
+
+@pytest.mark.parametrize(("cell", "kind"), [("3e-160", "vanish"), ("3e160", "overflows")])
+@pytest.mark.parametrize("place", ["a", "y"])
+def test_what_float64_holds_no_squares_of_is_refused_with_its_cell(tmp_path, cell, kind, place):
+    of = {"a": (cell, "1"), "y": ("1", cell)}[place]
+    rows = lines([f"0,{of[0]},x,{of[1]}", "1,0,z,0", "2,0,x,"])
+    with pytest.raises(BadData, match=rf"line 2, column '{place}': .*{kind}"):
+        prepared(write(tmp_path, rows))
 
 
 def test_mean_and_scale_are_of_labelled_rows_and_levels_of_all(tmp_path):
