@@ -506,6 +506,15 @@ def best_of(path: Sequence[Float64[Arr, " n"]]) -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class FoldErrors:
+    """Errors on the same folds, so that they can be compared."""
+
+    choice: Float64[Arr, " n"]  # of rows that neither the function nor the choice has seen
+    members: tuple[Float64[Arr, " n"], ...]
+    mean: Float64[Arr, " n"]  # of the other labels
+
+
+@dataclass(frozen=True, eq=False)
 class PathChoice:
     """The choice on a path by own labels: the ``chosen`` member, and every member's left-out
     errors.
@@ -513,9 +522,7 @@ class PathChoice:
 
     chosen: int
     left_out: tuple[Float64[Arr, " n"], ...]
-    nested: (
-        Float64[Arr, " n"] | None
-    )  # of rows that neither function nor choice has seen; None with too few labels
+    folds: FoldErrors | None = None  # None with too few labels
 
 
 def choose_on(path: Sequence[LabelledFit]) -> PathChoice:
@@ -523,13 +530,19 @@ def choose_on(path: Sequence[LabelledFit]) -> PathChoice:
     unseen labels.
     """
     errors = tuple(fit.left_out for fit in path)
-    n = len(path[0].y)
-    nested: Arr | None = None
-    if n >= 2 * FOLDS:
-        nested = np.empty(n)
-        order = np.random.default_rng([SEED, n]).permutation(n)
-        for fold in range(FOLDS):
-            rows = np.sort(order[fold::FOLDS])
-            without = [fit.without(rows) for fit in path]
-            nested[rows] = without[best_of([kept.left_out for _, kept in without])][0]
-    return PathChoice(best_of(errors), errors, nested)
+    y = path[0].y
+    n = len(y)
+    if n < 2 * FOLDS:
+        return PathChoice(best_of(errors), errors)
+    choice = np.empty(n)
+    mean = np.empty(n)
+    members = tuple(np.empty(n) for _ in path)
+    order = np.random.default_rng([SEED, n]).permutation(n)
+    for fold in range(FOLDS):
+        rows = np.sort(order[fold::FOLDS])
+        without = [fit.without(rows) for fit in path]
+        for member, (missed, _) in zip(members, without, strict=True):
+            member[rows] = missed
+        choice[rows] = members[best_of([kept.left_out for _, kept in without])][rows]
+        mean[rows] = y[rows] - np.delete(y, rows).mean()
+    return PathChoice(best_of(errors), errors, FoldErrors(choice, members, mean))

@@ -109,23 +109,23 @@ def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
 
 
 def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) -> Found:
-    """Of a path of λ with 0.
+    """Of a path of λ with 0; all errors are on the same folds.
 
     The joined model stays unless its nested loss is larger by a standard error.
     """
-    local = choice.left_out[couplings.index(0.0)]
-    found: Found = {
-        "labels": len(local),
-        "local": _errors(local * divisor),
-        "chosen": couplings[choice.chosen],
-    }
-    if choice.nested is None:
-        return found
-    beside = paired(choice.nested, local)
+    place = couplings.index(0.0)
+    left_out = choice.left_out[place]
+    found: Found = {"labels": len(left_out), "chosen": couplings[choice.chosen]}
+    if (folds := choice.folds) is None:
+        return found | {"local": _errors(left_out * divisor)}
+    local = folds.members[place]
+    beside = paired(folds.choice, local)
     kept = "local" if beside.difference > beside.standard_error else "joined"
     return {
         **found,
-        "agreement": _errors(choice.nested * divisor, local * divisor),
+        "mean": _errors(folds.mean * divisor),
+        "local": _errors(local * divisor),
+        "agreement": _errors(folds.choice * divisor, local * divisor),
         "recommended": kept,
     }
 
@@ -262,7 +262,8 @@ def _recommendation(found: Mapping[str, Any]) -> list[str]:
         return [LOCAL_CHOSEN]
     if "recommended" not in found:
         return []
-    errors = [found[key]["rmse"] for key in ("local", "joined", "score") if key in found]
+    models = ("local", "joined", "agreement", "score")
+    errors = [found[key]["rmse"] for key in models if key in found]
     if "mean" in found and min(errors) > (1.0 - CLEAR) * found["mean"]["rmse"]:
         return [
             (

@@ -19,7 +19,7 @@ from sklearn.metrics import roc_auc_score
 from trained_sites import PLAN, prepared_sites, tables, trained
 
 from coreg_core.additive.check import Correction, verdict
-from coreg_core.agreement.views import KernelExpansion, PathChoice
+from coreg_core.agreement.views import FoldErrors, KernelExpansion, PathChoice
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation import Probability
 from coreg_core.kernels import Linear
@@ -189,7 +189,11 @@ ERROR = np.random.default_rng(0).normal(size=40)
 
 def path(local=ERROR, joined=0.5 * ERROR, chosen=1):
     """The findings of a path of λ = 0 and 0.5 with these left-out errors."""
-    return findings.of_path(PathChoice(chosen, (local, joined), joined), (0.0, 0.5), 2.0)
+    return findings.of_path(
+        PathChoice(chosen, (local, joined), FoldErrors(joined, (local, joined), 9.0 * local)),
+        (0.0, 0.5),
+        2.0,
+    )
 
 
 def statements(*models):
@@ -221,7 +225,7 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
     ]
     assert f"{100 * first['joined']['change']:+.1f} %" in additive[5]
     assert agreement[0].startswith("recommendation: stay alone.")
-    assert ("on 40 left-out labels" in agreement[1], agreement[4].startswith("joined, own λ")) == (
+    assert ("on 40 left-out labels" in agreement[1], agreement[5].startswith("joined, own λ")) == (
         True,
         True,
     )

@@ -17,7 +17,7 @@ from trained_sites import SITES
 
 import coreg_federation as coreg
 from coreg_core.additive.moments import ScoreWeights
-from coreg_core.agreement.views import KernelExpansion, PathChoice, Solution
+from coreg_core.agreement.views import FoldErrors, KernelExpansion, PathChoice, Solution
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Linear
 from coreg_core.messages import Proposal
@@ -189,7 +189,9 @@ def slope(path):
 
 
 def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_why(store):
-    choice = PathChoice(1, (np.array([3.0, 3.0]), np.array([1.0, 1.0])), np.array([2.0, 2.0]))
+    three = np.array([3.0, 3.0])
+    members = (three, three / 3.0)
+    choice = PathChoice(1, members, FoldErrors(three - 1.0, members, 3.0 * three))
     paths, notes = agreement(store, (0.0, 0.5), couplings=(0.0, 0.5), choice=choice)
     assert [path.name for path in paths] == [
         "model.coreg",
@@ -201,9 +203,9 @@ def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_w
     assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
     table = [
         next(float(word) for word in line.split() if word.replace(".", "").isdigit())
-        for line in notes[4:6]
+        for line in notes[4:7]
     ]
-    assert table == [3.0, 2.0], "what is reported is nested"
+    assert table == [9.0, 3.0, 2.0], "mean, local, joined: all on the same folds"
     local = dataclasses.replace(choice, chosen=0)
     paths, notes = agreement(store, (0.0, 0.5), couplings=(0.0, 0.5), choice=local)
     assert notes[1].startswith("Your labels chose λ = 0; both files are equal")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from coreg_core.agreement.views import LabelledFit, best_of, choose_on, make_view
+from coreg_core.agreement.views import FOLDS, SEED, LabelledFit, best_of, choose_on, make_view
 from coreg_core.errors import UsageError
 from coreg_core.estimators import CoRLSR
 from coreg_core.kernels import (
@@ -98,9 +98,23 @@ def test_the_nested_estimate_is_of_labels_that_neither_function_nor_choice_has_s
     other = y.copy()
     other[4] += 1.0
     after = choose_on(path(2, (0.0, 0.5, 8.0), other))
-    assert before.nested is not None
-    assert after.nested is not None
-    assert_allclose(after.nested[4] - before.nested[4], 1.0, atol=1e-7)
+    assert before.folds is not None
+    assert after.folds is not None
+    assert_allclose(after.folds.choice[4] - before.folds.choice[4], 1.0, atol=1e-7)
+
+
+def test_all_errors_of_the_folds_are_of_functions_without_their_rows():
+    _, y, _, _ = drawn(2)
+    fits = path(2, (0.0, 0.5), y)
+    folds = choose_on(fits).folds
+    assert folds is not None
+    order = np.random.default_rng([SEED, len(y)]).permutation(len(y))
+    for fold in range(FOLDS):
+        rows = np.sort(order[fold::FOLDS])
+        for fit, errors in zip(fits, folds.members, strict=True):
+            assert_allclose(errors[rows], fit.without(rows)[0])
+        assert_allclose(folds.mean[rows], y[rows] - np.delete(y, rows).mean())
+    assert_allclose(choose_on(fits[:1]).folds.choice, folds.members[0])
 
 
 def test_the_least_left_out_error_is_chosen_and_the_weakest_coupling_where_they_tie():
@@ -109,7 +123,7 @@ def test_the_least_left_out_error_is_chosen_and_the_weakest_coupling_where_they_
     X, y, Z, t = drawn(3)
     view, _ = fitted(EveryPoint(), X, y, Z, t, 0.0)
     few = LabelledFit(*view.on_labels(t, 0.0), y)
-    assert choose_on([LabelledFit(few.r[:6], few.G[:6, :6], y[:6])]).nested is None, (
+    assert choose_on([LabelledFit(few.r[:6], few.G[:6, :6], y[:6])]).folds is None, (
         "too few labels for five folds"
     )
 
