@@ -8,6 +8,7 @@ seed was not chosen for its result; `--seed` makes another draw.
 """
 
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 from sklearn.datasets import load_diabetes
 
 from coreg_core.arrays import Arr
+from coreg_wire.files.output import write_output
 
 SITES: dict[str, tuple[str, ...]] = {
     "clinic": ("age", "sex", "bmi", "bp"),
@@ -107,7 +109,7 @@ def write_tables(directory: Path, seed: int = 0) -> DemoData:
         judged[site] = _write(directory / f"{site}-judged.csv", columns, with_target)
     studies = {name: directory / f"{name}.toml" for name in STUDIES}
     for name, path in studies.items():
-        path.write_text(STUDIES[name], encoding="utf-8")
+        _put(path, STUDIES[name])
     labels = np.where(np.isin(known, every), study.target[known], np.nan)
     pooled = Everything(study.data[known], labels, study.data[held_out])
     return DemoData(tables, unseen, judged, studies, study.target[held_out], pooled)
@@ -120,11 +122,19 @@ def _write(
     *,
     capitals: bool = False,
 ) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([ID, *columns, TARGET])
-        named = "PATIENT" if capitals else "patient"
-        writer.writerows(
-            [f"{named}-{i:03d}", *(repr(float(x)) for x in values), y] for i, values, y in rows
-        )
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow([ID, *columns, TARGET])
+    named = "PATIENT" if capitals else "patient"
+    writer.writerows(
+        [f"{named}-{i:03d}", *(repr(float(x)) for x in values), y] for i, values, y in rows
+    )
+    return _put(path, table.getvalue())
+
+
+def _put(path: Path, text: str) -> Path:
+    """Write a file that is not there yet, or is there with the same content."""
+    data = text.encode()
+    kinds = {path.suffix: lambda earlier: earlier.read_bytes() == data}
+    write_output(path, data, "folder", kinds)
     return path

@@ -33,8 +33,9 @@ def tables(
     three sites.
     """
     from coreg_sim.tables import write_tables
+    from coreg_wire.files.disk import Disk
 
-    directory.mkdir(parents=True, exist_ok=True)
+    Disk().make_folder(directory)
     data = write_tables(directory, seed)
     for path in (
         *data.tables.values(),

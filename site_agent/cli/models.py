@@ -48,7 +48,10 @@ def predict(
         Path,
         typer.Option(
             "--output",
-            help="CSV or Parquet. A new file has mode 0600; an existing one is replaced.",
+            help=(
+                "CSV or Parquet. A new file has mode 0600; only an earlier output of `predict` is"
+                " replaced."
+            ),
         ),
     ] = Path("predictions.csv"),
     id_column: Annotated[
@@ -252,10 +255,12 @@ def models(
     store = _store(config)
     if export is not None:
         need_extra("onnx", "onnx")
+        from coreg_wire.files.output import ONNX, check_output
         from site_agent.models.file import contains_records, load_model
         from site_agent.models.onnx_export import export as write
 
         path = store.recommended() if model is None else model
+        check_output(export, "--export", ONNX)
         write(export, loaded := load_model(path))
         if contains_records(loaded.function):
             typer.echo(

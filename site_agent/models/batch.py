@@ -2,6 +2,7 @@
 site's model. And the tables of scores and of predictions that come of it.
 """
 
+import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,9 @@ import polars as pl
 from coreg_core.additive.check import Correction
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.arrays import Arr
-from coreg_core.errors import StorageError, UsageError
+from coreg_core.errors import UsageError
 from coreg_core.evaluation import Probability
-from coreg_wire.files.disk import write_whole
+from coreg_wire.files.output import Kinds, check_output, write_output
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import guarded
 from site_agent.data.prepare import (
@@ -133,7 +134,33 @@ def batch_of(
 
 # --- tables of scores and predictions -------------------------------------------------------------
 
-TABLES = (".csv", ".parquet", ".pq")
+_COLUMNS = {"prediction", "probability", "score", "low", "high", "sites", "missing_deviation"}
+_PARTS = ("part_", "contribution_")
+
+
+def _is_ours(columns: Sequence[str]) -> bool:
+    """Whether one of our commands wrote a table of these columns: one, an id, is the user's."""
+    others = [name for name in columns if name not in _COLUMNS and not name.startswith(_PARTS)]
+    return len(others) < min(2, len(columns))
+
+
+def _csv_columns(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        return next(csv.reader([file.readline(1 << 16)]), [])
+
+
+def _parquet_columns(path: Path) -> list[str]:
+    try:
+        return list(pl.read_parquet_schema(path))
+    except pl.exceptions.PolarsError:
+        return []
+
+
+TABLES: Kinds = {
+    ".csv": lambda path: _is_ours(_csv_columns(path)),
+    ".parquet": lambda path: _is_ours(_parquet_columns(path)),
+    ".pq": lambda path: _is_ours(_parquet_columns(path)),
+}
 
 
 def check_predictions(path: Path, read: Sequence[Path]) -> None:
@@ -144,14 +171,7 @@ def check_predictions(path: Path, read: Sequence[Path]) -> None:
         raise UsageError(
             f"{path} is read by this command, and would be overwritten. Give another --output."
         )
-    if not path.resolve().parent.is_dir():
-        raise StorageError(
-            f"{path.resolve().parent}: no such folder. Make it, or give another --output."
-        )
-    if path.suffix.lower() not in TABLES:
-        raise UsageError(
-            f"{path}: predictions are written as .csv or .parquet. Give --output such a name."
-        )
+    check_output(path, "--output", TABLES)
 
 
 def write_predictions(
@@ -165,7 +185,7 @@ def write_predictions(
 ) -> None:
     """Write a CSV or Parquet table: ids, predictions under ``column``, the columns ``beside``.
 
-    A new file has mode 0600.
+    The file has mode 0600.
     """
     if ids is not None and id_column in (column, *(beside or {})):
         raise UsageError(
@@ -187,4 +207,4 @@ def write_predictions(
         buffer = io.BytesIO()
         frame.write_parquet(buffer)
         data = buffer.getvalue()
-    write_whole(path, data, mode=path.stat().st_mode & 0o777 if path.is_file() else 0o600)
+    write_output(path, data, "--output", TABLES)

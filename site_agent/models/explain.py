@@ -5,6 +5,7 @@ so each term is the exact Shapley value of its column. Of any other model, a col
 what the error grows by when the column is permuted.
 """
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from jaxtyping import Float64
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
+from coreg_wire.files.output import PICTURES, check_output, write_output
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 from site_agent.models.file import Function, ModelFile, blocks
@@ -117,10 +119,7 @@ def picture(path: Path, found: Mapping[str, Any], target: str, models: Mapping[s
     """
     from matplotlib.figure import Figure
 
-    if path.suffix.lower() not in (".svg", ".png", ".pdf"):
-        raise UsageError(
-            f"{path}: a picture is written as .svg, .png or .pdf. Give --plot such a name."
-        )
+    check_output(path, "--plot", PICTURES)
     figure = Figure(figsize=(12.0, 4.0), layout="constrained")
     errors, points, columns = figure.subplots(1, 3)
     known = [key for key in models if key in found and "rmse" in found[key]]
@@ -143,4 +142,7 @@ def picture(path: Path, found: Mapping[str, Any], target: str, models: Mapping[s
     columns.invert_yaxis()
     by = {"shapley": "mean contribution", "permutation": "growth of the error, permuted"}
     columns.set(title="Own columns", xlabel=by.get(found.get("columns_by", ""), ""))
-    figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+    drawn = io.BytesIO()
+    kind = path.suffix.lower().removeprefix(".")
+    figure.savefig(drawn, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    write_output(path, drawn.getvalue(), "--plot", PICTURES)

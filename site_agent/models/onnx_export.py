@@ -20,7 +20,7 @@ from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
 from coreg_core.kernels import Gaussian, Linear
-from coreg_wire.files.disk import write_whole
+from coreg_wire.files.output import ONNX, write_output
 from site_agent.data.preprocessing import Column, Preprocessing
 from site_agent.models.file import ModelFile
 
@@ -34,7 +34,7 @@ def export(path: Path, model: ModelFile) -> None:
     """Write the model in ONNX with mode 0600: the points of kernels are rows of the site's table,
     as in the model file.
     """
-    write_whole(path, graph_of(model).SerializeToString(), mode=0o600)
+    write_output(path, graph_of(model).SerializeToString(), "--export", ONNX)
 
 
 def graph_of(model: ModelFile) -> "ModelProto":

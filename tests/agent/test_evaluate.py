@@ -124,6 +124,10 @@ def test_predict_overwrites_no_file_that_it_reads(folder):
         with pytest.raises(UsageError, match=r"is read by this command.* Give another --output"):
             agent("predict", "--model", "good.model", "--data", "new.csv", "--output", output)
     assert table.read_text() == "id,a\n1,2\n"
+    other = write(folder, "id,a,score\n1,2,3\n", "training.csv")
+    with pytest.raises(UsageError, match="no earlier output of this command"):
+        agent("predict", "--model", "good.model", "--data", "new.csv", "--output", other)
+    assert other.read_text() == "id,a,score\n1,2,3\n"
 
 
 def test_the_command_writes_intervals_beside_the_predictions(federations, monkeypatch):
