@@ -183,65 +183,27 @@ class Preprocessing:
         ones if none is).
         """
         dates = dates or {}
-        for option, names in (("categorical", categorical), ("dates", dates)):
-            if unknown := [name for name in names if name not in labelled.columns]:
-                known = some(labelled.columns, COLUMNS)
-                raise UsageError(
-                    f"--{option} {', '.join(unknown)}: no such feature column. The columns are"
-                    f" {known}."
-                )
-        for name, layout in dates.items():
-            check_layout(name, layout)
+        _check_options(labelled, categorical, dates)
         tables = [table for table in (labelled, unlabelled) if table is not None]
-        tables = tables[1:] if len(tables) > 1 and not len(labelled) else tables
-        found, columns, notes = Faults(), list[Column](), list[str]()
+        if len(tables) > 1 and not len(labelled):
+            tables = tables[1:]
+        fitting = _Fitting.of(tables, frozenset(categorical), dates, scale)
+        found, columns = Faults(), list[Column]()
         for name in tables[0].columns:
             with found.caught():
-                having = [
-                    t for t in tables if name in t.columns
-                ]  # a missing column is a fault already
-                columns.append(
-                    _fit_column(name, having, name in categorical, dates.get(name), scale)
-                )
+                columns.append(fitting.column(name))
         found.raise_any()
-        for column in columns:
-            if (
-                column.kind == "date"
-                and column.name not in dates
-                and column.layout in ("%d/%m/%Y", "%m/%d/%Y")
-            ):
-                texts = [
-                    text for text in dict.fromkeys(tables[0].shown(column.name)) if text is not None
-                ]
-                shown = " and ".join(map(repr, texts[:2]))
-                told = (
-                    f"read as dates of the format {column.layout}, as their numbers show: {shown}"
-                    f" in {column.name!r}"
-                )
-                notes.append(f"{tables[0].source}: {told}")
-        notes += [note for c in columns if c.kind == "numeric" for note in _codes(tables[0], c)]
-        alike = [c.name for c in columns if c.kind != "text" and _constant(c.numbers(tables[0]))]
-        if alike:
-            notes.append(
-                f"constant among the labelled rows, so without effect: {some(alike, COLUMNS)}"
-            )
-        total = sum(len(column.feature_names) for column in columns)
-        notes += [
-            f"column {c.name!r} makes {len(c.feature_names)} of {total} features, one for each"
-            f" text. Group the texts, or leave the column out: {flag('drop', c.name)}"
-            for c in columns
-            if len(c.levels) >= MANY_LEVELS and 2 * len(c.feature_names) > total
-        ]
-        ordered = [c for c in columns if c.kind in ("numeric", "date")]
-        values = {c.name: np.concatenate([c.numbers(t) for t in tables]) for c in ordered}
-        for column in columns:
-            if column.kind == "date":
-                notes += _after(utc_now().date(), column, values[column.name])
-        seen = {name: v[~np.isnan(v)] for name, v in values.items()}
-        ranges = {
-            name: (float(v.min()), float(v.max()), len(v)) for name, v in seen.items() if len(v)
+        values = {
+            column.name: np.concatenate([column.numbers(table) for table in tables])
+            for column in columns
+            if column.kind in ("numeric", "date")
         }
-        return cls(tuple(columns), tuple(notes), ranges)
+        ranges = dict[str, Range]()
+        for name, every in values.items():
+            known = every[~np.isnan(every)]
+            if len(known):
+                ranges[name] = (float(known.min()), float(known.max()), len(known))
+        return cls(tuple(columns), tuple(_notes(fitting, columns, values)), ranges)
 
     def transform(self, table: Table) -> Arr:
         """The matrix (n, d), C-contiguous float64."""
@@ -291,52 +253,133 @@ class Preprocessing:
 # --- fitting --------------------------------------------------------------------------------------
 
 
-def _fit_column(
-    name: str, tables: list[Table], categorical: bool, layout: str | None, scale: bool
-) -> Column:
-    kind, layout = (
-        ("text", None)
-        if categorical
-        else ("date", layout)
-        if layout
-        else kind_of_column(name, tables)
+def _check_options(labelled: Table, categorical: Sequence[str], dates: Mapping[str, str]) -> None:
+    for option, names in (("categorical", categorical), ("dates", dates)):
+        if unknown := [name for name in names if name not in labelled.columns]:
+            raise UsageError(
+                f"--{option} {', '.join(unknown)}: no such feature column. The columns are"
+                f" {some(labelled.columns, COLUMNS)}."
+            )
+    for name, layout in dates.items():
+        check_layout(name, layout)
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """The rows that columns are fitted on, and what the operator says of them."""
+
+    tables: list[Table]  # the labelled rows, and the shared ones; the first has all columns
+    together: Table | None  # all rows, if both are of one file
+    categorical: frozenset[str]
+    dates: Mapping[str, str]
+    scale: bool
+
+    @classmethod
+    def of(
+        cls,
+        tables: list[Table],
+        categorical: frozenset[str],
+        dates: Mapping[str, str],
+        scale: bool,
+    ) -> "_Fitting":
+        together = tables[0].beside(tables[1]) if len(tables) > 1 else None
+        return cls(tables, together, categorical, dates, scale)
+
+    def having(self, name: str) -> list[Table]:
+        """The tables with this column; that one lacks it is a fault already."""
+        return [table for table in self.tables if name in table.columns]
+
+    def column(self, name: str) -> Column:
+        """(1) its kind, (2) missing values, (3) levels, or (4) the numbers."""
+        tables = self.having(name)
+        labelled = tables[0]
+        # (1)
+        column = self._of_its_kind(name, tables)
+        # (2)
+        missing = labelled.missing(name).astype(np.float64)
+        if missing.all():
+            what = "no labelled row has a value, so the model cannot learn from it."
+            todo = f"Leave it out: {flag('drop', name)}."
+            raise BadTable(Fault(labelled.source, what, todo, "missing", name))
+        if any(bool(table.missing(name).any()) for table in tables):
+            mean, deviation = _standard(missing) if self.scale else (0.0, 1.0)
+            column = replace(column, indicator=True, indicator_mean=mean, indicator_scale=deviation)
+        # (3)
+        if column.kind == "text":
+            return replace(column, levels=_levels(name, tables, name in self.categorical))
+        # (4)
+        self._check_cells(column, tables)
+        return self._of_numbers(column, labelled)
+
+    def _of_its_kind(self, name: str, tables: list[Table]) -> Column:
+        if name in self.categorical:
+            return Column(name, "text")
+        if layout := self.dates.get(name):
+            return Column(name, "date", layout=layout)
+        kind, found = kind_of_column(name, tables)
+        return Column(name, kind, layout=found or "")
+
+    def _check_cells(self, column: Column, tables: list[Table]) -> None:
+        """Check the cells of all rows; a column of one file is one fault."""
+        found, checked = Faults(), tables
+        cells = [table.cells(column.name) for table in tables]
+        if self.together is not None and len(cells) > 1 and cells[0] is cells[1]:
+            checked = [self.together]
+        for table in checked:
+            with found.caught():
+                column.numbers(table)
+        found.raise_any()
+
+    def _of_numbers(self, column: Column, labelled: Table) -> Column:
+        values = column.numbers(labelled)
+        if fault := size_fault(labelled, column.name, values):
+            raise BadTable(fault)
+        if _constant(values):
+            # The floating-point mean of 0.1, 0.1 and 0.1 is not 0.1. With the value itself, a
+            # constant column becomes exact zeros.
+            one = float(values[~np.isnan(values)][0])
+            return replace(column, mean=one if self.scale else 0.0, fill=one)
+        fill = mean_of_present(values)
+        filled = np.where(np.isnan(values), fill, values)
+        mean, deviation = _standard(filled) if self.scale else (0.0, 1.0)
+        return replace(column, mean=mean, scale=deviation, fill=fill)
+
+
+def _notes(
+    fitting: _Fitting, columns: Sequence[Column], values: Mapping[str, Arr]
+) -> Iterator[str]:
+    """Sentences about columns that can be read otherwise, or that have no effect."""
+    labelled = fitting.tables[0]
+    total = sum(len(column.feature_names) for column in columns)
+    for column in columns:
+        if column.kind == "date":
+            yield from _found_layout(labelled, column, fitting.dates)
+        if column.kind == "numeric":
+            yield from _codes(labelled, column)
+    alike = [c.name for c in columns if c.kind != "text" and _constant(c.numbers(labelled))]
+    if alike:
+        yield f"constant among the labelled rows, so without effect: {some(alike, COLUMNS)}"
+    for column in columns:
+        own = len(column.feature_names)
+        if len(column.levels) >= MANY_LEVELS and 2 * own > total:
+            yield (
+                f"column {column.name!r} makes {own} of {total} features, one for each text."
+                f" Group the texts, or leave the column out: {flag('drop', column.name)}"
+            )
+        if column.kind == "date":
+            yield from _after(utc_now().date(), column, values[column.name])
+
+
+def _found_layout(table: Table, column: Column, given: Mapping[str, str]) -> Iterator[str]:
+    """A note on the order of day and month that the cells showed."""
+    if column.name in given or column.layout not in ("%d/%m/%Y", "%m/%d/%Y"):
+        return
+    texts = [text for text in dict.fromkeys(table.shown(column.name)) if text is not None]
+    shown = " and ".join(map(repr, texts[:2]))
+    yield (
+        f"{table.source}: read as dates of the format {column.layout}, as their numbers show:"
+        f" {shown} in {column.name!r}"
     )
-    labelled, column = tables[0], Column(name, kind, layout=layout or "")
-    own = labelled.missing(name).astype(np.float64)
-    if own.all():
-        what = "no labelled row has a value, so the model cannot learn from it."
-        raise BadTable(
-            Fault(labelled.source, what, f"Leave it out: {flag('drop', name)}.", "missing", name)
-        )
-    indicator = any(bool(table.missing(name).any()) for table in tables)
-    indicator_mean, indicator_scale = _standard(own) if indicator and scale else (0.0, 1.0)
-    column = replace(
-        column, indicator=indicator, indicator_mean=indicator_mean, indicator_scale=indicator_scale
-    )
-    if kind == "text":
-        return replace(column, levels=_levels(name, tables, categorical))
-    found, every = Faults(), tables
-    if len({id(table.cells(name)) for table in tables}) < len(
-        tables
-    ):  # one file: one fault for a column
-        every = [labelled.beside(tables[1])]
-    for table in every:  # check the cells of every table, not only the labelled one
-        with found.caught():
-            column.numbers(table)
-    found.raise_any()
-    values = column.numbers(labelled)
-    largest = int(np.nanargmax(np.abs(values)))
-    if fault := size_fault(labelled, name, values):
-        raise BadTable(fault)
-    if _constant(values):
-        # The floating-point mean of 0.1, 0.1 and 0.1 is not 0.1. With the value itself, a constant
-        # column becomes exact zeros.
-        one = float(values[largest])
-        return replace(column, mean=one if scale else 0.0, fill=one)
-    fill = mean_of_present(values)
-    filled = np.where(np.isnan(values), fill, values)
-    mean, deviation = _standard(filled) if scale else (0.0, 1.0)
-    return replace(column, mean=mean, scale=deviation, fill=fill)
 
 
 def kind_of_column(name: str, tables: list[Table]) -> tuple[Kind, str | None]:

@@ -221,15 +221,22 @@ class Table:
     kept: Ints | None = field(repr=False)  # None: all rows
     found: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
         return [cells.name for cells in self.held]
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[Cells]]:
+        found = dict[str, list[Cells]]()
+        for cells in self.held:
+            found.setdefault(cells.name, []).append(cells)
+        return found
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def require(self, names: Sequence[str], what: str) -> None:
-        missing = [name for name in names if name not in self.columns]
+        missing = [name for name in names if name not in self._by_name]
         if not missing:
             return
         hints = ", ".join(
@@ -256,7 +263,7 @@ class Table:
         )
 
     def cells(self, name: str) -> Cells:
-        having = [cells for cells in self.held if cells.name == name]
+        having = self._by_name.get(name, [])
         if not having:
             self.require([name], "asked for")
         if not name:
