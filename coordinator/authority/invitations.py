@@ -26,7 +26,7 @@ from coordinator.authority.pki import (
 )
 from coreg_core.errors import CoregError, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
-from coreg_wire.files.disk import exclusive, write_whole
+from coreg_wire.files.disk import exclusive, make_private_folder, write_whole
 from coreg_wire.identity.invitation import Invitation, parse_invitation, proof
 from coreg_wire.identity.names import fingerprint, key_fingerprint
 from coreg_wire.terminal.command_line import other_owner
@@ -201,7 +201,7 @@ def _read(path: Path) -> tuple[Invitation | None, datetime, str]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, exist_ok=True)
+    make_private_folder(path.parent)
     write_whole(path, data, mode=0o600)
 
 

@@ -31,7 +31,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.clock import utc_now
-from coreg_wire.files.disk import exclusive, write_whole
+from coreg_wire.files.disk import exclusive, make_private_folder, write_whole
 from coreg_wire.files.disk import read as read_file
 from coreg_wire.identity.names import (
     MALFORMED,
@@ -133,7 +133,7 @@ def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
     server = _server_certificate((ca, key), server_key, served)
     files = {"ca.key": key_pem(key), "ca.pem": _pem(ca), "coordinator.key": key_pem(server_key)}
     files |= {"coordinator.pem": _pem(server), ALLOW_LIST: HEADER.encode()}
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(directory)
     with exclusive(directory / "ca.key", "another command makes this authority."):
         if present := [name for name in FILES if os.path.lexists(directory / name)]:
             raise UsageError(

@@ -10,6 +10,7 @@ import typer
 from coordinator.cli.options import federation_file
 from coreg_core.errors import UsageError
 from coreg_wire.terminal.command_line import as_owner
+from coreg_wire.terminal.text import echo
 
 if TYPE_CHECKING:
     from coreg_wire.identity.invitation import Invitation
@@ -62,18 +63,18 @@ def init(
     as_owner(folder / "federation.toml")
     if renew_server:
         until = reissue_server(folder, host or None)
-        typer.echo(
+        echo(
             f"{folder / 'coordinator.pem'} is valid until {until:%Y-%m-%d}, for"
             f" {', '.join(server_names(folder))}"
         )
         return
     file = folder / "federation.toml"
     written, invitations = create(folder, host or [], site or [], name, port=port)
-    typer.echo(f"{file}: {'written' if written else 'exists, unchanged'}")
+    echo(f"{file}: {'written' if written else 'exists, unchanged'}")
     for each in invitations:
         _show(each)
     where = shlex.quote(str(folder))
-    typer.echo(f"next: send each site its line, and run `coreg-coordinator run {where}`")
+    echo(f"next: send each site its line, and run `coreg-coordinator run {where}`")
 
 
 def invite(
@@ -98,7 +99,7 @@ def _show(invitation: "Invitation") -> None:
     """The line stands alone, since a secret in a command is in the shell's history and in `ps`."""
     from coordinator.authority.invitations import VALID
 
-    typer.echo(
+    echo(
         f"{invitation.site} (valid {VALID.days} days, once): type `coreg-agent join`, and paste"
         f" below it\n  {invitation}"
     )
@@ -126,11 +127,11 @@ def revoke(folder: FolderArgument, site: Annotated[str, typer.Argument(help="The
         raise UsageError(
             f"{site} has no certificate and no invitation in {identity}; nothing was changed."
         )
-    typer.echo(
+    echo(
         f"{site}: revoked, it cannot connect. `coreg-coordinator invite {folder} {site}` lets it"
         " join again."
     )
-    typer.echo(
+    echo(
         f"next: remove {site} from [federation] sites and from studies, then send SIGHUP. Runs wait"
         " for it otherwise. On the shared individuals of earlier runs the other sites refuse to go"
         " on without it, unless membership changes were allowed"

@@ -21,6 +21,7 @@ from coordinator.cli.options import (
 )
 from coreg_core.errors import Unreachable, UsageError
 from coreg_wire.terminal.command_line import need_extra, print_json
+from coreg_wire.terminal.text import echo
 
 WebOption = Annotated[
     str | None,
@@ -149,7 +150,7 @@ def status(federation: StoreArgument = Path(), as_json: JsonOption = False) -> N
         print_json(found)
     else:
         for line in _lines(found, store, away):
-            typer.echo(line)
+            echo(line)
     if not found["ready"]:
         raise typer.Exit(Unreachable.exit_code)
 

@@ -24,6 +24,7 @@ from coordinator.cli.options import (
 from coreg_core.errors import UsageError
 from coreg_core.plan import aligns_for
 from coreg_wire.terminal.command_line import as_owner, human_bytes, print_json
+from coreg_wire.terminal.text import echo
 
 if TYPE_CHECKING:
     from coordinator.machine.records import HeadSigned
@@ -70,16 +71,16 @@ def submit(
     plan = planned(configuration, study)
     identity = configuration.service.identity
     if (identity / "ca.pem").exists() and (warning := unsigned(identity, plan.sites)):
-        typer.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     with closing(RunStore(path)) as queue:
         before = queue.submit(plan, timestamp())
     up = is_held(path)
     if as_json:
         print_json({"run": plan.run, "study": plan.study, "before": before, "serving": up})
     else:
-        typer.echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
+        echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
         if not up:
-            typer.echo(
+            echo(
                 f"no coordinator serves {path}: start one with `coreg-coordinator serve"
                 f" {federation}`",
                 err=True,
@@ -103,7 +104,7 @@ def cancel(
     with closing(RunStore(store)) as queue:
         whole, begun = queue.cancel(run, reason, timestamp())
     when = "now" if is_held(store) else "when a coordinator serves again"
-    typer.echo(f"run {whole} {'ends ' + when if begun else 'will not begin'}")
+    echo(f"run {whole} {'ends ' + when if begun else 'will not begin'}")
 
 
 def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> None:
@@ -137,7 +138,7 @@ def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> Non
     lines += [queued_line(plan, at, "cancelled") for plan, at in reversed(opened.cancelled())]
     lines += [run_line(each, waiting[each.run]) for each in begun if not aligns_for(each.run)]
     for line in lines or ["no runs yet"]:
-        typer.echo(line)
+        echo(line)
 
 
 def show(
@@ -162,7 +163,7 @@ def show(
         line = None if as_json else _line_in_queue(opened, name)
         if line is None:
             raise
-        typer.echo(line)
+        echo(line)
         return
     checkpoints = opened.checkpoints(summary.run)
     phases = opened.phases(summary.run)
@@ -190,7 +191,7 @@ def show(
         why = f": {summary.reason}" if summary.reason else ""
         lines.append(f"{summary.stop.lower()}{why}")
     for line in lines:
-        typer.echo(line)
+        echo(line)
 
 
 def _line_in_queue(opened: "RunStore", run: str) -> str | None:

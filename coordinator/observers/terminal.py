@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import typer
-
 from coordinator.machine.events import Finish
 from coreg_core.outcomes import Notice, end_sentence
 from coreg_core.plan import aligns_for
 from coreg_wire.terminal.command_line import human_bytes, print_json
+from coreg_wire.terminal.text import echo
 
 HEADINGS = ("step", "round", "sites", "residual", "gap", "seconds", "bytes")
 PLAIN = "{:>8} {:>6} {:>6} {:>8} {:>7} {:>9} {:>10}"
@@ -79,18 +78,18 @@ class Plain:
         """
         if aligns_for(notice.run):
             if notice.name == "run_ended":
-                typer.echo(notice.text)
+                echo(notice.text)
         elif notice.name == "round":
             step = notice.fields
             # Rounds without a phase follow the preliminary ones of an agreement.
             phase = step["phase"] or ("training" if self._headings == ["preliminary"] else "")
             if phase and phase not in self._headings:
                 self._headings.append(phase)
-                typer.echo(f"{phase}:")
+                echo(f"{phase}:")
             self._last = certifying(self._last, step)
             self._row(step)
         elif notice.text and notice.name not in _UNSHOWN:
-            typer.echo(notice.text)
+            echo(notice.text)
 
     def _row(self, values: Mapping[str, Any]) -> None:
         figures = [values[name] for name in ("round", "residual", "gap")]
@@ -100,15 +99,15 @@ class Plain:
             return
         if not self._headed:
             self._headed = True
-            typer.echo(PLAIN.format(*HEADINGS))
-        typer.echo(PLAIN.format(*cells(values)))
+            echo(PLAIN.format(*HEADINGS))
+        echo(PLAIN.format(*cells(values)))
 
     def finished(self, end: Finish, show: str) -> None:
         """Print the outcome, its meaning and the next command."""
-        typer.echo(end_sentence(end.outcome, end.reason))
+        echo(end_sentence(end.outcome, end.reason))
         if self._last is not None and (certified := self._certified(self._last)):
-            typer.echo(certified)
-        typer.echo(f"show this run again: {show}")
+            echo(certified)
+        echo(f"show this run again: {show}")
 
     def _certified(self, last: Mapping[str, Any]) -> str:
         if last["gap"] is None and last["residual"] is None:

@@ -10,7 +10,7 @@ from coordinator.authority.invitations import invite
 from coordinator.authority.pki import create_authority
 from coordinator.config.federation_toml import read_configuration
 from coreg_core.errors import CoregError, UsageError
-from coreg_wire.files.disk import write_whole
+from coreg_wire.files.disk import make_private_folder, write_whole
 from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.identity.invitation import Invitation
 
@@ -75,7 +75,7 @@ def create(
                     f"{file} does not exist. Name the sites of the new federation: --site NAME,"
                     " once for each."
                 )
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(folder)
             text = file_of(
                 name or "federation", sites, port, remote=not all(map(is_loopback, hosts))
             )

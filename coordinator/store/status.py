@@ -19,7 +19,7 @@ from coreg_core.errors import StorageError
 from coreg_core.outcomes import Notice, Outcome, advice
 from coreg_core.plan import OBJECTIVES
 from coreg_wire.clock import utc_now
-from coreg_wire.files.disk import exclusive, is_held
+from coreg_wire.files.disk import exclusive, is_held, make_private_folder
 
 HEARTBEAT_SECONDS = 5.0  # between two writes of the status
 # At most, in an overview.
@@ -143,7 +143,7 @@ class Status(Tables):
 @contextmanager
 def store_of(path: Path) -> Iterator[None]:
     """Hold the run store for this process."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     with exclusive(
         path,
         f"in use by {_holder(path)}. End it first, or queue a run there: `coreg-coordinator"

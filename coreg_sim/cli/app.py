@@ -10,6 +10,7 @@ import typer
 from coreg_sim.cli.benefit import benefit
 from coreg_sim.cli.run import run
 from coreg_wire.terminal import command_line
+from coreg_wire.terminal.text import echo
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,7 +44,7 @@ def tables(
         *data.judged.values(),
         *data.studies.values(),
     ):
-        typer.echo(str(path))
+        echo(str(path))
 
 
 def main() -> None:

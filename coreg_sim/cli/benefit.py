@@ -12,6 +12,7 @@ import typer
 
 from coreg_core.errors import UsageError
 from coreg_wire.terminal.command_line import print_json
+from coreg_wire.terminal.text import echo
 from site_agent.config.options import OWN, with_settings
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def benefit(
         print_json({"regimes": values, "findings": report, "refused_by_default": few})
         return
     for sentence in report:
-        typer.echo(_wrapped(sentence))
+        echo(_wrapped(sentence))
 
 
 def _source(
@@ -130,7 +131,7 @@ def _table(source: "OwnTable", *, advised: bool) -> "tuple[AttributeTable, tuple
             lambda todo: ADVICE if "--" in todo and "--positive" not in todo else todo
         ) from None
     for sentence in (*sentences, *leaks):
-        typer.echo(f"{source.name}: {sentence}", err=True)
+        echo(f"{source.name}: {sentence}", err=True)
     return table, leaks
 
 
@@ -166,7 +167,7 @@ def _large_enough(table: "AttributeTable", regimes: "list[Regime]", n_sites: int
             f" smallest: {needs(least, divided=divided)})."
         )
     for sentence in small:
-        typer.echo(f"{sentence}: left out. Yours has {size}.", err=True)
+        echo(f"{sentence}: left out. Yours has {size}.", err=True)
     return [regime for regime in regimes if fits(table, regime)]
 
 

@@ -27,6 +27,7 @@ from coreg_sim.simulate import (
     simulate,
 )
 from coreg_wire.terminal.command_line import human_bytes, print_json
+from coreg_wire.terminal.text import echo
 from site_agent.machine.results import AdditiveResult
 
 DEFAULTS = Additive()
@@ -57,7 +58,7 @@ class _Printing:
     def __init__(self, *, as_json: bool):
         self._as_json = as_json
         if not as_json:
-            typer.echo(PLAIN.format(*HEADINGS))
+            echo(PLAIN.format(*HEADINGS))
 
     def __call__(self, notice: Notice) -> None:
         if notice.name != "round":
@@ -65,7 +66,7 @@ class _Printing:
         if self._as_json:
             print_json(notice.to_dict())
         else:
-            typer.echo(PLAIN.format(*cells(notice.fields)))
+            echo(PLAIN.format(*cells(notice.fields)))
 
 
 def run(
@@ -188,7 +189,7 @@ def run(
     if as_json:
         print_json({"event": "finished", **found})
     else:
-        typer.echo("\n".join([end_sentence(result.outcome, result.reason), *lines(found)]))
+        echo("\n".join([end_sentence(result.outcome, result.reason), *lines(found)]))
     raise typer.Exit(exit_code(result.outcome))
 
 

@@ -15,6 +15,7 @@ from coreg_core.errors import UsageError
 from coreg_core.outcomes import exit_code
 from coreg_wire.terminal import command_line
 from coreg_wire.terminal.command_line import print_json
+from coreg_wire.terminal.text import echo
 from site_agent.cli import ledger, models, service
 from site_agent.config.options import ConfigOption, JsonOption, with_settings
 
@@ -67,7 +68,7 @@ def root(
         and not any(given.values())
         and not Path("agent.toml").exists()
     ):
-        typer.echo(context.get_help())
+        echo(context.get_help())
         raise typer.Exit(2)
     _take_part(config, given, as_json=as_json)
 
@@ -176,21 +177,21 @@ def join(
 
     given = parse_invitation(_line(invitation))
     joined = redeem(given, folder / "identity")
-    typer.echo(f"{joined.name}: joined, certificate valid until {joined.not_after:%Y-%m-%d}")
-    typer.echo(
+    echo(f"{joined.name}: joined, certificate valid until {joined.not_after:%Y-%m-%d}")
+    echo(
         f"  {', '.join(str(folder / 'identity' / name) for name in (KEY, CERTIFICATE, AUTHORITY))}"
     )
     agent = folder / "agent.toml"
     for path, written in start(folder, given.address).items():
-        typer.echo(f"  {path}{'' if written else ': exists, unchanged'}")
+        echo(f"  {path}{'' if written else ': exists, unchanged'}")
     if (other := _coordinator(agent)) != given.address:
-        typer.echo(
+        echo(
             f"warning: {agent} has coordinator = {other!r}, and the invitation is from"
             f" {given.address!r}. Correct that line.",
             err=True,
         )
     where = "" if folder == Path() else f"cd {shlex.quote(str(folder))}; "
-    typer.echo(f"next: {where}coreg-agent check --data local.csv; coreg-agent --data local.csv")
+    echo(f"next: {where}coreg-agent check --data local.csv; coreg-agent --data local.csv")
 
 
 def _line(given: str | None) -> str:
@@ -201,7 +202,7 @@ def _line(given: str | None) -> str:
 
     if given is None:
         if sys.stdin.isatty():
-            typer.echo("Paste the invitation:", err=True)
+            echo("Paste the invitation:", err=True)
         text, where = (
             sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read(),
             "Standard input",
@@ -265,9 +266,9 @@ def check_command(
         if as_json:
             print_json({"event": "check", "ok": good, "text": text, **fields})
         elif good is None:
-            typer.echo(text)
+            echo(text)
         else:
-            typer.echo(f"{'WARN' if fields.get('warning') else _VERDICTS[good]:<6} {text}")
+            echo(f"{'WARN' if fields.get('warning') else _VERDICTS[good]:<6} {text}")
 
     raise typer.Exit(
         check(read_settings(config, given, ("data",)), show, plan, [config] if config else [])

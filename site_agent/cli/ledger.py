@@ -10,6 +10,7 @@ import typer
 
 from coreg_core.errors import UsageError
 from coreg_wire.terminal.command_line import print_json
+from coreg_wire.terminal.text import echo
 from site_agent.config.options import JsonOption
 
 if TYPE_CHECKING:
@@ -64,14 +65,14 @@ def _show(path: Path, *, as_json: bool) -> None:
         if as_json:
             print_json(line.entry)
         else:
-            typer.echo(shown(line.entry))
+            echo(shown(line.entry))
     if cut := path.stat().st_size - end:
-        typer.echo(
+        echo(
             f"the last {cut} bytes are no whole line: an agent writes it now, or a crash cut it",
             err=True,
         )
     if not as_json:
-        typer.echo(
+        echo(
             f"{count} entries, times in UTC; the chain is whole up to the last line. Removed last"
             " lines do not show: use --verify with --checkpoints"
         )
@@ -154,7 +155,7 @@ def _verify(path: Path, checkpoints: Path | None, authority: Path | None, *, as_
         print_json({"ledger": str(path), **asdict(found)})
     else:
         for text in sentences(path, found, compared=checkpoints is not None):
-            typer.echo(text)
+            echo(text)
 
 
 def _certificates(path: Path) -> list[Any]:

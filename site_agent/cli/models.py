@@ -13,6 +13,7 @@ import typer
 
 from coreg_core.errors import UsageError
 from coreg_wire.terminal.command_line import need_extra, print_json
+from coreg_wire.terminal.text import echo
 from site_agent.config.options import TABLE_HELP, ConfigOption, JsonOption
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ def predict(
         print_json({"event": "predicted", **fields})
     else:
         for text in notes:
-            typer.echo(text, err=True)
-        typer.echo(f"{len(predictions)} predictions of {loaded.target} in {output} (model: {file})")
+            echo(text, err=True)
+        echo(f"{len(predictions)} predictions of {loaded.target} in {output} (model: {file})")
 
 
 def evaluate(
@@ -184,12 +185,10 @@ def evaluate(
         print_json({"event": "evaluated", **asdict(found), "models": models})
         return
     for text in found.notes:
-        typer.echo(text, err=True)
-    typer.echo(
-        f"root mean square error of {found.target} on {found.rows} rows, ± one standard error"
-    )
+        echo(text, err=True)
+    echo(f"root mean square error of {found.target} on {found.rows} rows, ± one standard error")
     for line in evaluated_lines(found):
-        typer.echo(line)
+        echo(line)
 
 
 def report(
@@ -234,7 +233,7 @@ def report(
         ]
         print_json({"event": "report", "runs": found})
         return
-    typer.echo("\n\n".join(findings.summary_of(*each) for each in runs))
+    echo("\n\n".join(findings.summary_of(*each) for each in runs))
 
 
 def models(
@@ -263,30 +262,30 @@ def models(
         check_output(export, "--export", ONNX)
         write(export, loaded := load_model(path))
         if contains_records(loaded.function):
-            typer.echo(
+            echo(
                 f"{export} holds rows of this site's table, as {path} does. Keep it as private.",
                 err=True,
             )
         if as_json:
             print_json({"event": "exported", "model": str(path), "output": str(export)})
         else:
-            typer.echo(f"{export}: the model {path} in ONNX")
+            echo(f"{export}: the model {path} in ONNX")
         return
     if model is not None:
         raise UsageError("--model names the model to export. Give --export FILE.onnx too.")
     found = store.manifests()
     if not found and not as_json:
-        typer.echo(f"no models yet in {store.folder.absolute()}: a run writes them there")
+        echo(f"no models yet in {store.folder.absolute()}: a run writes them there")
     for manifest in found:
         if as_json:
             print_json(manifest)
             continue
-        typer.echo(
+        echo(
             f"{manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']} "
             f" {manifest['stop'].lower()}"
         )
         for file in manifest["models"]:
-            typer.echo(f"    {Path(manifest['folder']) / file['file']}")
+            echo(f"    {Path(manifest['folder']) / file['file']}")
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (predict, evaluate, report, models)

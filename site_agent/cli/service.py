@@ -16,6 +16,7 @@ from coreg_core.errors import CoregError, StorageError, Unreachable
 from coreg_core.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.terminal.command_line import as_owner, print_json
+from coreg_wire.terminal.text import echo
 from site_agent.config.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     with _intact(state):
         found = state.pending()
     if not found and not as_json:
-        typer.echo(
+        echo(
             "no run waits for approval"
             + ("" if up else "; the agent is not running: see `coreg-agent status`")
         )
@@ -103,15 +104,15 @@ def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             continue
         with _intact(state):
             plan = entry["plan"]
-            typer.echo(
+            echo(
                 f"run {plan['run']} of {plan['study'] or plan['federation']}, received"
                 f" {entry['asked'][:16]}"
             )
             for line in question_lines(entry["about"]):
-                typer.echo(line)
+                echo(line)
             if entry["expires"] is not None:
-                typer.echo(f"  approve before: {entry['expires'][:16]} UTC")
-            typer.echo(
+                echo(f"  approve before: {entry['expires'][:16]} UTC")
+            echo(
                 f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']}"
                 " --reason TEXT"
             )
@@ -121,7 +122,7 @@ def approve(run: RunArgument, config: ConfigOption = None) -> None:
     """Approve a pending run. The policy still applies."""
     run, words = _decided(config, run, approved=True, reason="")
     confirmed = f", with the eight words {words}" * bool(words)
-    typer.echo(
+    echo(
         f"run {run}: approved{confirmed}. If what it showed has changed, `coreg-agent pending`"
         " lists it again"
     )
@@ -133,7 +134,7 @@ def refuse(
     config: ConfigOption = None,
 ) -> None:
     """Refuse a pending run."""
-    typer.echo(f"run {_decided(config, run, approved=False, reason=reason)[0]}: refused")
+    echo(f"run {_decided(config, run, approved=False, reason=reason)[0]}: refused")
 
 
 def _decided(config: Path | None, run: str, *, approved: bool, reason: str) -> tuple[str, str]:
@@ -150,7 +151,7 @@ def runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     state, _ = _state(config)
     ended = list(state.history())
     if not ended and not as_json:
-        typer.echo("no runs yet")
+        echo("no runs yet")
     for entry in reversed(ended):
         if as_json:
             print_json(entry)
@@ -158,12 +159,12 @@ def runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         with _intact(state):
             count = len(entry["models"])
             files = f"{count or 'no'} file{'s' * (count != 1)}"
-            typer.echo(
+            echo(
                 f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {files:<10}"
                 f" {entry['study']}"
             )
             if why := _why(entry):
-                typer.echo(f"    {why}")
+                echo(f"    {why}")
 
 
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
@@ -180,10 +181,10 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         if as_json:
             print_json({**found, "up": up, "connected": connected})
         elif not found:
-            typer.echo(f"no agent has served with {state.folder} yet")
+            echo(f"no agent has served with {state.folder} yet")
         else:
             for line in _status_lines(found, list(state.history()), up=up, connected=connected):
-                typer.echo(line)
+                echo(line)
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
 

@@ -27,7 +27,7 @@ from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.objectives.alignment import IdRule
 from coreg_core.plan import Plan
-from coreg_wire.files.disk import write_whole
+from coreg_wire.files.disk import make_private_folder, write_whole
 from site_agent.data.cell_text import canonical
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing, size_fault
@@ -98,7 +98,7 @@ class AlignedIds:
         path = self._path(plan, ids, shared.rule)
         plain = {"run": shared.run, "rule": shared.rule, "ids": shared.ids}
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._folder)
             write_whole(path, json.dumps(plain, ensure_ascii=False, indent=0).encode(), mode=0o600)
             for old in sorted(self._folder.glob("*.json"), key=lambda each: -each.stat().st_mtime)[
                 KEPT:
@@ -488,7 +488,7 @@ def site_salt(path: Path, ledger: Path) -> bytes:
                 f"{path} is missing, and {ledger} has answers whose instances are named under it."
                 " Restore both from the same backup (docs/how-to/operate-a-site.md)."
             )
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(path.parent)
         salt = secrets.token_bytes(32)
         write_whole(path, salt, mode=0o600)  # synced before the ledger's first line, which needs it
     except OSError as error:

@@ -32,7 +32,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from coreg_core.errors import BadData, Refused, StorageError, Unreachable, UsageError
 from coreg_core.names import check_site_name
 from coreg_wire.clock import utc_now
-from coreg_wire.files.disk import read, write_whole
+from coreg_wire.files.disk import make_private_folder, read, write_whole
 from coreg_wire.identity.invitation import Invitation, proof
 from coreg_wire.identity.names import (
     certificate_name,
@@ -102,7 +102,7 @@ def enrol(directory: Path | str, name: str) -> Path:
                 " (--folder)."
             )
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(directory)
     except OSError as error:
         raise StorageError(
             f"{directory} cannot be created ({error.strerror}): give another --identity."

@@ -27,6 +27,7 @@ from site_agent.machine import agent as machine
 from site_agent.machine.results import Result
 from site_agent.machine.session_events import Exit
 from site_agent.models.store import ModelStore
+from site_agent.service import file_modes
 from site_agent.service.console import Terminal
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.run_tables import RunTables
@@ -104,6 +105,9 @@ class _Running:
         assert settings.coordinator is not None
         host_port(settings.coordinator, "--coordinator (or agent.toml)")
         identity = check_identity(settings.identity)
+        file_modes.require_own(settings)
+        for text in file_modes.readable(settings):
+            observer(Notice("readable_by_others", text, "warning"))
         policy = read_policy(settings.policy)
         self._settings = settings
         once = asked is not None

@@ -10,7 +10,6 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -19,6 +18,7 @@ from coreg_core.outcomes import Notice
 from coreg_core.plan import Plan
 from coreg_wire.terminal.command_line import print_json
 from coreg_wire.terminal.service import Log, log_notice
+from coreg_wire.terminal.text import echo, visible
 from site_agent.identity.run_keys import OTHERS
 from site_agent.service.state_dir import Decision
 
@@ -49,13 +49,14 @@ class OperatorConsole:
             print_json({"event": "note", "text": text})
         elif self._console.is_terminal:
             self.close()
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self._console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
         else:  # a round is shorter than rich's work on its line
-            print(text, file=self._console.file, flush=True)
+            print(visible(text), file=self._console.file, flush=True)
 
     def _show(self, text: str) -> None:
         if self._as_json or not self._console.is_terminal:
             return
+        text = visible(text)
         if self._progress is None:
             spinner = SpinnerColumn()
             label = TextColumn("{task.description}", markup=False)
@@ -153,11 +154,11 @@ class Terminal:
         if isatty():  # what was typed before a question is no answer
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
         if self._consents:
-            typer.echo(f"\nThe plan of run {plan.run}:", err=True)
+            echo(f"\nThe plan of run {plan.run}:", err=True)
             for line in question_lines(about):
-                typer.echo(line, err=True)
+                echo(line, err=True)
         if words:
-            typer.echo(
+            echo(
                 f"\nThe eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}.", err=True
             )
             if not await self._yes("Do the other operators read the same eight words?"):
@@ -167,7 +168,7 @@ class Terminal:
         return Decision(True, "", words)
 
     async def _yes(self, question: str) -> bool:
-        typer.echo(f"{question} [y/N] ", err=True, nl=False)
+        echo(f"{question} [y/N] ", err=True, nl=False)
         return (await _line()).strip().lower() in ("y", "yes")
 
 

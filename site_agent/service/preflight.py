@@ -1,14 +1,13 @@
 """Checks before a site joins, each with its verdict."""
 
 import asyncio
-import os
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from coreg_core.errors import CoregError, Refused, StorageError
+from coreg_core.errors import CoregError, Refused
 from coreg_wire.files.toml_file import read_plan, toml
 from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import host_port, release
@@ -29,6 +28,7 @@ from site_agent.data.tables import read_table
 from site_agent.identity.identity import check_identity
 from site_agent.ledger.ledger import read_lines, require_ledger
 from site_agent.models.store import ModelStore
+from site_agent.service import file_modes
 from site_agent.service.plan_check import Note, Tables, check_plan
 from site_agent.session.stream import check_connection
 
@@ -145,25 +145,11 @@ def check(
         return valid
 
     def modes() -> str:
-        paths = [
-            path
-            for path in (*files, settings.identity, settings.policy)
-            if path is not None and path.exists()
-        ]
-        for path in paths:
-            if path.stat().st_mode & 0o002:
-                what = f"all users can change {path}, and with it what this site agrees to"
-                raise StorageError(f"{what}. Run `chmod o-w {path}`.")
-            if path.stat().st_uid not in (os.geteuid(), 0):
-                raise StorageError(
-                    f"{path} belongs to another user, who can change what this site agrees to. If"
-                    " that is the user of a service, run this command as that user (sudo -u"
-                    " coreg-agent …). Else change the owner."
-                )
-        return (
-            "not writable by all users:"
-            f" {', '.join(map(str, paths)) or 'no identity, policy or configuration yet'}"
-        )
+        paths = file_modes.require_own(settings, tuple(files))
+        if warnings := [*file_modes.readable(settings)]:
+            raise _Warned("; ".join(warnings))
+        listed = ", ".join(map(str, paths)) or "no identity, policy or configuration yet"
+        return f"not writable by all users: {listed}"
 
     def network() -> str:
         if settings.coordinator is None:

@@ -134,7 +134,7 @@ def test_the_operator_confirms_the_words_and_then_the_plan(
             if "[y/N]" in told[0] and waiting:
                 keyboard.write(waiting.pop().encode())
 
-        monkeypatch.setattr("site_agent.service.console.typer.echo", then_type)
+        monkeypatch.setattr("site_agent.service.console.echo", then_type)
         assert decided(words, consents=consents) == decision
     told = capsys.readouterr().err
     assert ("The plan of run run-1" in told, "leaves:" in told) == (consents, consents)

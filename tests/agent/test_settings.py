@@ -193,6 +193,23 @@ def check(*words):
     return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.parametrize("name", ["salt", "site.key", "policy.toml"])
+def test_a_private_file_that_others_can_read_is_a_warning(folder, name):
+    path = folder / name if name == "policy.toml" else folder / "north" / name
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    path.chmod(0o644)
+    _, verdicts = check(*OPTIONS, "--identity", "north", "--policy", "policy.toml")
+    [modes] = [verdict for verdict in verdicts if verdict["check"] == "modes"]
+    assert modes["warning"]
+    assert f"Run `chmod 600 {'' if name == 'policy.toml' else 'north/'}{name}`" in modes["text"]
+    path.chmod(0o602)
+    _, verdicts = check(*OPTIONS, "--identity", "north", "--policy", "policy.toml")
+    [modes] = [verdict for verdict in verdicts if verdict["check"] == "modes"]
+    assert "all users can change" in modes["text"]
+
+
 def test_each_check_has_its_own_verdict(folder):
     write(folder, (folder / "north.csv").read_text().replace("\n3,", "\n3,1;", 1), "typo.csv")
     code, verdicts = check(*OPTIONS)

@@ -60,9 +60,7 @@ class Disk:
 
     def make_folder(self, path: Path) -> None:
         """Create a folder and its parents with mode 0700, and sync their names to disk."""
-        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for folder in missing:
+        for folder in make_private_folder(path):
             self.sync_folder(folder.parent)
 
     def replace(self, path: Path, name: Path) -> None:
@@ -127,6 +125,15 @@ def is_held(path: Path) -> bool:
         return True
     except OSError:
         return False
+
+
+def make_private_folder(path: Path) -> list[Path]:
+    """Create a folder and its missing parents, each with mode 0700; the created ones."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):  # `parents=True` would give parents the mode of the umask
+        folder.mkdir(mode=0o700, exist_ok=True)
+    path.mkdir(exist_ok=True)  # FileExistsError: it is a file
+    return missing
 
 
 def read(path: Path, next_step: str) -> bytes:

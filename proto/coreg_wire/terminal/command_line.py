@@ -19,6 +19,7 @@ from typing import Any
 import typer
 
 from coreg_core.errors import CoregError, StorageError, UsageError
+from coreg_wire.terminal.text import echo, visible
 from coreg_wire.transport.service import release
 
 EXIT_CODES = {
@@ -64,6 +65,10 @@ def run(app: typer.Typer, program: str) -> int:
     try:
         app(prog_name=program)
     except SystemExit as end:
+        # The reader of our output ended, as `head` does: typer then replaces the stream, and ends
+        # with 1.
+        if type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
+            return 0
         return end.code if isinstance(end.code, int) else 0
     except CoregError as error:
         return _fail(program, str(error) + owner_hint(error), error.exit_code)
@@ -134,7 +139,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _fail(program: str, text: str, code: int) -> int:
-    sys.stderr.write(f"{program}: {text}\n")
+    sys.stderr.write(f"{program}: {visible(text)}\n")
     return code
 
 
@@ -143,7 +148,7 @@ def _fail(program: str, text: str, code: int) -> int:
 
 def print_json(value: Any) -> None:
     """Print one JSON value on one line of standard output, and flush it."""
-    typer.echo(json.dumps(value, default=str))
+    echo(json.dumps(value, default=str))
 
 
 def human_bytes(count: float) -> str:

@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 import structlog
+from structlog.typing import EventDict
 
 from coreg_core.errors import CoregError
 from coreg_core.outcomes import Notice
 from coreg_wire.terminal.command_line import owner_hint
+from coreg_wire.terminal.text import visible
 
 Log: TypeAlias = structlog.typing.FilteringBoundLogger
 
@@ -43,6 +45,11 @@ def last_line(log: Log, *, as_json: bool) -> Iterator[None]:
         raise SystemExit(error.exit_code) from None
 
 
+def _visible(_log: object, _level: str, fields: EventDict) -> EventDict:
+    """A text of another party moves no cursor of whoever reads the log."""
+    return {name: visible(x) if isinstance(x, str) else x for name, x in fields.items()}
+
+
 def make_log(*, as_json: bool) -> Log:
     """A log with one line per event, in logfmt (`key=value`) or JSON; times are UTC, in ISO
     8601.
@@ -54,6 +61,7 @@ def make_log(*, as_json: bool) -> Log:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _visible,
             (
                 renderers.JSONRenderer(default=str)
                 if as_json
