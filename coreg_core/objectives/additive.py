@@ -36,11 +36,12 @@ class Additive(Statement):
     label_noise: Annotated[float, Ge(0), Le(10)] = 0.5
     least_labels: Annotated[int, Ge(3), Le(100_000)] = 20
     least_rows: Annotated[int, Ge(10), Le(100_000)] = 150
+    share_gain: bool = True  # with the members, for sites whose own labels cannot judge
 
     name = "additive"
     called = "an additive training"
     attempts = 3  # each opens other sums over the same rows
-    usual = "4, or 5 with private rows"
+    usual = "5, or 6 with private rows"
     questions: ClassVar[Mapping[str, Kind]] = {
         "summary": Kind(
             "labelled individuals",
@@ -68,6 +69,12 @@ class Additive(Statement):
             "this site's part of the score, with noise, at each other site's labelled shared"
             " individuals, for that site alone",
             "in the vectors",
+        ),
+        "gain": Kind(
+            "gains",
+            "by how much the score's error is smaller or larger than the local model's at this"
+            " site's labels, rounded to 5 %",
+            "in the scalars",
         ),
     }
 
@@ -99,6 +106,8 @@ class Additive(Statement):
                 return Shape(to_all=8 * (encrypted + projected))
             case "parts":
                 return Shape(to_each=dict.fromkeys(sites, 8 * shared))
+            case "gain":
+                return Shape(to_all=1)
             case _:  # words of P and C, b, sums by owner, halves of scalars; a share for each site
                 words = D * (D + 1) + D + M * D + 4 * M + 2
                 shares = dict.fromkeys(sites, 4 * MOST_FEATURES * MOST_OWN)
@@ -114,12 +123,13 @@ class Additive(Statement):
         )
 
     def leaves(self, shared: int) -> str:
+        gain = "; to the members: the gain of the score here, rounded to 5 %"
         return (
             f"second moments of this site's features and labels ({shared} shared instances), with"
             " noise; to the members: which of these instances it has labels of, level and"
             " deviation of these labels, the largest row norm of its features, the number of its"
             " private rows; to each other site alone: parts of the score at that site's labelled"
-            " instances"
+            f" instances{gain if self.share_gain else ''}"
         )
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002

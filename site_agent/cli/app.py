@@ -141,7 +141,8 @@ def _sentences(joined: "Joined") -> list[str]:
         )
     if joined.written and joined.written[0].suffix == ".coreg":
         judged = getattr(joined.result, "judged", None)  # of an additive training
-        found = {} if judged is None else findings.of_training(judged)
+        gains = getattr(joined.result, "gains", None)
+        found = {} if judged is None else findings.of_training(judged, gains)
         score = "; coreg-agent score --data new.csv --id NAME" * any(
             "coreg-agent score" in text for text in findings.recommended(found)
         )

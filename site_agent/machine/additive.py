@@ -1,7 +1,7 @@
 """The additive training at a site: its exchange (`coreg_core.additive.exchange`) as bytes and
 words.
 
-    summary → announce → sums → private, if a site has private rows → parts
+    summary → announce → sums → private, if a site has private rows → parts → gain
 
 Who reads what of a stage: docs/reference/protocol.md, A run.
 """
@@ -30,7 +30,7 @@ from coreg_core.secure.sums import WORD
 from coreg_core.shapes import Shape
 from site_agent.disclosure import Pairs, RowSet, row_set
 from site_agent.machine.objective import Answers, Fold, Question, Reply, Row
-from site_agent.machine.results import AdditiveResult, Judged
+from site_agent.machine.results import LABELS_TO_JUDGE, AdditiveResult, Judged
 from site_agent.site_data import PrivateData, keyed, normals, secret_of
 
 _NUMBERS = struct.Struct("<IIddd")  # width, private rows, norm, level, deviation
@@ -95,6 +95,7 @@ class AdditiveComputation:
         self._me = sites.index(self.name)
         self.rounds = 0
         self._judged: Judged | None = None
+        self._gains = dict[str, float]()
         with _as_bad_data(self.n_unlabelled):
             self.exchange = SiteExchange(
                 self._me,
@@ -129,6 +130,9 @@ class AdditiveComputation:
                 case "private":
                     assert self._private is not None
                     return Reply(summed=_flat(self._private))
+                case "gain":
+                    assert self._judged is not None
+                    return Reply(to_all=gain_byte(self._judged))
                 case _:
                     parts = {self._sites[u]: part.tobytes() for u, part in self._parts.items()}
                     return Reply(to_each=parts, blinded=True, scores=self._scored(chain))
@@ -175,11 +179,21 @@ class AdditiveComputation:
                     assert answers.total is not None
                     shapes = _private_shapes(sum(self.exchange.terms.d), len(self._sites))
                     self._fit(_named(answers.total, shapes), chain)
+                case "gain":
+                    others = {site: gain_of(text) for site, text in answers.to_all.items()}
+                    self._gains = {
+                        site: change
+                        for site, change in others.items()
+                        if change is not None and site != self.name
+                    }
+                    self._question = None
                 case _:
                     parts = [np.frombuffer(text, WORD) for text in answers.to_me.values()]
                     total = np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None
                     self._judged = Judged(self.exchange.finish(total), self._rows.y)
-                    self._question = None
+                    shape = self.terms.shape("gain", self.n_unlabelled, self._sites)
+                    told = Question("gain", dict.fromkeys(self._sites, shape))
+                    self._question = told if self.terms.share_gain else None
 
     def _take_summaries(self, summaries: Sequence[SiteSummary]) -> None:
         """The sizes of all that follows, and the labelled rows that the sums will open."""
@@ -258,7 +272,7 @@ class AdditiveComputation:
         self._question = Question("parts", shapes)
 
     def news(self, run: str) -> None:
-        """Five steps need none."""
+        """Six steps need none."""
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -282,6 +296,7 @@ class AdditiveComputation:
             ),
             model=self.exchange.model(self._judged.verdict),
             judged=self._judged,
+            gains=self._gains,
             probabilities=self._probabilities(self._judged),
         )
 
@@ -297,6 +312,25 @@ class AdditiveComputation:
         residuals = (joined, left.get("score", joined), left.get("local", np.zeros(0)))
         labels = [judged.labels[: len(r)] for r in residuals]
         return tuple(fit_probability(y - r, y) for y, r in zip(labels, residuals, strict=True))
+
+
+# A gain as one byte: 0 for a site that cannot judge, else 128 and the change in steps of 5 %.
+GAIN_STEPS = 20
+_NO_CHANGE = 128
+
+
+def gain_byte(judged: Judged) -> bytes:
+    """The relative change of the score's error against the local model's, rounded to 5 %."""
+    gain = judged.verdict.gains.get("score")
+    if gain is None or len(judged.labels) < LABELS_TO_JUDGE or not np.isfinite(gain.change):
+        return bytes([0])
+    steps = round(GAIN_STEPS * min(max(gain.change, -1.0), 5.0))
+    return bytes([_NO_CHANGE + steps])
+
+
+def gain_of(text: bytes) -> float | None:
+    """The change that a byte means; None: the site cannot judge."""
+    return None if text[0] == 0 else (text[0] - _NO_CHANGE) / GAIN_STEPS
 
 
 def _require_target(terms: Additive, data: PrivateData) -> None:

@@ -38,6 +38,9 @@ class AgreementResult(Result):
     choice: PathChoice | None = None  # of the own labels among ``solutions``
 
 
+LABELS_TO_JUDGE = 20  # with fewer, left-out errors are chance
+
+
 @dataclass(frozen=True, eq=False)
 class Judged:
     """Does joining pay? The verdict of a site's own labels, each left out, and these labels.
@@ -56,6 +59,8 @@ class AdditiveResult(Result):
     model: SiteModel
     judged: Judged
     probabilities: tuple[Probability, ...] = ()  # yes/no: of the joined model, score, local model
+    # Of other sites that can judge: the change of the score's error against their local models.
+    gains: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

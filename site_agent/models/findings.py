@@ -24,6 +24,7 @@ from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.sources import Source, some
 from site_agent.data.tables import read_table
 from site_agent.machine.results import (
+    LABELS_TO_JUDGE,
     AdditiveResult,
     AgreementResult,
     AlignmentResult,
@@ -41,7 +42,6 @@ ROWS = {
     "joined": "joined model",
     "score": "scored together",
 }
-FEW = 20  # labels; with fewer, left-out errors are chance
 MOST_POINTS = 500  # of left-out labels that are kept for a picture
 CLEAR = 0.01  # a smaller change of the error is no reason for a model
 LOCAL_CHOSEN = "Your labels chose λ = 0; both files are equal: they make the same predictions."
@@ -63,7 +63,7 @@ def of(result: Result, preprocessing: Preprocessing) -> Found | None:
     """The findings of a training; None if nothing was judged."""
     match result:
         case AdditiveResult():
-            training = of_training(result.judged, classes=bool(result.probabilities))
+            training = of_training(result.judged, result.gains, classes=bool(result.probabilities))
             return training | of_linear(result.model, preprocessing)
         case AgreementResult() if result.choice is not None and 0.0 in result.couplings:
             return of_path(result.choice, result.couplings, result.divisor)
@@ -71,8 +71,12 @@ def of(result: Result, preprocessing: Preprocessing) -> Found | None:
             return None
 
 
-def of_training(judged: Judged, *, classes: bool = False) -> Found:
-    """Findings of an additive training; ``classes``: of a yes/no target."""
+def of_training(
+    judged: Judged, gains: Mapping[str, float] | None = None, *, classes: bool = False
+) -> Found:
+    """Findings of an additive training; ``gains``: of the score at other sites, ``classes``: of a
+    yes/no target.
+    """
     verdict, y, left = judged.verdict, judged.labels, judged.verdict.left_out
     found: Found = {"labels": len(y), "recommended": verdict.recommended, "slope": verdict.slope}
     if left:
@@ -84,6 +88,11 @@ def of_training(judged: Judged, *, classes: bool = False) -> Found:
         }
     for key, residuals in left.items():
         found[key] = _errors(residuals, None if key == "local" else left["local"])
+    if gains and len(y) < LABELS_TO_JUDGE:
+        # Too few labels to judge: what the sites with labels found.
+        found["elsewhere"] = dict(gains)
+        if max(gains.values()) < 0.0:
+            found["recommended"] = "score"
     if classes:
         found["calibrated"] = can_calibrate(y)
         found["auc"] = {key: _known(auc(y[: len(r)] - r, y[: len(r)])) for key, r in left.items()}
@@ -240,9 +249,18 @@ def sentences(found: Mapping[str, Any], target: str) -> list[str]:
     return [
         *recommended(found),
         *lines(found, target),
+        *_rows_elsewhere(found),
         *explain.lines(found, target),
         *coefficients(found, target),
     ]
+
+
+def _rows_elsewhere(found: Mapping[str, Any]) -> list[str]:
+    """What the score is worth where labels can judge it, of a site whose labels cannot."""
+    gains = found.get("elsewhere") or {}
+    listed = ", ".join(f"{site} {100 * change:+.0f} %" for site, change in sorted(gains.items()))
+    what = f"{ROWS['score']}: error against the local model at other sites, rounded to 5 %"
+    return [f"{what}: {listed}"] if gains else []
 
 
 def alone(found: Mapping[str, Any]) -> Literal["local", "joined"]:
@@ -264,7 +282,8 @@ def _recommendation(found: Mapping[str, Any]) -> list[str]:
         return []
     models = ("local", "joined", "agreement", "score")
     errors = [found[key]["rmse"] for key in models if key in found]
-    if "mean" in found and min(errors) > (1.0 - CLEAR) * found["mean"]["rmse"]:
+    judges = "mean" in found and "elsewhere" not in found
+    if judges and min(errors) > (1.0 - CLEAR) * found["mean"]["rmse"]:
         return [
             (
                 "recommendation: none yet. On left-out labels no model is clearly better than the"
@@ -277,8 +296,18 @@ def _recommendation(found: Mapping[str, Any]) -> list[str]:
     return [f"recommendation: {_advice(found)}{saved}", *_warnings(found)]
 
 
+def _elsewhere(gains: Mapping[str, float]) -> str:
+    least = f"{100 * min(gains.values()):+.0f} %"
+    most = f"{100 * max(gains.values()):+.0f} %"
+    ends = least if least == most else f"{least} … {most}"
+    return f"at the sites with labels the score's error changes by {ends}"
+
+
 def _advice(found: Mapping[str, Any]) -> str:
     choice, labels = found["recommended"], found["labels"]
+    if gains := found.get("elsewhere"):
+        has = f"it has {labels} labels, and a test needs {LABELS_TO_JUDGE}"
+        return f"{USE[choice]}. This site cannot judge: {has}. But {_elsewhere(gains)}."
     key = "agreement" if "agreement" in found else "joined" if choice == "local" else choice
     if key not in found:
         return f"{USE[choice]}. The labels of this site are too few for a test, or all equal."
@@ -295,7 +324,7 @@ def _advice(found: Mapping[str, Any]) -> str:
             ", which is within one standard error: joined models are better on average, so they are"
             " the default"
         )
-    elif labels < FEW or not abs(change) > found[key]["change_se"]:
+    elif labels < LABELS_TO_JUDGE or not abs(change) > found[key]["change_se"]:
         told += f". With {labels} labels this can be chance"
     if choice == "score":
         joined, se = found["joined"]["change"], found["joined"]["change_se"]

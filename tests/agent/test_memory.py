@@ -99,7 +99,7 @@ def test_every_question_says_what_it_discloses():
     bearing = {"respond affine", "scores", "sums", "private", "parts"}
     assert {name for name, kind in kinds.items() if kind.labels == "in the vectors"} == bearing
     in_scalars = {name for name, kind in kinds.items() if kind.labels == "in the scalars"}
-    assert in_scalars == {"sizes", "summary"}
+    assert in_scalars == {"sizes", "summary", "gain"}
     of_each = sum(len(objective.questions) for objective in OBJECTIVES.values())
     assert of_each == len(kinds), "each kind has a name of its own"
 

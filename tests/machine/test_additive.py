@@ -5,6 +5,7 @@ coordinator cannot do.
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from coreg_core.terms import Iteration, Membership, Privacy
 from site_agent.consent.memory import Memory
 from site_agent.consent.participant import Consent
 from site_agent.disclosure import Disclosure, row_set
+from site_agent.machine.additive import gain_byte, gain_of
 from site_agent.machine.results import AdditiveResult
 from site_agent.models import findings
 from site_agent.site_data import PrivateData
@@ -130,6 +132,41 @@ def test_labels_in_another_unit_end_no_run_and_their_site_is_told() -> None:
     assert pump.outcome is Outcome.CONVERGED
     said = findings.recommended(findings.of_training(pump.sites["c"].result.judged))
     assert any("Check their unit" in sentence for sentence in said)
+
+
+def without_labels(rows: PrivateData) -> PrivateData:
+    none = np.zeros(0, dtype=np.int64)
+    return replace(rows, X=rows.X[:0], y=rows.y[:0], positions=none, row_keys=())
+
+
+def test_a_site_without_labels_hears_what_the_score_is_worth_elsewhere() -> None:
+    data = rows_of("abc", labelled=80)
+    data["c"] = without_labels(data["c"])
+    for share in (True, False):
+        pump = federation(data, plan_of(Additive(share_gain=share)))
+        assert pump.outcome is Outcome.CONVERGED
+        results = {name: site.result for name, site in pump.sites.items()}
+        assert set(results["c"].gains) == ({"a", "b"} if share else set())
+        for name, change in results["c"].gains.items():
+            own = results[name].judged.verdict.gains["score"].change
+            assert abs(change - own) <= 0.025 + 1e-9, "rounded to 5 %"
+        found = findings.of_training(results["c"].judged, results["c"].gains)
+        said = " ".join(findings.sentences(found, "y"))
+        assert ("This site cannot judge: it has 0 labels" in said) == share
+        assert ("score together" in said) >= share
+        assert "elsewhere" not in findings.of_training(results["a"].judged, results["a"].gains)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"), [(-0.384, -0.4), (0.02, 0.0), (-2.0, -1.0), (9.0, 5.0), (np.nan, None)]
+)
+def test_a_gain_is_one_byte(change: float, expected: float | None) -> None:
+    verdict = SimpleNamespace(gains={"score": SimpleNamespace(change=change)})
+    judged = SimpleNamespace(verdict=verdict, labels=np.zeros(20))
+    told = gain_byte(judged)  # type: ignore[arg-type]
+    assert (len(told), gain_of(told)) == (1, expected)
+    few = SimpleNamespace(verdict=verdict, labels=np.zeros(19))
+    assert gain_of(gain_byte(few)) is None, "too few labels to judge"  # type: ignore[arg-type]
 
 
 # --- the rules on rows ----------------------------------------------------------------------------

@@ -321,7 +321,7 @@ class Alignment(_message.Message):
     def __init__(self, max_ids: _Optional[int] = ..., ids: _Optional[str] = ...) -> None: ...
 
 class Additive(_message.Message):
-    __slots__ = ("kernel", "task", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows")
+    __slots__ = ("kernel", "task", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows", "share_gain")
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ROWS_PER_FEATURE_FIELD_NUMBER: _ClassVar[int]
@@ -329,6 +329,7 @@ class Additive(_message.Message):
     LABEL_NOISE_FIELD_NUMBER: _ClassVar[int]
     LEAST_LABELS_FIELD_NUMBER: _ClassVar[int]
     LEAST_ROWS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_GAIN_FIELD_NUMBER: _ClassVar[int]
     kernel: str
     task: str
     rows_per_feature: int
@@ -336,7 +337,8 @@ class Additive(_message.Message):
     label_noise: float
     least_labels: int
     least_rows: int
-    def __init__(self, kernel: _Optional[str] = ..., task: _Optional[str] = ..., rows_per_feature: _Optional[int] = ..., noise: _Optional[float] = ..., label_noise: _Optional[float] = ..., least_labels: _Optional[int] = ..., least_rows: _Optional[int] = ...) -> None: ...
+    share_gain: bool
+    def __init__(self, kernel: _Optional[str] = ..., task: _Optional[str] = ..., rows_per_feature: _Optional[int] = ..., noise: _Optional[float] = ..., label_noise: _Optional[float] = ..., least_labels: _Optional[int] = ..., least_rows: _Optional[int] = ..., share_gain: _Optional[bool] = ...) -> None: ...
 
 class Iteration(_message.Message):
     __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")
