@@ -14,13 +14,14 @@ from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_federation.event_loop import outside
 from coreg_federation.model import Model, load_model
+from coreg_federation.report import Report, report_of
 from coreg_wire.identity.invitation import parse_invitation
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from site_agent.config.settings import AgentSettings, read_settings, start
 from site_agent.data.notation import unguarded
 from site_agent.identity.identity import check_authority, check_identity
 from site_agent.identity.identity import join as redeem
-from site_agent.models.findings import report, summary_of
+from site_agent.models import findings
 from site_agent.service import app
 from site_agent.service.state_dir import Decision
 
@@ -166,11 +167,15 @@ class Trained:
         return load_model(self._file(-1))
 
     @property
-    def report(self) -> str:
-        """Did joining help? The recommendation, and the errors on this site's own left-out labels;
-        errors as of `model`.
+    def report(self) -> Report:
+        """Did joining help? The recommendation, and the errors on this site's own left-out labels,
+        as numbers; `print(report)` prints the text. Errors as of `model`.
         """
-        return summary_of(*next(iter(report([self._file(0)]).items())))
+        path, model = next(iter(findings.report([self._file(0)]).items()))
+        found = model.found or {}
+        sentences = findings.recommended(found)
+        text = findings.summary_of(path, model)
+        return report_of(model.run, model.target, found, sentences, text)
 
     def _file(self, place: int) -> Path:
         if not self.files:
@@ -183,7 +188,7 @@ class Trained:
         *,
         id: str | None = None,  # noqa: A002
         progress: Progress = lambda _text: None,
-    ) -> pl.DataFrame:
+    ) -> Any:
         """Take part in a scoring, while the operator calls `Federation.score`.
 
         Parameters
@@ -196,8 +201,9 @@ class Trained:
 
         Returns
         -------
-        polars.DataFrame
-            the id (a frame's integers stay integers), ``score``, the ``sites`` that have a record,
+        pandas.DataFrame or polars.DataFrame
+            as ``data`` is (of a path: polars): the id (a frame's integers stay integers),
+            ``score``, the ``sites`` that have a record,
             the deviation that missing ones leave, and parts where the plan has contributions; empty
             if this site receives no scores.
 
@@ -213,13 +219,22 @@ class Trained:
         if not joined.outcome.good:
             raise Refused(f"nothing was scored: {joined.outcome.name.lower()}.")
         if not joined.written:
-            return pl.DataFrame()
+            return _like(data, pl.DataFrame())
         texts = pl.read_csv(joined.written[0], infer_schema=False)
         column = texts.columns[0]
         ids = pl.Series(column, map(unguarded, texts[column]), dtype=pl.String)
         if hasattr(data, "columns") and (kind := pl.Series(list(data[column])).dtype).is_integer():
             ids = ids.cast(kind)
-        return texts.with_columns(pl.all().exclude(column, "sites").cast(pl.Float64), ids)
+        scored = texts.with_columns(pl.all().exclude(column, "sites").cast(pl.Float64), ids)
+        return _like(data, scored)
+
+
+def _like(data: Any, frame: pl.DataFrame) -> Any:
+    """The frame in the caller's kind: a pandas frame if ``data`` is one."""
+    if not hasattr(data, "iloc"):
+        return frame
+    # The caller's own pandas: it is no dependency.
+    return type(data)({name: frame[name].to_numpy() for name in frame.columns})
 
 
 def _taken_part(

@@ -1,0 +1,83 @@
+"""Did joining help? The report of a training as numbers; as text it is what the command prints."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+_NINETY_FIVE = 1.96  # deviations to each end of an interval of 95 %
+MODELS = ("mean", "local", "joined", "agreement", "score")
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """The root mean squared error of one model on this site's own left-out labels.
+
+    ``change``: relative to the local model on the same labels; None of the local model itself.
+    """
+
+    error: float
+    standard_error: float
+    labels: int
+    change: float | None = None
+    change_standard_error: float | None = None
+
+    @property
+    def change_interval(self) -> tuple[float, float] | None:
+        """An interval of 95 % for ``change``; None where it is not known."""
+        if self.change is None or self.change_standard_error is None:
+            return None
+        half = _NINETY_FIVE * self.change_standard_error
+        return self.change - half, self.change + half
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of one training at this site; ``str(report)`` is its text.
+
+    ``errors``: by model, "mean" (of the labels), "local", "joined" or "agreement" (the joined model
+    of an agreement), and "score". ``elsewhere``: of a site whose labels are too few to judge, the
+    change of the score's error at the sites that can. ``areas``: under the ROC curve, of a yes/no
+    target. ``coefficients``: of a linear kernel.
+    """
+
+    run: str
+    target: str
+    labels: int
+    recommended: Literal["local", "joined", "score"] | None
+    errors: Mapping[str, ModelError]
+    elsewhere: Mapping[str, float]
+    areas: Mapping[str, float]
+    coefficients: tuple[Mapping[str, Any], ...]
+    sentences: tuple[str, ...] = field(repr=False)
+    text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def report_of(
+    run: str, target: str, found: Mapping[str, Any], sentences: list[str], text: str
+) -> Report:
+    """The report of a model file's findings (`site_agent.models.findings`)."""
+    return Report(
+        run=run,
+        target=target,
+        labels=int(found.get("labels", 0)),
+        recommended=found.get("recommended"),
+        errors={name: _error(found[name]) for name in MODELS if name in found},
+        elsewhere=dict(found.get("elsewhere") or {}),
+        areas={name: area for name, area in (found.get("auc") or {}).items() if area is not None},
+        coefficients=tuple(found.get("coefficients") or ()),
+        sentences=tuple(sentences),
+        text=text,
+    )
+
+
+def _error(about: Mapping[str, Any]) -> ModelError:
+    return ModelError(
+        error=about["rmse"],
+        standard_error=about["se"],
+        labels=int(about["rows"]),
+        change=about.get("change"),
+        change_standard_error=about.get("change_se"),
+    )
