@@ -23,6 +23,18 @@ from coreg_wire.transport.service import host_port, why_not
 _SECONDS = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
+def _own_host_only(app: Any) -> Any:
+    """Under another name a page of the web could read the metrics (DNS rebinding)."""
+
+    def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if is_loopback(environ.get("HTTP_HOST", "")):
+            return app(environ, start_response)
+        start_response("421 Misdirected Request", [("Content-Type", "text/plain")])
+        return [b"Metrics are read under a loopback address or localhost.\n"]
+
+    return guarded
+
+
 class Metrics:
     """An observer that counts notices."""
 
@@ -82,6 +94,7 @@ class Metrics:
             )
         try:
             server, thread = start_http_server(port, host, self.registry)
+            server.set_app(_own_host_only(server.get_app()))
         except OSError as error:
             raise UsageError(
                 f"--metrics {address}: cannot listen there: {why_not(error, port, '--metrics')}"

@@ -3,6 +3,7 @@
 import re
 import shutil
 import socket
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,11 @@ def test_it_is_read_over_http_and_from_this_machine_alone() -> None:
             metrics.listen(f"127.0.0.1:{port}")
     end = metrics.listen(f"127.0.0.1:{port}")
     try:
+        foreign = urllib.request.Request(
+            f"http://127.0.0.1:{port}/metrics", headers={"Host": "evil.example"}
+        )
+        with pytest.raises(urllib.error.HTTPError, match="421"):
+            urllib.request.urlopen(foreign, timeout=200)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=200) as answer:
             assert b'coreg_runs{state="awaiting approval"} 0.0' in answer.read()
     finally:
