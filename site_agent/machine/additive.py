@@ -23,7 +23,7 @@ from coreg_core.arrays import Ints
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation import Probability, fit_probability
 from coreg_core.objectives.additive import MOST_OWN, SUMMARY, Additive
-from coreg_core.outcomes import Outcome
+from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
 from coreg_core.secure.sums import WORD
@@ -271,8 +271,13 @@ class AdditiveComputation:
             shapes[site] = Shape(to_each=to_each)
         self._question = Question("parts", shapes)
 
-    def news(self, run: str) -> None:
-        """Six steps need none."""
+    def news(self, run: str) -> Notice | None:
+        """The exchange that goes on now: with many sites it takes minutes."""
+        if self._question is None:
+            return None
+        phase = self.terms.questions[self._question.kind].phase
+        work = f"exchange {self.rounds + 1}, {phase}: answered; for the other sites, then the next one"
+        return Notice("progress", run=run, private=True, work=work, fields={"exchange": phase})
 
     # --- the end --------------------------------------------------------------------------------
 
