@@ -86,7 +86,7 @@ def check_layout(column: str, layout: str) -> None:
 
 def century(column: str, form: str) -> str:
     """What to type where years have two digits."""
-    return f"{flag('dates', f'{column}={form}{_LATEST}YYYY-MM-DD')}, with today for dates of birth."
+    return f"{flag('dates', f'{column}={form}{_LATEST}YYYY-MM-DD')} (of birth: today)."
 
 
 def day_of(text: str, layout: str) -> int | None:
