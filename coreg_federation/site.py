@@ -20,8 +20,10 @@ from site_agent.config.settings import AgentSettings, read_settings, start
 from site_agent.data.notation import unguarded
 from site_agent.identity.identity import check_authority, check_identity
 from site_agent.identity.identity import join as redeem
+from site_agent.identity.run_keys import OTHERS
 from site_agent.models.findings import report, summary_of
 from site_agent.service import app
+from site_agent.service.console import OTHER_WORDS, words_told
 from site_agent.service.state_dir import Decision
 
 Progress = Callable[[str], None]
@@ -244,7 +246,11 @@ def _taken_part(
             progress(notice.text)
 
     try:
-        return outside(app.join, settings, observe, _Asked(consent), kind)
+        asked = _Asked(consent)
+        joined = outside(app.join, settings, observe, asked, kind)
+        if asked.other_words:  # the coordinator has the refusal; its operator gets the reason
+            raise Refused(asked.other_words[0])
+        return joined
     except (
         OperatorInterrupt
     ) as error:  # a signal ends the program, also through its `except Exception`
@@ -257,6 +263,7 @@ def _taken_part(
 @dataclass(frozen=True)
 class _Asked:
     consent: Consent
+    other_words: list[str] = field(default_factory=list)  # what is wrong with those that were given
 
     async def decide(
         self,
@@ -269,8 +276,9 @@ class _Asked:
             if not self.consent(about, words):
                 return Decision(False, "its operator refused it.")
         elif words:
-            return Refused(
-                f"the eight words of this study are not confirmed here ({news}):\n "
-                f" {words}\nCompare them with the operators of all sites, then pass words=…"
-            )
+            told = f"{words_told(words, news)}. If they are the same, pass words=…"
+            if OTHERS not in news:
+                return Refused(told)
+            self.other_words.append(told)
+            return Decision(False, OTHER_WORDS)
         return Decision(True, "", words)

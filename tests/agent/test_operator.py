@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -24,10 +24,12 @@ from coreg_core.errors import Refused, StorageError, UsageError
 from coreg_core.outcomes import Notice, Outcome
 from coreg_wire.files.disk import exclusive
 from coreg_wire.terminal.service import last_line, make_log
+from site_agent.cli.app import main
 from site_agent.consent.request import describe_request
 from site_agent.machine import notices
 from site_agent.machine.agreement import progressed
-from site_agent.service.console import OperatorConsole, ServiceLog, Terminal
+from site_agent.service.approvals import EIGHT_WORDS
+from site_agent.service.console import COMPARE, OperatorConsole, ServiceLog, Terminal
 from site_agent.service.state_dir import Decision, StateDir
 
 PROGRESS = Progress(3, True, np.array([0.5]), np.array([0.25]), np.array([0.125]), (None,))
@@ -108,6 +110,24 @@ def decided(words, news="b is new", *, consents=True):
     )
 
 
+@contextmanager
+def a_terminal(monkeypatch, typed):
+    """Standard input is a terminal, where the operator types this after the first question."""
+    mine, theirs = os.openpty()
+    with os.fdopen(theirs) as terminal, os.fdopen(mine, "wb", buffering=0) as keyboard:
+        monkeypatch.setattr("sys.stdin", terminal)
+        keyboard.write(b"y\ny\n")  # before the question
+        waiting, echo = [typed], typer.echo
+
+        def then_type(*told, **options):
+            echo(*told, **options)
+            if "[y/N]" in told[0] and waiting:
+                keyboard.write(waiting.pop().encode())
+
+        monkeypatch.setattr("site_agent.service.console.echo", then_type)
+        yield
+
+
 @pytest.mark.parametrize(
     ("typed", "consents", "words", "decision"),
     [
@@ -123,18 +143,7 @@ def decided(words, news="b is new", *, consents=True):
 def test_the_operator_confirms_the_words_and_then_the_plan(
     monkeypatch, capsys, typed, consents, words, decision
 ):
-    mine, theirs = os.openpty()
-    with os.fdopen(theirs) as terminal, os.fdopen(mine, "wb", buffering=0) as keyboard:
-        monkeypatch.setattr("sys.stdin", terminal)
-        keyboard.write(b"y\ny\n")  # before the question
-        waiting, echo = [typed], typer.echo
-
-        def then_type(*told, **options):
-            echo(*told, **options)
-            if "[y/N]" in told[0] and waiting:
-                keyboard.write(waiting.pop().encode())
-
-        monkeypatch.setattr("site_agent.service.console.echo", then_type)
+    with a_terminal(monkeypatch, typed):
         assert decided(words, consents=consents) == decision
     told = capsys.readouterr().err
     assert ("The plan of run run-1" in told, "leaves:" in told) == (consents, consents)
@@ -238,6 +247,25 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     again.close_request("abd2")
     with pytest.raises(UsageError, match="no pending runs begin with 'abd'"):
         command(state, "approve", "abd")
+
+
+@pytest.mark.parametrize(
+    ("typed", "approved", "code", "told"),
+    [("y\n", True, 0, "run r1: approved, with the eight words"), ("n\n", False, 4, "refused")],
+)
+def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed(
+    state, monkeypatch, capsys, typed, approved, code, told
+):
+    about = {EIGHT_WORDS: f"{WORDS} (b is new). {COMPARE}"}
+    state.request_approval("r1", plan("r1").to_dict(), about, words=WORDS)
+    config = state.folder.parent / "agent.toml"
+    monkeypatch.setattr("sys.argv", ["coreg-agent", "approve", "r1", "--config", str(config)])
+    with a_terminal(monkeypatch, typed), pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr()
+    assert f"its members (b is new):\n\n    {WORDS}" in said.err
+    assert (end.value.code, told in said.out) == (code, True)
+    assert state.decision("r1").approved is approved
 
 
 def test_names_that_are_no_files_are_refused(state):
