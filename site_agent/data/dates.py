@@ -26,6 +26,10 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _LATEST = ",latest="
 
 
+ZONE = re.compile(r"[T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*([Zz]|UTC|GMT|[+-]\d{2}:?(\d{2})?)$")
+NO_ZONE = "Write local times or dates without a zone: which day it is depends on the place."
+
+
 def holds_dates(texts: Iterable[str | None]) -> bool:
     return most(texts, re.compile(DATE).search)
 
@@ -127,13 +131,13 @@ def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
     if not layout:
         file, line, text = cells[0]
         todo = f"Give {flag('dates', f'{column}=%d.%m.%Y')}, for example."
+        what = f"{text!r} is a date in an unknown notation."
+        if ZONE.search(text):
+            what = f"{text!r} is a time with a zone."
+            todo = f"{NO_ZONE} Or leave the column out: {flag('drop', column)}."
         if short := _SHORT_YEAR.match(text):
             todo = f"Give {century(column, short[1].join(('%d', '%m', '%y')))}"
-        raise BadTable(
-            Fault(
-                file, f"{text!r} is a date in an unknown notation.", todo, "date", column, (line,)
-            )
-        )
+        raise BadTable(Fault(file, what, todo, "date", column, (line,)))
     sure = [order for order in orders if order]
     if layout != "/":
         return layout

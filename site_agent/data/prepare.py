@@ -16,6 +16,7 @@ import secrets
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from coreg_core.plan import Plan
 from coreg_wire.files.disk import make_private_folder, write_whole
 from site_agent.data.cell_text import canonical
 from site_agent.data.inputs import Inputs
+from site_agent.data.notation import flag
 from site_agent.data.preprocessing import Preprocessing, size_fault
 from site_agent.data.sources import SHOWN, BadTable, Fault, Faults, files_of, some
 from site_agent.data.tables import Table, name_of, read_table
@@ -451,7 +453,7 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
     """Read and preprocess a site's tables; ``aligned``: the ids that it shares."""
     found = Faults()
     table = load_site_tables(inputs, aligned, found)
-    with found.caught():
+    with found.caught(), _target_named(inputs):
         rows, categorical, dates = (
             (table.labelled, table.unlabelled),
             inputs.categorical,
@@ -474,6 +476,25 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
         negative=table.negative,
     )
     return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
+
+
+@contextmanager
+def _target_named(inputs: Inputs) -> Iterator[None]:
+    """Without labels an empty column can be the target, which no option names."""
+    try:
+        yield
+    except BadTable as error:
+        if inputs.labels or inputs.target is not None:
+            raise
+        raise BadTable(*map(_or_target, error.faults)) from None
+
+
+def _or_target(fault: Fault) -> Fault:
+    if fault.kind != "missing" or fault.column is None:
+        return fault
+    otherwise = fault.todo[:1].lower() + fault.todo[1:]
+    named = flag("target", fault.column)
+    return replace(fault, todo=f"If it is the target of the study, give {named}; else {otherwise}")
 
 
 def site_salt(path: Path, ledger: Path) -> bytes:
