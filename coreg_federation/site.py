@@ -87,7 +87,7 @@ class Site:
         words: str | None = None,
         consent: Consent = False,
         accept_words: bool = False,
-        progress: Progress = lambda _text: None,
+        progress: Progress | None = None,
         **options: Any,
     ) -> "Trained":
         """Take part in the federation's next run, as `coreg-agent --data` does.
@@ -105,7 +105,7 @@ class Site:
             True to take part, or a function of the plan's description by heading and the eight
             words ("" if they are confirmed) that decides.
         progress
-            receives sentences.
+            receives sentences; None: they are not shown.
         **options
             other keys of agent.toml for the table, such as ``drop`` or ``categorical``.
 
@@ -184,7 +184,7 @@ class Trained:
         data: Any,
         *,
         id: str | None = None,  # noqa: A002
-        progress: Progress = lambda _text: None,
+        progress: Progress | None = None,
     ) -> pl.DataFrame:
         """Take part in a scoring, while the operator calls `Federation.score`.
 
@@ -226,7 +226,7 @@ class Trained:
 
 def _taken_part(
     settings: AgentSettings,
-    progress: Progress,
+    progress: Progress | None,
     consent: Consent,
     kind: Literal["training", "scoring"],
 ) -> app.Joined:
@@ -242,7 +242,7 @@ def _taken_part(
 
     def observe(notice: Notice) -> None:
         told.append(notice)
-        if notice.text:
+        if notice.text and progress is not None:
             progress(notice.text)
 
     try:

@@ -325,6 +325,8 @@ class Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         y = given_targets(y, n_rows, self)
         try:
             targets: Arr = numbers(y, "y").astype(np.float64)
+        except BadData:  # it says what to do
+            raise
         except (TypeError, ValueError) as error:
             raise BadData(
                 f"y: {error}. For a target of two classes use a classifier, for example"

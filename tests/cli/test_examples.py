@@ -194,6 +194,21 @@ def test_a_fault_of_the_own_table_is_in_the_error_of_the_site_that_has_it(tmp_pa
         Site(tmp_path).train(np.zeros((2, 2)), consent=True)
 
 
+def test_no_progress_is_shown_where_none_is_wanted(tmp_path, monkeypatch):
+    (tmp_path / "agent.toml").write_text('coordinator = "c:1"')
+    shown = []
+
+    def told(settings, observer, asked, kind):
+        observer(finding("a sentence"))
+        raise Refused("the end")
+
+    monkeypatch.setattr("coreg_federation.site.app.join", told)
+    for progress in (None, shown.append):
+        with pytest.raises(Refused, match="the end"):
+            Site(tmp_path).train(tmp_path / "t.csv", consent=True, progress=progress)
+    assert shown == ["a sentence"]
+
+
 def test_other_words_are_refused_at_the_coordinator_and_raised_here(tmp_path, monkeypatch):
     """The other sites hear of it; `Refused` alone would leave them waiting."""
     (tmp_path / "agent.toml").write_text('coordinator = "c:1"')
