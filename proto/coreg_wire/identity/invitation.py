@@ -25,6 +25,8 @@ from coreg_core.names import check_site_name
 SCHEME = "coreg://"
 _AUTHORITY = re.compile(r"[0-9a-f]{64}")
 _SECRET = re.compile(r"[0-9a-f]{32}")
+# No part of an invitation has a quote or an angle bracket; mail programs put them around it.
+_LINE = re.compile(r"""(?<!\w)coreg://[^\s"'`<>“”„‘’«»]*""")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
 # Letters of any alphabet: a letter that no word has must not split one.
@@ -58,9 +60,16 @@ class Invitation:
         return self.port + 1
 
 
+def invitation_in(text: str) -> str | None:
+    """The first invitation in a text, without the quotes, brackets or byte order mark around it."""
+    found = _LINE.search(text)
+    return None if found is None else found[0].rstrip(".,;:)")
+
+
 def parse_invitation(text: str) -> Invitation:
     """The invitation in a line. UsageError: what is wrong with it, without its secret."""
-    if not (line := text.strip()).startswith(SCHEME):
+    line = invitation_in(text)
+    if line is None:
         raise UsageError(f"The invitation does not begin with {SCHEME}. {_AGAIN}")
     where, hash_sign, key = line.removeprefix(SCHEME).partition("#")
     address, slash, site = where.partition("/")
