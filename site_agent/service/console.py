@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import termios
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -23,6 +24,7 @@ from site_agent.identity.run_keys import OTHERS
 from site_agent.service.state_dir import Decision
 
 COMPARE = "Compare them with the operators of all sites by telephone. If they differ, refuse"
+WIDEST = 160  # characters of a line at a terminal
 NOT_CONFIRMED = "its operator did not confirm the eight words."
 # The other sites read this reason, so it has no words in it.
 OTHER_WORDS = (
@@ -55,7 +57,9 @@ class OperatorConsole:
             print_json({"event": "note", "text": text})
         elif self._console.is_terminal:
             self.close()
-            self._console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+            self._console.print(
+                folded(visible(text)), highlight=False, markup=False, soft_wrap=True
+            )
         else:  # a round is shorter than rich's work on its line
             print(visible(text), file=self._console.file, flush=True)
 
@@ -78,6 +82,26 @@ class OperatorConsole:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+def folded(text: str) -> str:
+    """The text with lines of at most `WIDEST` characters, of which the later ones are indented.
+
+    A line that has no space to break at stays whole, such as a path.
+    """
+    lines = list[str]()
+    for line in text.split("\n"):
+        if len(line) <= WIDEST:
+            lines.append(line)
+            continue
+        lines += textwrap.wrap(
+            line,
+            WIDEST,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
 
 
 class ServiceLog:

@@ -9,6 +9,7 @@ import os
 import stat
 import time
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -49,6 +50,19 @@ def test_a_plan_is_seen_to_be_worked_on_at_a_terminal():
         "round 3: residual 5.0e-01, gap 2.5e-01, predictions within 1.2e-01 (certified)"
         in out.getvalue()
     )
+
+
+def test_a_plan_is_shown_once_a_run_in_lines_of_at_most_160_characters():
+    out = io.StringIO()
+    console = OperatorConsole(
+        as_json=False, console=Console(file=out, force_terminal=True, width=300)
+    )
+    for again in (False, True, True):
+        console(replace(notices.plan_received(make_plan(), again=again), work=""))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 160
+    assert len(lines) > 1
+    assert " ".join(line.strip() for line in lines) == notices.describe_plan(make_plan())
 
 
 def test_the_error_that_ends_a_service_is_a_line_of_its_log(capsys):
