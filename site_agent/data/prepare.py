@@ -347,6 +347,14 @@ def order_of(ids: Sequence[str]) -> Ints:
     return np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
 
 
+# How ids are compared under a rule, if not as they are written.
+_COMPARED: Mapping[IdRule, str] = {
+    "exact": "",
+    "folded": " (compared without case and further spaces)",
+    "numbers": " (compared without case, further spaces and leading zeros)",
+}
+
+
 def unique_ids(table: Table, column: str, rule: IdRule, found: Faults) -> list[str]:
     """The ids of all rows, normalised; an empty one, and one that occurs twice, is a fault in
     ``found``.
@@ -357,19 +365,22 @@ def unique_ids(table: Table, column: str, rule: IdRule, found: Faults) -> list[s
             Fault(table.source, f"no id in {column!r}.", kind="missing", lines=empty, about=column)
         )
     repeated = _repeated(ids, table.lines)
+    todo = (
+        "Keep one row of each individual, by a rule such as the latest visit. If each row is an"
+        f" individual of its own, add a column to the id: {flag('id', f'{column}+NAME')}."
+    )
     if len(repeated) > SHOWN:
-        what = f"{len(repeated)} ids occur more than once: {some(repeated)}."
+        what = f"{len(repeated)} ids occur more than once{_COMPARED[rule]}: {some(repeated)}."
         lines = tuple(line for lines in repeated.values() for line in lines)
-        todo = f"Keep one row of each individual, or name another id column than {column!r}."
         found.add(Fault(table.source, what, todo, "duplicate", lines=lines, about=column))
         return ids
     for text, lines in repeated.items():
-        what = f"the id {text!r} occurs {len(lines)} times."
+        what = f"the id {text!r} occurs {len(lines)} times{_COMPARED[rule]}."
         found.add(
             Fault(
                 table.source,
                 what,
-                "Keep one row of each individual.",
+                todo,
                 "duplicate",
                 lines=lines,
                 about=column,

@@ -30,7 +30,7 @@ from coreg_core.kernels import Gaussian
 from site_agent.data import tables
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import HEAD, Notation
-from site_agent.data.prepare import ids_digest, named
+from site_agent.data.prepare import ids_digest, named, read_ids
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.sources import NA_VALUES, BadTable, Query
 from site_agent.data.tables import read_table
@@ -84,6 +84,11 @@ REFUSED = {
         " number only, and the unit into the column's name.",
     ),
     "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' occurs 2 times"),
+    "an id twice, and what to do": (
+        b"id,a,y\n1,2,3\nq,5,\nq,6,\n",
+        "by a rule such as the latest visit. If each row is an individual of its own, add a column"
+        " to the id: --id id+NAME.",
+    ),
     "many ids twice": (
         b"id,a,y\n1,2,3\n" + 2 * b"p,5,\nq,5,\nr,5,\ns,5,\nt,5,\nu,5,\n",
         "6 ids occur more than once",
@@ -101,6 +106,15 @@ REFUSED = {
     ),
     "a column that looks like it": (b"ID,a,y\n1,2,3\n", "Did you mean 'ID' for 'id'?"),
 }
+
+
+def test_ids_that_an_alignment_takes_for_the_same_are_refused_with_its_rule(tmp_path):
+    table = write(tmp_path, "id,a,y\nP 01,2,3\np 1,5,\np  01,6,\n")
+    for rule, times in (("folded", "2 times (compared without case"), ("numbers", "3 times")):
+        with pytest.raises(BadTable) as error:
+            read_ids(inputs(table), rule)
+        assert times in str(error.value)
+    assert len(read_ids(inputs(table), "exact")) == 3
 
 
 @pytest.mark.parametrize("why", REFUSED)

@@ -109,6 +109,10 @@ MASK = np.ones((40, 2), dtype=bool)
             r"^y: dates or durations\. Convert .* to days\.$",
         ),
         (
+            lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y, sample_weight=y),
+            "sample_weight: AdditiveRegressor cannot weight rows.* Leave sample_weight out of fit",
+        ),
+        (
             lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, 1e200 * y),
             "too large for their squares",
         ),
