@@ -173,7 +173,7 @@ AGENT = """\
 coordinator = "COORDINATOR"  # HOST:PORT
 identity = "identity"  # folder of key, certificate and ledger
 policy = "policy.toml"
-# words = "… … … … … … … …"  # the eight words of the sites, after all operators have compared them
+# words = "WORD WORD WORD WORD WORD WORD WORD WORD"  # that all operators have compared
 # connect_timeout = 600  # seconds
 # models = "models"  # folder of the models; they hold labelled rows
 
