@@ -67,7 +67,7 @@ class Federation:
         self,
         study: str | Path | None = None,
         *,
-        progress: Callable[[str], None] = lambda _text: None,
+        progress: Callable[[str], None] | None = None,
     ) -> Finish:
         """Carry out one run, and wait for its end: of federation.toml, or of a study.toml.
 
@@ -76,7 +76,7 @@ class Federation:
         study
             a path; None: federation.toml.
         progress
-            receives sentences.
+            receives sentences; None: they are not shown.
 
         Raises
         ------
@@ -88,12 +88,12 @@ class Federation:
         plan = planned(configuration, None if study is None else Path(study))
 
         def observe(notice: Notice) -> None:
-            if notice.text:
+            if notice.text and progress is not None:
                 progress(notice.text)
 
         return outside(run, file, configuration, plan, ServiceOptions(), observe, new=False)
 
-    def score(self, *, progress: Callable[[str], None] = lambda _text: None) -> Finish:
+    def score(self, *, progress: Callable[[str], None] | None = None) -> Finish:
         """Score with the models of the latest training: `run` of a study with objective =
         "scoring".
         """

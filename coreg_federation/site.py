@@ -21,8 +21,10 @@ from site_agent.config.settings import AgentSettings, read_settings, start
 from site_agent.data.notation import unguarded
 from site_agent.identity.identity import check_authority, check_identity
 from site_agent.identity.identity import join as redeem
+from site_agent.identity.run_keys import OTHERS
 from site_agent.models import findings
 from site_agent.service import app
+from site_agent.service.console import OTHER_WORDS, words_told
 from site_agent.service.state_dir import Decision
 
 Progress = Callable[[str], None]
@@ -86,7 +88,7 @@ class Site:
         words: str | None = None,
         consent: Consent = False,
         accept_words: bool = False,
-        progress: Progress = lambda _text: None,
+        progress: Progress | None = None,
         **options: Any,
     ) -> "Trained":
         """Take part in the federation's next run, as `coreg-agent --data` does.
@@ -104,7 +106,7 @@ class Site:
             True to take part, or a function of the plan's description by heading and the eight
             words ("" if they are confirmed) that decides.
         progress
-            receives sentences.
+            receives sentences; None: they are not shown.
         **options
             other keys of agent.toml for the table, such as ``drop`` or ``categorical``.
 
@@ -187,7 +189,7 @@ class Trained:
         data: Any,
         *,
         id: str | None = None,  # noqa: A002
-        progress: Progress = lambda _text: None,
+        progress: Progress | None = None,
     ) -> Any:
         """Take part in a scoring, while the operator calls `Federation.score`.
 
@@ -239,7 +241,7 @@ def _like(data: Any, frame: pl.DataFrame) -> Any:
 
 def _taken_part(
     settings: AgentSettings,
-    progress: Progress,
+    progress: Progress | None,
     consent: Consent,
     kind: Literal["training", "scoring"],
 ) -> app.Joined:
@@ -255,11 +257,15 @@ def _taken_part(
 
     def observe(notice: Notice) -> None:
         told.append(notice)
-        if notice.text:
+        if notice.text and progress is not None:
             progress(notice.text)
 
     try:
-        return outside(app.join, settings, observe, _Asked(consent), kind)
+        asked = _Asked(consent)
+        joined = outside(app.join, settings, observe, asked, kind)
+        if asked.other_words:  # the coordinator has the refusal; its operator gets the reason
+            raise Refused(asked.other_words[0])
+        return joined
     except (
         OperatorInterrupt
     ) as error:  # a signal ends the program, also through its `except Exception`
@@ -272,6 +278,7 @@ def _taken_part(
 @dataclass(frozen=True)
 class _Asked:
     consent: Consent
+    other_words: list[str] = field(default_factory=list)  # what is wrong with those that were given
 
     async def decide(
         self,
@@ -284,8 +291,9 @@ class _Asked:
             if not self.consent(about, words):
                 return Decision(False, "its operator refused it.")
         elif words:
-            return Refused(
-                f"the eight words of this study are not confirmed here ({news}):\n "
-                f" {words}\nCompare them with the operators of all sites, then pass words=…"
-            )
+            told = f"{words_told(words, news)}. If they are the same, pass words=…"
+            if OTHERS not in news:
+                return Refused(told)
+            self.other_words.append(told)
+            return Decision(False, OTHER_WORDS)
         return Decision(True, "", words)

@@ -53,6 +53,8 @@ _ALWAYS_SERVED = ("localhost", "127.0.0.1", "::1")
 _LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOSTNAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 
+_NUMBERED = re.compile(r"(^|\.)[0-9]+$")  # the last label, as in an address
+
 
 # --- files of the authority
 
@@ -126,6 +128,7 @@ class ServerFiles:
 
 def create_authority(directory: Path, hostnames: Sequence[str]) -> None:
     """Create the authority and the server's certificate, for names that sites dial."""
+    _check_dialled(hostnames)
     served = _served_names(hostnames)
     key = ec.generate_private_key(ec.SECP256R1())
     server_key = ec.generate_private_key(ec.SECP256R1())
@@ -155,6 +158,7 @@ def reissue_server(directory: Path, hostnames: Sequence[str] | None = None) -> d
 
     The key stays, or is made again if lost.
     """
+    _check_dialled(hostnames or ())
     pair = authority_pair(directory)
     served = _served_names(server_names(directory) if hostnames is None else hostnames)
     if os.path.lexists(path := directory / "coordinator.key"):
@@ -188,6 +192,27 @@ def server_names(directory: Path) -> list[str]:
     except (x509.ExtensionNotFound, ValueError) as error:
         raise BadData(f"{path} has no names to keep ({error}). {again}") from error
     return [str(name.value) for name in names]
+
+
+def _check_dialled(hostnames: Sequence[str]) -> None:
+    """Refuse what no site can dial. The names of an earlier certificate are not checked again."""
+    for text in hostnames:
+        host = text.strip().removeprefix("[").removesuffix("]").removesuffix(".")
+        try:
+            address = ip_address(host)
+        except ValueError:
+            if _NUMBERED.search(host):
+                raise UsageError(
+                    f"--host {text}: no host name ends with a number, and this is no address (four"
+                    " numbers from 0 to 255). Correct it."
+                ) from None
+            continue
+        if address.is_unspecified:
+            raise UsageError(
+                f"--host {text}: sites cannot dial it, since it stands for all addresses of a"
+                " machine. Give the name or the address that sites dial; the coordinator listens on"
+                " all addresses anyway."
+            )
 
 
 def _served_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:

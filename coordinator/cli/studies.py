@@ -219,17 +219,16 @@ def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
 
 def _convergence_lines(rounds: list[dict[str, Any]]) -> Iterator[str]:
     """A table of the steps that have figures, if there are any."""
-    from coordinator.observers.terminal import HEADINGS, PLAIN, cells
+    from coordinator.observers.terminal import StepTable
 
     steps = [
         step
         for step in map(_worst, rounds)
         if step["residual"] is not None or step["gap"] is not None
     ]
-    if steps:
-        yield PLAIN.format(*HEADINGS)
+    table = StepTable()
     for step in steps:
-        yield PLAIN.format(*cells(step))
+        yield from table.lines(step)
 
 
 def _phase_line(phase: dict[str, Any]) -> str:

@@ -9,25 +9,58 @@ from coreg_core.plan import aligns_for
 from coreg_wire.terminal.command_line import human_bytes, print_json
 from coreg_wire.terminal.text import echo
 
-HEADINGS = ("step", "round", "sites", "residual", "gap", "seconds", "bytes")
-PLAIN = "{:>8} {:>6} {:>6} {:>8} {:>7} {:>9} {:>10}"
+FIGURES = ("residual", "gap")  # columns that not every step has
+WIDTHS = {
+    "step": 8,
+    "round": 6,
+    "sites": 6,
+    "residual": 8,
+    "gap": 7,
+    "seconds": 9,
+    "bytes": 10,
+}
 
 
-def cells(step: Mapping[str, Any]) -> tuple[str, ...]:
-    """The cells of a step. An estimate has the prefix ~, a certified number has none."""
+def cells(step: Mapping[str, Any]) -> dict[str, str]:
+    """The cells of a step by their headings.
+
+    An estimate has the prefix ~, a certified number has none.
+    """
 
     def number(name: str, prefix: str = "") -> str:
         return "-" if step[name] is None else f"{prefix}{step[name]:.0e}"
 
-    return (
-        str(step["step"]),
-        str(step["round"]),
-        str(step["answered"]),
-        number("residual"),
-        number("gap", "" if step["verified"] else "~"),
-        f"{step['seconds']:.3f}",
-        human_bytes(step["bytes_sent"] + step["bytes_received"]),
-    )
+    return {
+        "step": str(step["step"]),
+        "round": str(step["round"]),
+        "sites": str(step["answered"]),
+        "residual": number("residual"),
+        "gap": number("gap", "" if step["verified"] else "~"),
+        "seconds": f"{step['seconds']:.3f}",
+        "bytes": human_bytes(step["bytes_sent"] + step["bytes_received"]),
+    }
+
+
+class StepTable:
+    """A table of steps as its rows arrive.
+
+    A column of figures begins, with new headings, at the first step that has a value for it. So no
+    column holds only "-".
+    """
+
+    def __init__(self) -> None:
+        self._columns: list[str] = []
+
+    def lines(self, step: Mapping[str, Any]) -> list[str]:
+        """The row of a step, below headings if these change."""
+        absent = {name for name in FIGURES if step[name] is None} - {*self._columns}
+        columns = [name for name in WIDTHS if name not in absent]
+        texts = cells(step)
+        out = [" ".join(f"{texts[name]:>{WIDTHS[name]}}" for name in columns)]
+        if columns != self._columns:
+            self._columns = columns
+            out.insert(0, " ".join(f"{name:>{WIDTHS[name]}}" for name in columns))
+        return out
 
 
 def certifying(last: Mapping[str, Any] | None, step: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -66,7 +99,7 @@ class Plain:
     """Plain lines on standard output."""
 
     def __init__(self) -> None:
-        self._headed = False
+        self._table = StepTable()
         self._figures = list[Any]()
         self._headings: list[str] = []
         self._last: Mapping[str, Any] | None = None
@@ -97,10 +130,8 @@ class Plain:
         self._figures = figures
         if repeated:  # sites answer one after another: one row for each sweep
             return
-        if not self._headed:
-            self._headed = True
-            echo(PLAIN.format(*HEADINGS))
-        echo(PLAIN.format(*cells(values)))
+        for line in self._table.lines(values):
+            echo(line)
 
     def finished(self, end: Finish, show: str) -> None:
         """Print the outcome, its meaning and the next command."""

@@ -52,6 +52,7 @@ def fit_context(fit: F) -> F:
 
     @wraps(fit)
     def limited(self: Any, *given: Any, **named: Any) -> Any:
+        _refuse_weights(self, named)
         X = next(iter((*given, *named.values())), ())
         small = fit.__name__ == "fit" and (getattr(X, "shape", ()) or (0,))[0] <= SMALL
         with one_thread() if small else nullcontext():
@@ -59,6 +60,15 @@ def fit_context(fit: F) -> F:
 
     checked: F = _fit_context(prefer_skip_nested_validation=True)(limited)
     return checked
+
+
+def _refuse_weights(estimator: Any, named: dict[str, Any]) -> None:
+    """Some of scikit-learn's tools pass sample_weight=None, which asks for nothing."""
+    if named.pop("sample_weight", None) is not None:
+        raise UsageError(
+            f"sample_weight: {type(estimator).__name__} cannot weight rows; each row with a target"
+            " counts once. Leave sample_weight out of fit. `score` takes it."
+        )
 
 
 def one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
@@ -325,6 +335,8 @@ class Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         y = given_targets(y, n_rows, self)
         try:
             targets: Arr = numbers(y, "y").astype(np.float64)
+        except BadData:  # it says what to do
+            raise
         except (TypeError, ValueError) as error:
             raise BadData(
                 f"y: {error}. For a target of two classes use a classifier, for example"

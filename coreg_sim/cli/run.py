@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from coordinator.observers.terminal import HEADINGS, PLAIN, cells
+from coordinator.observers.terminal import StepTable
 from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive, Kernel
 from coreg_core.objectives.agreement import Agreement, Form
@@ -57,16 +57,16 @@ class _Printing:
 
     def __init__(self, *, as_json: bool):
         self._as_json = as_json
-        if not as_json:
-            echo(PLAIN.format(*HEADINGS))
+        self._table = StepTable()
 
     def __call__(self, notice: Notice) -> None:
         if notice.name != "round":
             return
         if self._as_json:
             print_json(notice.to_dict())
-        else:
-            echo(PLAIN.format(*cells(notice.fields)))
+            return
+        for line in self._table.lines(notice.fields):
+            echo(line)
 
 
 def run(
@@ -281,30 +281,43 @@ def _table(sites: dict[str, dict[str, Any]]) -> list[str]:
     """A row for each site: errors, their change against the local model, and the forecast of the
     change.
     """
-    width = max(map(len, sites))
-    out = [
-        (
-            "root mean square error on held-out rows, its change against the local model, and the"
-            " site's own forecast of it"
-        ),
-        f"{'':<{width}} {'labels':>6} {'local':>8}"
-        + "".join(f" {name:>8} {'change':>8} {'forecast':>15}" for name in MODELS)
-        + "  recommended",
+    names = ["", *sites]
+    columns: list[list[str]] = [
+        ["labels", *(str(site["labels"]) for site in sites.values())],
+        ["local", *(_error(site["rmse"]["local"]) for site in sites.values())],
     ]
-    for name, site in sites.items():
-        local = site["rmse"]["local"]
-        cells = [
-            f"{name:<{width}} {site['labels']:>6} {'-' if local is None else f'{local:.4f}':>8}"
+    for model in MODELS:
+        columns += [
+            [model, *(_error(site["rmse"][model]) for site in sites.values())],
+            ["change", *(_change(site["rmse"], model) for site in sites.values())],
+            ["forecast", *(_forecast(site["forecast"].get(model)) for site in sites.values())],
         ]
-        for key in MODELS:
-            error = site["rmse"][key]
-            told = site["forecast"].get(key)
-            change = "-" if local is None else f"{100 * (error / local - 1):+.1f} %"
-            forecast = (
-                "-"
-                if told is None
-                else f"{100 * told['change']:+.1f} ± {100 * told['standard_error']:.1f} %"
-            )
-            cells.append(f"{error:>8.4f} {change:>8} {forecast:>15}")
-        out.append(f"{' '.join(cells)}  {site['recommended']}")
+    shown = [column for column in columns if set(column[1:]) != {"-"}]
+    recommended = ["recommended", *(site["recommended"] for site in sites.values())]
+    out = [
+        "root mean square error on held-out rows, its change against the local model, and the"
+        " site's own forecast of it"
+    ]
+    for row, last in enumerate(recommended):
+        cells = [f"{names[row]:<{max(map(len, names))}}"]
+        cells += [f"{column[row]:>{max(map(len, column))}}" for column in shown]
+        out.append(f"{' '.join(cells)}  {last}")
     return out
+
+
+def _error(error: float | None) -> str:
+    return "-" if error is None else f"{error:.4f}"
+
+
+def _change(errors: dict[str, float | None], model: str) -> str:
+    error = errors[model]
+    local = errors["local"]
+    if error is None or local is None:
+        return "-"
+    return f"{100 * (error / local - 1):+.1f} %"
+
+
+def _forecast(forecast: dict[str, float] | None) -> str:
+    if forecast is None:
+        return "-"
+    return f"{100 * forecast['change']:+.1f} ± {100 * forecast['standard_error']:.1f} %"

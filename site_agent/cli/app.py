@@ -196,10 +196,8 @@ def join(
 
 
 def _line(given: str | None) -> str:
-    """The first word with the scheme of an invitation: in the argument, in its file, or in standard
-    input.
-    """
-    from coreg_wire.identity.invitation import SCHEME
+    """The invitation in the argument, in its file, or in standard input."""
+    from coreg_wire.identity.invitation import SCHEME, invitation_in
 
     if given is None:
         if sys.stdin.isatty():
@@ -208,8 +206,8 @@ def _line(given: str | None) -> str:
             sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read(),
             "Standard input",
         )
-    elif given.startswith(SCHEME):
-        return given
+    elif line := invitation_in(given):
+        return line
     else:
         try:
             text, where = Path(given).read_text(encoding="utf-8"), "The file"
@@ -221,14 +219,15 @@ def _line(given: str | None) -> str:
                 f"The argument is neither an invitation ({SCHEME}…) nor a file that can be read."
                 " Copy the whole line that the coordinator's operator sent."
             ) from None
-    if not (found := [word for word in text.split() if word.startswith(SCHEME)]):
+    line = invitation_in(text)
+    if line is None:
         raise UsageError(f"{where} has no invitation ({SCHEME}…).")
-    return found[0]
+    return line
 
 
 def _coordinator(path: Path) -> object:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8")).get("coordinator")
+        return tomllib.loads(path.read_text(encoding="utf-8-sig")).get("coordinator")
     except (OSError, ValueError):
         return None  # the next command names the fault
 

@@ -147,7 +147,8 @@ def predict(
     else:
         for text in notes:
             echo(text, err=True)
-        echo(f"{len(predictions)} predictions of {loaded.target} in {output} (model: {file})")
+        target = loaded.target or "the target"
+        echo(f"{len(predictions)} predictions of {target} in {output} (model: {file})")
 
 
 def evaluate(

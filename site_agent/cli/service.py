@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coreg_core.errors import CoregError, StorageError, Unreachable
+from coreg_core.errors import CoregError, Refused, StorageError, Unreachable
 from coreg_core.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.terminal.command_line import as_owner, print_json
@@ -119,13 +119,45 @@ def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 
 def approve(run: RunArgument, config: ConfigOption = None) -> None:
-    """Approve a pending run. The policy still applies."""
+    """Approve a pending run. The policy still applies.
+
+    At a terminal it first asks for the eight words of members that are not confirmed yet. The
+    answer "n" refuses the run.
+    """
+    from site_agent.service.console import NOT_CONFIRMED
+
+    run, confirmed_words = _words_confirmed(config, run)
+    if not confirmed_words:
+        run = _decided(config, run, approved=False, reason=NOT_CONFIRMED)[0]
+        echo(f"run {run}: refused, because you did not confirm the eight words")
+        raise typer.Exit(Refused.exit_code)
     run, words = _decided(config, run, approved=True, reason="")
     confirmed = f", with the eight words {words}" * bool(words)
     echo(
         f"run {run}: approved{confirmed}. If what it showed has changed, `coreg-agent pending`"
         " lists it again"
     )
+
+
+def _words_confirmed(config: Path | None, prefix: str) -> tuple[str, bool]:
+    """The pending run, and whether its approval can confirm its words: without a terminal the
+    command itself confirms what `coreg-agent pending` showed.
+    """
+    import asyncio
+
+    from site_agent.service.approvals import news_of
+    from site_agent.service.console import confirms, forget_typed, isatty
+
+    state, _ = _state(config)
+    as_owner(state.folder)
+    with _intact(state):
+        run, request = state.pending_run(prefix)
+        words = str(request["words"])
+        if not words or not isatty():
+            return run, True
+        news = news_of(request)
+    forget_typed()
+    return run, asyncio.run(confirms(words, news))
 
 
 def refuse(

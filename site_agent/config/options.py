@@ -35,7 +35,7 @@ TABLE_HELP = {
         " the only one in _id]."
     ),
     "unlabelled": "A table of the shared unlabelled set [the rows of --data with an empty target].",
-    "separator": "What separates the columns of a CSV file: ',', ';' or tab [found].",
+    "separator": "What separates the columns of a CSV file: ',', ';', '|' or tab [found].",
     "decimal": (
         "The decimal mark: . or , [found]. The other mark before groups of three digits then"
         " separates thousands."

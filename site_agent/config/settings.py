@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.names import check_name
 from coreg_wire.files.toml_file import file_faults, read_toml
+from coreg_wire.identity.invitation import words_in
 from site_agent.config.options import TABLE
 from site_agent.data.inputs import Inputs, Text
 
@@ -54,8 +55,12 @@ class AgentSettings(BaseModel):
     @field_validator("words")
     @classmethod
     def _eight(cls, words: str | None) -> str | None:
-        if words and (count := len(words.replace("-", " ").split())) != 8:
-            raise ValueError(f"eight words are needed, not {count}")
+        count = 0 if words is None else len(words_in(words))
+        if words is not None and count != 8:
+            raise ValueError(
+                f"the eight words of the study are needed, and this text has {count}. Copy all of"
+                " them, as the agents show them"
+            )
         return words
 
     @property
@@ -168,7 +173,7 @@ AGENT = """\
 coordinator = "COORDINATOR"  # HOST:PORT
 identity = "identity"  # folder of key, certificate and ledger
 policy = "policy.toml"
-# words = "… … … … … … … …"  # the eight words of the sites, after all operators have compared them
+# words = "WORD WORD WORD WORD WORD WORD WORD WORD"  # that all operators have compared
 # connect_timeout = 600  # seconds
 # models = "models"  # folder of the models; they hold labelled rows
 

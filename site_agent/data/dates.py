@@ -26,6 +26,17 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _LATEST = ",latest="
 
 
+ZONE = re.compile(r"[T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*([Zz]|UTC|GMT|[+-]\d{2}:?(\d{2})?)$")
+
+
+def without_zone(column: str) -> str:
+    """What to do about times with a zone: their day depends on the place."""
+    return (
+        "Write local times or dates without a zone: which day it is depends on the place. Or leave"
+        f" the column out: {flag('drop', column)}."
+    )
+
+
 def holds_dates(texts: Iterable[str | None]) -> bool:
     return most(texts, re.compile(DATE).search)
 
@@ -110,6 +121,19 @@ def _up_to(day: date, latest: date) -> date:
     return day.replace(year=year)
 
 
+def _unknown(column: str, file: str, line: int, text: str) -> Fault:
+    """A date that no layout fits, with the option that names one, if one can."""
+    what = f"{text!r} is a date in an unknown notation."
+    todo = f"Give {flag('dates', f'{column}=%d.%m.%Y')}, for example."
+    short = _SHORT_YEAR.match(text)
+    if short:
+        todo = f"Give {century(column, short[1].join(('%d', '%m', '%y')))}"
+    if ZONE.search(text):
+        what = f"{text!r} is a time with a zone."
+        todo = without_zone(column)
+    return Fault(file, what, todo, "date", column, (line,))
+
+
 def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
     """The layout of a column's dates. ``cells``: file, line and text."""
     counts, orders = Counter[str](), dict[str, tuple[str, int, str]]()
@@ -125,15 +149,7 @@ def find_layout(column: str, cells: Sequence[tuple[str, int, str]]) -> str:
             counts["/"] += 1
     layout = counts.most_common(1)[0][0] if counts else ""
     if not layout:
-        file, line, text = cells[0]
-        todo = f"Give {flag('dates', f'{column}=%d.%m.%Y')}, for example."
-        if short := _SHORT_YEAR.match(text):
-            todo = f"Give {century(column, short[1].join(('%d', '%m', '%y')))}"
-        raise BadTable(
-            Fault(
-                file, f"{text!r} is a date in an unknown notation.", todo, "date", column, (line,)
-            )
-        )
+        raise BadTable(_unknown(column, *cells[0]))
     sure = [order for order in orders if order]
     if layout != "/":
         return layout

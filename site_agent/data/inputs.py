@@ -15,7 +15,8 @@ from site_agent.data.sources import NA_VALUES, Query, Source, at, source_of
 Text = Annotated[str, Field(min_length=1)]
 Words = Annotated[tuple[Text, ...], Field(strict=False)]
 Separator = Annotated[
-    Literal[",", ";", "\t"] | None, BeforeValidator(lambda text: "\t" if text == "tab" else text)
+    Literal[",", ";", "\t", "|"] | None,
+    BeforeValidator(lambda text: "\t" if text == "tab" else text),
 ]
 Decimal = Literal[".", ","] | None
 

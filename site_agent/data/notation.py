@@ -19,7 +19,7 @@ import polars as pl
 
 from site_agent.data.sources import BadTable, Fault
 
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 Mark: TypeAlias = Literal[".", ",", "?"]
 
 _POWER = r"([eE][+-]?\d+)?"
@@ -41,6 +41,8 @@ THOUSANDS = (
 DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4})([T ].*)?$"
 LIMIT = r"^[<>≤≥]=?\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)$"  # of detection: <0.5
 UNIT = r"^[+-]?\d+([.,]\d*)?\s*[^\d\s.,:/-][^\d]{0,9}$"
+_CODES = "AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|INR|JPY|NOK|PLN|SEK|USD"
+CURRENCY = rf"^[+-]?([A-Z]{{0,2}}[$€£¥₹₩₽₺₪฿]|{_CODES})\s*[+-]?\d[\d.,' ]*$"  # €28.31, EUR 3
 NUMBER = re.compile(f"{INTEGER}|{POINT}|{COMMA}|{THOUSANDS}|{LIMIT}")
 ROUNDED = re.compile(r"\d[.,]\d+[eE]\+?[1-9]\d|\d[eE]\+[1-9]\d")  # 1.10105E+17; 2E15 is a code
 HEADER = 1 << 16  # bytes that hold the header
@@ -282,6 +284,7 @@ _KINDS = (
     ("date", DATE),
     ("detection limit", LIMIT),
     ("number with a unit", UNIT),
+    ("number with a unit", CURRENCY),
     ("not finite", rf"(?i)^[+-]?(inf(inity)?|nan)$|{INTEGER}|{POINT}|{COMMA}"),
 )
 _ADVICE = {

@@ -16,6 +16,7 @@ import secrets
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from coreg_core.plan import Plan
 from coreg_wire.files.disk import make_private_folder, write_whole
 from site_agent.data.cell_text import canonical
 from site_agent.data.inputs import Inputs
+from site_agent.data.notation import flag
 from site_agent.data.preprocessing import Preprocessing, size_fault
 from site_agent.data.sources import SHOWN, BadTable, Fault, Faults, files_of, some
 from site_agent.data.tables import Table, name_of, read_table
@@ -345,6 +347,14 @@ def order_of(ids: Sequence[str]) -> Ints:
     return np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
 
 
+# How ids are compared under a rule, if not as they are written.
+_COMPARED: Mapping[IdRule, str] = {
+    "exact": "",
+    "folded": " (compared without case and further spaces)",
+    "numbers": " (compared without case, further spaces and leading zeros)",
+}
+
+
 def unique_ids(table: Table, column: str, rule: IdRule, found: Faults) -> list[str]:
     """The ids of all rows, normalised; an empty one, and one that occurs twice, is a fault in
     ``found``.
@@ -355,19 +365,22 @@ def unique_ids(table: Table, column: str, rule: IdRule, found: Faults) -> list[s
             Fault(table.source, f"no id in {column!r}.", kind="missing", lines=empty, about=column)
         )
     repeated = _repeated(ids, table.lines)
+    todo = (
+        "Keep one row of each individual, by a rule such as the latest visit. If each row is an"
+        f" individual of its own, add a column to the id: {flag('id', f'{column}+NAME')}."
+    )
     if len(repeated) > SHOWN:
-        what = f"{len(repeated)} ids occur more than once: {some(repeated)}."
+        what = f"{len(repeated)} ids occur more than once{_COMPARED[rule]}: {some(repeated)}."
         lines = tuple(line for lines in repeated.values() for line in lines)
-        todo = f"Keep one row of each individual, or name another id column than {column!r}."
         found.add(Fault(table.source, what, todo, "duplicate", lines=lines, about=column))
         return ids
     for text, lines in repeated.items():
-        what = f"the id {text!r} occurs {len(lines)} times."
+        what = f"the id {text!r} occurs {len(lines)} times{_COMPARED[rule]}."
         found.add(
             Fault(
                 table.source,
                 what,
-                "Keep one row of each individual.",
+                todo,
                 "duplicate",
                 lines=lines,
                 about=column,
@@ -451,7 +464,7 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
     """Read and preprocess a site's tables; ``aligned``: the ids that it shares."""
     found = Faults()
     table = load_site_tables(inputs, aligned, found)
-    with found.caught():
+    with found.caught(), _target_named(inputs):
         rows, categorical, dates = (
             (table.labelled, table.unlabelled),
             inputs.categorical,
@@ -474,6 +487,25 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
         negative=table.negative,
     )
     return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
+
+
+@contextmanager
+def _target_named(inputs: Inputs) -> Iterator[None]:
+    """Without labels an empty column can be the target, which no option names."""
+    try:
+        yield
+    except BadTable as error:
+        if inputs.labels or inputs.target is not None:
+            raise
+        raise BadTable(*map(_or_target, error.faults)) from None
+
+
+def _or_target(fault: Fault) -> Fault:
+    if fault.kind != "missing" or fault.column is None:
+        return fault
+    otherwise = fault.todo[:1].lower() + fault.todo[1:]
+    named = flag("target", fault.column)
+    return replace(fault, todo=f"If it is the target of the study, give {named}; else {otherwise}")
 
 
 def site_salt(path: Path, ledger: Path) -> bytes:

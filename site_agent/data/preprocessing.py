@@ -22,7 +22,7 @@ from coreg_core.errors import UsageError
 from coreg_core.spread import constant, mean_and_deviation
 from coreg_wire.clock import utc_now
 from site_agent.data.cell_text import canonical
-from site_agent.data.dates import check_layout, day_of, find_layout, holds_dates
+from site_agent.data.dates import ZONE, check_layout, day_of, find_layout, holds_dates, without_zone
 from site_agent.data.notation import flag
 from site_agent.data.sources import COLUMNS, NA_VALUES, BadTable, Fault, Faults, shortened, some
 from site_agent.data.tables import Table
@@ -93,11 +93,14 @@ class Column:
                 f"{texts[bad[0]]!r} is not {dates}.",
                 "date" if self.kind == "date" else "text",
             )
+            todo = "Correct the cell, or leave it empty."
+            if self.kind == "date" and ZONE.search(texts[bad[0]] or ""):
+                todo = without_zone(self.name)
             raise BadTable(
                 Fault(
                     table.source,
                     what,
-                    "Correct the cell, or leave it empty.",
+                    todo,
                     kind,
                     self.name,
                     lines,

@@ -6,6 +6,8 @@ read-only. The text of a fault can show a cell, because only the site's own oper
 fields name the kind of the cell and never its content.
 """
 
+import os
+import shlex
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -221,10 +223,29 @@ def ask(query: Query) -> tuple[list[str], Sequence[Sequence[Any]]]:
             names = [str(column[0]) for column in cursor.description]
             rows = cursor.fetchall()
     except (sqlite3.Error, sqlite3.Warning) as error:
-        raise BadTable(
-            Fault(source, f"the query failed ({error}).", "Try it with sqlite3.", kind="query")
-        ) from None
+        todo = "Try it with sqlite3."
+        if isinstance(error, sqlite3.OperationalError) and _in_wal_mode(query.database):
+            todo = (
+                "The database is in WAL mode, which needs a folder that this user can write. Copy"
+                " it with its -wal file into such a folder; or type, as its owner, sqlite3"
+                f" {shlex.quote(str(query.database))} 'PRAGMA journal_mode = DELETE'."
+            )
+        raise BadTable(Fault(source, f"the query failed ({error}).", todo, kind="query")) from None
     return names, list(zip(*rows, strict=True)) if rows else [()] * len(names)
+
+
+def _in_wal_mode(database: Path) -> bool:
+    """Whether the database has a write-ahead log that this user cannot open beside it.
+
+    Bytes 18 and 19 of the file are its format's versions: 2 with a write-ahead log
+    (https://www.sqlite.org/fileformat2.html).
+    """
+    try:
+        with database.open("rb") as file:
+            versions = file.read(20)[18:]
+    except OSError:
+        return False
+    return versions == b"\2\2" and not os.access(database.parent, os.W_OK)
 
 
 def _only_table(connection: sqlite3.Connection, source: str) -> str:

@@ -269,7 +269,7 @@ def _check_period(certificate: x509.Certificate, where: str, next_step: str) -> 
     if now < start:
         raise Refused(
             f"{where} is not valid before {start:%Y-%m-%d %H:%M} UTC, but this machine's clock"
-            f" shows {now:%Y-%m-%d %H:%M} UTC: check the clock."
+            f" shows {now:%Y-%m-%d %H:%M} UTC: check the clock, and the coordinator's."
         )
     if now > end:
         raise Refused(
@@ -359,6 +359,13 @@ def _ask(
     try:
         line = _answered(host, port, context, json.dumps(question).encode() + b"\n")
     except ssl.SSLCertVerificationError as error:
+        if "not yet valid" in error.verify_message:
+            raise Refused(
+                f"{host}:{port}: its certificate is not valid yet, and this machine's clock shows"
+                f" {utc_now():%Y-%m-%d %H:%M} UTC. Correct this clock. If it is right, the"
+                " coordinator's clock was ahead: its operator corrects it and runs"
+                f" `coreg-coordinator init FOLDER --renew-server --host {host}`."
+            ) from None
         raise Refused(
             f"{host}:{port}: its certificate is not valid for the invitation"
             f" ({error.verify_message}). The operator can renew it: `coreg-coordinator init FOLDER"

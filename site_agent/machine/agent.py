@@ -284,7 +284,7 @@ def _proposed_again(agent: Agent, known: ActiveRun, proposal: Proposal) -> Trans
         return _refuse(agent, plan, "the plan changed in the middle of the run.")
     agent = agent.with_run(plan.run, replace(known, proposal=proposal))
     agent, actions = _queue(agent, plan.run, proposal)
-    return agent, [Notify(notices.plan_received(plan)), *actions]
+    return agent, [Notify(notices.plan_received(plan, again=True)), *actions]
 
 
 def _release(agent: Agent, name: str) -> Transition:

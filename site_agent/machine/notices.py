@@ -7,12 +7,14 @@ from coreg_core.outcomes import Notice, Outcome, end_sentence
 from coreg_core.plan import Plan
 
 
-def plan_received(plan: Plan) -> Notice:
+def plan_received(plan: Plan, *, again: bool = False) -> Notice:
+    """``again``: the operator has read the plan, of another attempt or before an alignment."""
     fields = {"study": plan.study, "data": plan.data, "sites": plan.sites}
     work = "checking the plan"
     if plan.objective.needs == "rows":
         work += " and factoring the data"
-    return Notice("plan", describe_plan(plan), run=plan.run, work=work, fields=fields)
+    text = "" if again else describe_plan(plan)
+    return Notice("plan", text, run=plan.run, work=work, fields=fields)
 
 
 def waiting_for_approval(run: str, study: str) -> Notice:

@@ -7,7 +7,7 @@ the question is put again.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -26,6 +26,12 @@ from site_agent.service.state_dir import Decision, StateDir
 
 EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
 CHANGED = "its plan or the keys of its members changed after its operator was asked."
+
+
+def news_of(request: Mapping[str, Any]) -> str:
+    """Which members' keys a pending request has that are not confirmed, as it shows them."""
+    shown = str(request["about"][EIGHT_WORDS])
+    return shown.removeprefix(f"{request['words']} (").removesuffix(f"). {COMPARE}")
 
 
 class Approvals:
@@ -80,7 +86,7 @@ class Approvals:
         if not await self._is_decided(self._state, question):
             about = dict(question.about)
             if words:
-                about[EIGHT_WORDS] = f"{words} ({news}). {COMPARE}"
+                about[EIGHT_WORDS] = f"{words} ({news}). {COMPARE}"  # see `news_of`
             request = plan.run, plan.to_dict(), about, question.seconds, words, plan.digest
             if not await self.in_turn(self._state.request_approval, *request):
                 return await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import termios
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -23,6 +24,13 @@ from site_agent.identity.run_keys import OTHERS
 from site_agent.service.state_dir import Decision
 
 COMPARE = "Compare them with the operators of all sites by telephone. If they differ, refuse"
+WIDEST = 160  # characters of a line at a terminal
+NOT_CONFIRMED = "its operator did not confirm the eight words."
+# The other sites read this reason, so it has no words in it.
+OTHER_WORDS = (
+    "the eight words that its operator gave are not those of this run's members. Compare the words"
+    " again by telephone: if they differ, another party poses as a site."
+)
 # Seconds between two lines about a coordinator that cannot be reached.
 QUIET = 5.0
 LONGEST_QUIET = 600.0
@@ -49,7 +57,9 @@ class OperatorConsole:
             print_json({"event": "note", "text": text})
         elif self._console.is_terminal:
             self.close()
-            self._console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+            self._console.print(
+                folded(visible(text)), highlight=False, markup=False, soft_wrap=True
+            )
         else:  # a round is shorter than rich's work on its line
             print(visible(text), file=self._console.file, flush=True)
 
@@ -72,6 +82,26 @@ class OperatorConsole:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+def folded(text: str) -> str:
+    """The text with lines of at most `WIDEST` characters, of which the later ones are indented.
+
+    A line that has no space to break at stays whole, such as a path.
+    """
+    lines = list[str]()
+    for line in text.split("\n"):
+        if len(line) <= WIDEST:
+            lines.append(line)
+            continue
+        lines += textwrap.wrap(
+            line,
+            WIDEST,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
 
 
 class ServiceLog:
@@ -117,8 +147,19 @@ def question_lines(about: Mapping[str, str]) -> Iterator[str]:
         yield from (f"  {'':<22} {part}" for part in more)
 
 
+def words_told(words: str, news: str) -> str:
+    """The words that this site does not know yet, and what to do with them."""
+    return f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}"
+
+
 def isatty() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
+
+
+def forget_typed() -> None:
+    """What was typed before a question is no answer."""
+    if isatty():
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 class Terminal:
@@ -139,37 +180,34 @@ class Terminal:
     ) -> Decision | CoregError:
         """The operator's decision. Without a terminal, an error: it ends the agent."""
         if words and not isatty():
-            give = f'give them: --words "{words}", or words = "{words}" in agent.toml.'
-            then = f"Then {give}"
+            give = f'--words "{words}", or words = "{words}" in agent.toml'
             if OTHERS in news:
-                then = (
-                    "If they read other words than these, another party poses as a site: take no"
-                    f" part. Else {give}"
-                )
-            return Refused(
-                f"the eight words of this study are not confirmed here ({news}):\n "
-                f" {words}\n{COMPARE}. {then}"
-            )
+                echo(f"{words_told(words, news)}.", err=True)
+                echo(f"If they are the same, start the agent again with {give}.", err=True)
+                return Decision(False, OTHER_WORDS)
+            return Refused(f"{words_told(words, news)}. If they are the same, give {give}.")
         self._before()
-        if isatty():  # what was typed before a question is no answer
-            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        forget_typed()
         if self._consents:
             echo(f"\nThe plan of run {plan.run}:", err=True)
             for line in question_lines(about):
                 echo(line, err=True)
-        if words:
-            echo(
-                f"\nThe eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}.", err=True
-            )
-            if not await self._yes("Do the other operators read the same eight words?"):
-                return Decision(False, "its operator did not confirm the eight words.")
-        if self._consents and not await self._yes("Take part?"):
+        if words and not await confirms(words, news):
+            return Decision(False, NOT_CONFIRMED)
+        if self._consents and not await _yes("Take part?"):
             return Decision(False, "its operator refused it.")
         return Decision(True, "", words)
 
-    async def _yes(self, question: str) -> bool:
-        echo(f"{question} [y/N] ", err=True, nl=False)
-        return (await _line()).strip().lower() in ("y", "yes")
+
+async def confirms(words: str, news: str) -> bool:
+    """Whether the operator at the terminal confirms the words of the members."""
+    echo(f"\nThe eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}.", err=True)
+    return await _yes("Do the other operators read the same eight words?")
+
+
+async def _yes(question: str) -> bool:
+    echo(f"{question} [y/N] ", err=True, nl=False)
+    return (await _line()).strip().lower() in ("y", "yes")
 
 
 async def _line() -> str:

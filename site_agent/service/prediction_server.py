@@ -157,7 +157,7 @@ def described(model: ModelFile) -> dict[str, Any]:
     }
     responses = {
         "200": {
-            "description": f"predictions of {model.target}",
+            "description": f"predictions of {model.target or 'the target'}",
             "content": {"application/json": {"schema": answer}},
         },
         "422": {

@@ -24,6 +24,7 @@ from site_agent.data.prepare import (
     site_salt,
 )
 from site_agent.data.sources import BadTable, Faults, some
+from site_agent.data.suspects import suspects
 from site_agent.data.tables import read_table
 from site_agent.identity.identity import check_identity
 from site_agent.ledger.ledger import read_lines, require_ledger
@@ -109,6 +110,8 @@ def check(
         prepared_sets[name] = prepared
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
+        for text in suspects(prepared.table, prepared.preprocessing, inputs.target or ""):
+            note(text, True, {"check": "table", "warning": True})
         both = prepared.labelled_and_shared
         if both:
             text = (

@@ -88,6 +88,10 @@ class RunTables:
     def inputs(self, plan: Plan) -> Inputs:
         return self._named(plan, self.data_sets.choose(plan.data))
 
+    def target(self, plan: Plan) -> str:
+        """What the plan predicts: a site without labels need not name it, and the study can."""
+        return self.inputs(plan).target or plan.target
+
     def _named(self, plan: Plan, name: str) -> Inputs:
         trains = plan.objective.needs == "rows"
         return self.data_sets.named(name, plan.target, plan.id, trains=trains)

@@ -137,11 +137,8 @@ class StateDir:
             (entry for entry in found if entry is not None), key=lambda entry: str(entry["asked"])
         )
 
-    def record_decision(self, prefix: str, decision: Decision) -> tuple[str, str]:
-        """Approve or refuse a pending run.
-
-        Returns the run's name, and the eight words that this confirms or refuses.
-        """
+    def pending_run(self, prefix: str) -> tuple[str, dict[str, Any]]:
+        """The name of the one pending run that begins with this prefix, and its request."""
         pending = {str(entry["plan"]["run"]): entry for entry in self.pending()}
         found = [run for run in pending if run.startswith(prefix)]
         if len(found) != 1:
@@ -150,8 +147,16 @@ class StateDir:
                 " lists them, `coreg-agent status` and `coreg-agent runs` the others."
             )
         [run] = found
+        return run, pending[run]
+
+    def record_decision(self, prefix: str, decision: Decision) -> tuple[str, str]:
+        """Approve or refuse a pending run.
+
+        Returns the run's name, and the eight words that this confirms or refuses.
+        """
+        run, request = self.pending_run(prefix)
         entry = {"approved": decision.approved, "reason": decision.reason, "at": timestamp()}
-        entry |= {key: pending[run][key] for key in ("words", "digest", "about")}
+        entry |= {key: request[key] for key in ("words", "digest", "about")}
         self._write(self._file("decisions", run), entry)
         return run, str(entry["words"])
 

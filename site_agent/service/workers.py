@@ -251,7 +251,7 @@ class RunWorkers:
             token=os.urandom(16).hex(),
         )
         participant = Participant(self.name, data.private, consent, means)
-        target = "" if data.prepared is None else self.tables.inputs(plan).target or ""
+        target = "" if data.prepared is None else self.tables.target(plan)
         with self._lock:
             self._workers[plan.run] = _Worker(participant, data, target)
         return None

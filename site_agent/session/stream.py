@@ -79,6 +79,7 @@ HINTS = (
         ),
     ),
 )
+NO_PROXY_VARIABLES = ("no_grpc_proxy", "no_proxy")
 PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")  # gRPC reads the first that is set
 
 
@@ -86,6 +87,8 @@ def explained(details: str) -> str:
     """The hint for gRPC's `details`, with its last error and the proxy variable that is set."""
     hint = next((hint for text, hint in HINTS if text in details), "no connection")
     proxy = next((f"; proxy from {name}" for name in PROXY_VARIABLES if os.environ.get(name)), "")
+    if proxy and any("*" in os.environ.get(name, "") for name in NO_PROXY_VARIABLES):
+        proxy += ", since gRPC does not know the * of no_proxy: write the coordinator's host there"
     return f"{hint} (gRPC: {details.rpartition('last error: ')[2] or 'no answer'}{proxy})"
 
 

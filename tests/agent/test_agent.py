@@ -417,6 +417,17 @@ def test_what_an_agent_does(case):
     assert after(*events, **agent)[1] == expected
 
 
+def test_the_text_of_a_plan_is_for_its_first_proposal():
+    texts = list[str]()
+    state = Agent()
+    for event in (SessionOpened(), MessageReceived(PLAN), MessageReceived(PLAN)):
+        state, actions = handle(state, event)
+        texts += [action.notice.text for action in actions if isinstance(action, Notify)]
+    first, second = texts
+    assert first.startswith("plan of run r: ")
+    assert second == ""
+
+
 def test_begun_runs_are_counted_until_one_is_finished():
     begun, _ = after(*PLANNED, step(), Worked(step()), step("r", 1), Worked(step("r", 1)))
     assert begun.begun == 1

@@ -19,6 +19,7 @@ from coreg_wire.identity.names import key_fingerprint
 from coreg_wire.identity.signatures import private_key
 from site_agent.consent.policy import Policy
 from site_agent.identity.run_keys import FILE, OTHERS, Members
+from site_agent.service.console import Terminal
 from site_agent.service.state_dir import Decision
 
 AUTHORITY, KEYS = "a" * 64, {"north": "1" * 64, "south": "2" * 64}
@@ -58,15 +59,25 @@ def test_every_part_changes_the_words():
     assert len(set.union(*words)) == 8 * len(words)
 
 
-def test_hyphens_spaces_and_case_of_words_do_not_matter():
-    written = ("lusab babad", " LUSAB-babad ", "lusab", "babad lusab", "lusab babat")
-    assert [same_words(each, "lusab babad") for each in written] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
+@pytest.mark.parametrize(
+    "written",
+    [
+        "lusab babad",
+        " LUSAB-babad ",
+        "lusab, babad.",
+        '"Lusab" “babad”',
+        "lusab – babad",
+        "1. lusab\n2) babad",
+        "lusab\u00a0/\u00a0babad;",
+    ],
+)
+def test_only_the_letters_of_words_count_and_not_their_case(written):
+    assert same_words(written, "lusab babad")
+
+
+@pytest.mark.parametrize("written", ["lusab", "babad lusab", "lusab babat", "lu sab babad", ""])
+def test_other_words_stay_other_words(written):
+    assert not same_words(written, "lusab babad")
 
 
 # --- what confirms them ---------------------------------------------------------------------------
@@ -252,3 +263,22 @@ def test_an_agent_of_one_run_asks_for_the_words_and_takes_no_others(tmp_path, si
     agent.against(conversation)
     assert asked.asked == [(words, "south, west are new")]
     assert Members(site).settled(Members(site).keys_of(proposed())) is shown
+
+
+def test_other_words_are_refused_at_the_coordinator(tmp_path, site):
+    """The other sites hear that the words differ; an agent that only ends tells them nothing."""
+    agent = agent_of(
+        tmp_path, site, written="another word", once=True, asked=Terminal(consents=False)
+    )
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(proposed())
+        refused = await hears(line)
+        assert isinstance(refused, PlanRefused)
+        assert "the eight words that its operator gave are not those" in refused.reason
+        words = agent.daemon.approvals.members.words(Members(site).keys_of(proposed()))
+        assert not {*words.split()} & {*refused.reason.split()}, "the coordinator learns no word"
+
+    agent.against(conversation)
+    assert Members(site).key_of("south") is None

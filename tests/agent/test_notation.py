@@ -78,6 +78,8 @@ def test_a_table_of_another_country_is_the_same_table(tmp_path_factory, rows, se
         pytest.param("id;a, b;y\n1;2,5;3\n2;4;3\n", ["id", "a, b", "y"], id="commas in some cells"),
         pytest.param("id;a;y\n\n1;2;3\n \n", ["id", "a", "y"], id="blank lines"),
         pytest.param("id\n1\n", ["id"], id="one column"),
+        pytest.param("id|a|y\n1|2,5|3\n2||\n", ["id", "a", "y"], id="vertical bars"),
+        pytest.param('id|a|y\n1|"2|5"|3\n', ["id", "a", "y"], id="a bar in quotes"),
     ],
 )
 def test_the_separator_is_found(tmp_path, text, names):
@@ -95,7 +97,13 @@ def test_a_file_that_no_separator_or_two_fit_is_refused_unless_it_is_given(tmp_p
     assert read_table(both, notation=Notation(";")).numbers("weight, kg").tolist() == [1.5, 2.5]
     assert read_table(both, notation=Notation(",")).columns == ["weight", "kg;id"]
     with pytest.raises(ValueError, match="separator"):
-        inputs(both, separator="|")
+        inputs(both, separator="#")
+    bars = write(tmp_path, "id|a, b|y\n1|2,5|3\n")
+    assert read_table(bars, notation=Notation(inputs(bars, separator="|").separator)).columns == [
+        "id",
+        "a, b",
+        "y",
+    ]
     assert inputs(both, separator="tab").separator == "\t"
 
 
@@ -274,7 +282,12 @@ REFUSED_DATES = {
     "two figures": (["1.2.24", "2.3.24", "3.4.24"], "unknown notation.*%d.%m.%y", [2]),
     "a time zone": (
         ["2024-01-01T00:00:00+02:00", "2024-01-02", "2024-01-03"],
-        "without time zone",
+        "without time zone. Write local times or dates without a zone.*--drop d",
+        [2],
+    ),
+    "all with a time zone": (
+        ["2024-01-01T23:30:00Z", "2024-01-02 23:30+02:00", "2024-01-03T23:30:00Z"],
+        "'2024-01-01T23:30:00Z' is a time with a zone. Write local times or dates without.*drop d",
         [2],
     ),
     "a text": (["soon", "2024-01-01", "2024-01-01"], "'soon' is not a date", [2]),

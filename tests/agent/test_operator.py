@@ -8,7 +8,8 @@ import json
 import os
 import stat
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -24,10 +25,12 @@ from coreg_core.errors import Refused, StorageError, UsageError
 from coreg_core.outcomes import Notice, Outcome
 from coreg_wire.files.disk import exclusive
 from coreg_wire.terminal.service import last_line, make_log
+from site_agent.cli.app import main
 from site_agent.consent.request import describe_request
 from site_agent.machine import notices
 from site_agent.machine.agreement import progressed
-from site_agent.service.console import OperatorConsole, ServiceLog, Terminal
+from site_agent.service.approvals import EIGHT_WORDS
+from site_agent.service.console import COMPARE, OperatorConsole, ServiceLog, Terminal
 from site_agent.service.state_dir import Decision, StateDir
 
 PROGRESS = Progress(3, True, np.array([0.5]), np.array([0.25]), np.array([0.125]), (None,))
@@ -47,6 +50,19 @@ def test_a_plan_is_seen_to_be_worked_on_at_a_terminal():
         "round 3: residual 5.0e-01, gap 2.5e-01, predictions within 1.2e-01 (certified)"
         in out.getvalue()
     )
+
+
+def test_a_plan_is_shown_once_a_run_in_lines_of_at_most_160_characters():
+    out = io.StringIO()
+    console = OperatorConsole(
+        as_json=False, console=Console(file=out, force_terminal=True, width=300)
+    )
+    for again in (False, True, True):
+        console(replace(notices.plan_received(make_plan(), again=again), work=""))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 160
+    assert len(lines) > 1
+    assert " ".join(line.strip() for line in lines) == notices.describe_plan(make_plan())
 
 
 def test_the_error_that_ends_a_service_is_a_line_of_its_log(capsys):
@@ -108,6 +124,24 @@ def decided(words, news="b is new", *, consents=True):
     )
 
 
+@contextmanager
+def a_terminal(monkeypatch, typed):
+    """Standard input is a terminal, where the operator types this after the first question."""
+    mine, theirs = os.openpty()
+    with os.fdopen(theirs) as terminal, os.fdopen(mine, "wb", buffering=0) as keyboard:
+        monkeypatch.setattr("sys.stdin", terminal)
+        keyboard.write(b"y\ny\n")  # before the question
+        waiting, echo = [typed], typer.echo
+
+        def then_type(*told, **options):
+            echo(*told, **options)
+            if "[y/N]" in told[0] and waiting:
+                keyboard.write(waiting.pop().encode())
+
+        monkeypatch.setattr("site_agent.service.console.echo", then_type)
+        yield
+
+
 @pytest.mark.parametrize(
     ("typed", "consents", "words", "decision"),
     [
@@ -123,18 +157,7 @@ def decided(words, news="b is new", *, consents=True):
 def test_the_operator_confirms_the_words_and_then_the_plan(
     monkeypatch, capsys, typed, consents, words, decision
 ):
-    mine, theirs = os.openpty()
-    with os.fdopen(theirs) as terminal, os.fdopen(mine, "wb", buffering=0) as keyboard:
-        monkeypatch.setattr("sys.stdin", terminal)
-        keyboard.write(b"y\ny\n")  # before the question
-        waiting, echo = [typed], typer.echo
-
-        def then_type(*told, **options):
-            echo(*told, **options)
-            if "[y/N]" in told[0] and waiting:
-                keyboard.write(waiting.pop().encode())
-
-        monkeypatch.setattr("site_agent.service.console.echo", then_type)
+    with a_terminal(monkeypatch, typed):
         assert decided(words, consents=consents) == decision
     told = capsys.readouterr().err
     assert ("The plan of run run-1" in told, "leaves:" in told) == (consents, consents)
@@ -238,6 +261,25 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     again.close_request("abd2")
     with pytest.raises(UsageError, match="no pending runs begin with 'abd'"):
         command(state, "approve", "abd")
+
+
+@pytest.mark.parametrize(
+    ("typed", "approved", "code", "told"),
+    [("y\n", True, 0, "run r1: approved, with the eight words"), ("n\n", False, 4, "refused")],
+)
+def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed(
+    state, monkeypatch, capsys, typed, approved, code, told
+):
+    about = {EIGHT_WORDS: f"{WORDS} (b is new). {COMPARE}"}
+    state.request_approval("r1", plan("r1").to_dict(), about, words=WORDS)
+    config = state.folder.parent / "agent.toml"
+    monkeypatch.setattr("sys.argv", ["coreg-agent", "approve", "r1", "--config", str(config)])
+    with a_terminal(monkeypatch, typed), pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr()
+    assert f"its members (b is new):\n\n    {WORDS}" in said.err
+    assert (end.value.code, told in said.out) == (code, True)
+    assert state.decision("r1").approved is approved
 
 
 def test_names_that_are_no_files_are_refused(state):

@@ -75,6 +75,13 @@ def test_one_table_is_given_flat_and_several_in_sections(tmp_path):
         read_settings(tmp_path / "b.toml", {"data": "x.csv", "target": "y"})
 
 
+def test_a_file_of_an_editor_on_windows_is_read(tmp_path):
+    flat = read_settings(write(tmp_path, "\ufeff" + FLAT, "a.toml"), {})
+    assert flat.coordinator == "c:1"
+    with pytest.raises(UsageError, match="in `words = eight`"):
+        read_settings(write(tmp_path, "\ufeffwords = eight\n", "b.toml"), {})
+
+
 def test_paths_of_the_file_are_relative_to_it_and_those_of_a_command_line_are_not(tmp_path):
     config = write(tmp_path, SECTIONS, "a.toml")
     settings = read_settings(config, {"ledger": "l.jsonl", "policy": None})

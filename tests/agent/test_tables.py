@@ -30,7 +30,7 @@ from coreg_core.kernels import Gaussian
 from site_agent.data import tables
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import HEAD, Notation
-from site_agent.data.prepare import ids_digest, named
+from site_agent.data.prepare import ids_digest, named, read_ids
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.sources import NA_VALUES, BadTable, Query
 from site_agent.data.tables import read_table
@@ -78,7 +78,17 @@ REFUSED = {
     "no labelled row": (b"id,a,y\n1,2,\n", "labelled rows of its own"),
     "no shared row": (b"id,a,y\n1,2,3\n", "no shared unlabelled instances"),
     "a target that is no number": (b"id,a,y\n1,2,3\n4,5,six\n", "line 3, column 'y': 'six'"),
+    "a target with a currency": (
+        "id,a,y\n1,2,€28.31\n2,2,EUR 3\n3,2,€4\n4,2,\n".encode(),
+        "lines 2, 3 and 4, column 'y': '€28.31' and similar cells are not finite numbers. Write the"
+        " number only, and the unit into the column's name.",
+    ),
     "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' occurs 2 times"),
+    "an id twice, and what to do": (
+        b"id,a,y\n1,2,3\nq,5,\nq,6,\n",
+        "by a rule such as the latest visit. If each row is an individual of its own, add a column"
+        " to the id: --id id+NAME.",
+    ),
     "many ids twice": (
         b"id,a,y\n1,2,3\n" + 2 * b"p,5,\nq,5,\nr,5,\ns,5,\nt,5,\nu,5,\n",
         "6 ids occur more than once",
@@ -96,6 +106,15 @@ REFUSED = {
     ),
     "a column that looks like it": (b"ID,a,y\n1,2,3\n", "Did you mean 'ID' for 'id'?"),
 }
+
+
+def test_ids_that_an_alignment_takes_for_the_same_are_refused_with_its_rule(tmp_path):
+    table = write(tmp_path, "id,a,y\nP 01,2,3\np 1,5,\np  01,6,\n")
+    for rule, times in (("folded", "2 times (compared without case"), ("numbers", "3 times")):
+        with pytest.raises(BadTable) as error:
+            read_ids(inputs(table), rule)
+        assert times in str(error.value)
+    assert len(read_ids(inputs(table), "exact")) == 3
 
 
 @pytest.mark.parametrize("why", REFUSED)
@@ -226,6 +245,25 @@ def test_parquet_columns_become_text_without_loss(tmp_path):
         prepared(tmp_path / "n.parquet", target="ok")
 
 
+def test_a_database_in_wal_mode_in_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    """SQLite would make the file of its shared memory beside the database."""
+    database = tmp_path / "clinic.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE t AS SELECT 1 AS id, 2 AS a, 3 AS y")
+        connection.commit()
+    query = Query(database)
+    assert read_table(query).columns == ["id", "a", "y"]
+
+    def refused(*_arguments, **_options):
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr("site_agent.data.sources.sqlite3.connect", refused)
+    monkeypatch.setattr("site_agent.data.sources.os.access", lambda _path, _mode: False)
+    with pytest.raises(BadTable, match=r"is in WAL mode.* Copy it with its -wal file"):
+        read_table(query)
+
+
 def test_a_table_without_labels_is_used_if_the_operator_says_that_there_are_none(tmp_path):
     unlabelled = "id,p,y\nz1,1,\nz2,2,\n"
     path = write(tmp_path, unlabelled)
@@ -235,6 +273,10 @@ def test_a_table_without_labels_is_used_if_the_operator_says_that_there_are_none
     assert (without.X.shape, without.Z.shape) == ((0, 1), (2, 1))
     bare = prepared(write(tmp_path, "id,p\nz1,1\nz2,2\n", "bare.csv"), labels=False).data
     assert bare.ids_digest == without.ids_digest
+    with pytest.raises(
+        BadData, match="If it is the target of the study, give --target y; else leave it out"
+    ):
+        prepared(path, target=None, labels=False)
     with pytest.raises(BadData, match="although --no-labels is given"):
         prepared(write(tmp_path, unlabelled + "x,3,3\n"), labels=False)
 

@@ -436,3 +436,14 @@ def test_a_defect_ends_the_run_here_and_never_the_service(agent, monkeypatch):
     assert "12.5" not in str(told)
     monkeypatch.undo()
     assert isinstance(answers(agent, plan("r2"))[0], m.Offer)
+
+
+def test_a_site_without_labels_predicts_the_target_of_the_study(tmp_path):
+    """Its table names none, so the model would be of "" and its predictions too."""
+    table = write(tmp_path, "id,a\np,1\nq,2\n", "bare.csv")
+    bare = inputs(table, target=None, labels=False)
+    agent = Agent(tmp_path, bare=bare)
+    study = replace(plan("r"), data="bare", target="waiting_time")
+    assert agent.workers.tables.target(study) == "waiting_time"
+    assert agent.workers.tables.target(replace(study, data="patients")) == "y"
+    agent.ledger.close()

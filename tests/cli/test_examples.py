@@ -25,6 +25,7 @@ from coreg_federation.site import Site
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from examples.demo.processes import free_port
 from examples.demo.svg import axis
+from site_agent.identity.run_keys import OTHERS
 from site_agent.machine.notices import data_unusable, finding
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,12 +184,46 @@ def test_a_fault_of_the_own_table_is_in_the_error_of_the_site_that_has_it(tmp_pa
         Site(tmp_path).train(tmp_path / "t.csv", consent=True)
     with pytest.raises(UsageError, match="no site has joined here"):
         Site(tmp_path / "none")
-    with pytest.raises(UsageError, match="words = 'one two': eight words are needed, not 2"):
+    with pytest.raises(
+        UsageError, match="words = 'one two': the eight words of the study are needed, and this"
+    ):
         Site(tmp_path).train(tmp_path / "t.csv", words="one two", consent=True)
     with pytest.raises(
         UsageError, match="data: a pandas or polars frame, or a path, is needed, not a ndarray"
     ):
         Site(tmp_path).train(np.zeros((2, 2)), consent=True)
+
+
+def test_no_progress_is_shown_where_none_is_wanted(tmp_path, monkeypatch):
+    (tmp_path / "agent.toml").write_text('coordinator = "c:1"')
+    shown = []
+
+    def told(settings, observer, asked, kind):
+        observer(finding("a sentence"))
+        raise Refused("the end")
+
+    monkeypatch.setattr("coreg_federation.site.app.join", told)
+    for progress in (None, shown.append):
+        with pytest.raises(Refused, match="the end"):
+            Site(tmp_path).train(tmp_path / "t.csv", consent=True, progress=progress)
+    assert shown == ["a sentence"]
+
+
+def test_other_words_are_refused_at_the_coordinator_and_raised_here(tmp_path, monkeypatch):
+    """The other sites hear of it; `Refused` alone would leave them waiting."""
+    (tmp_path / "agent.toml").write_text('coordinator = "c:1"')
+    decisions = []
+
+    def wrong(settings, observer, asked, kind):
+        news = f"b is new; {OTHERS}"
+        decisions.append(asyncio.run(asked.decide(None, {}, "the words of now", news)))
+
+    monkeypatch.setattr("coreg_federation.site.app.join", wrong)
+    with pytest.raises(Refused, match=r"not confirmed here .*\n  the words of now\n.*pass words="):
+        Site(tmp_path).train(tmp_path / "t.csv", words="a b c d e f g h", consent=True)
+    [decision] = decisions
+    assert not decision.approved
+    assert "another party poses as a site" in decision.reason
 
 
 def test_a_folder_is_opened_again_without_its_coordinator(tmp_path):

@@ -106,7 +106,11 @@ MASK = np.ones((40, 2), dtype=bool)
         ),
         (
             lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y.astype("M8[s]")),
-            r"y: dates or durations\. Convert",
+            r"^y: dates or durations\. Convert .* to days\.$",
+        ),
+        (
+            lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, y, sample_weight=y),
+            "sample_weight: AdditiveRegressor cannot weight rows.* Leave sample_weight out of fit",
         ),
         (
             lambda X, y: AdditiveRegressor(views=VIEWS).fit(X, 1e200 * y),

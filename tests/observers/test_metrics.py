@@ -162,6 +162,20 @@ def test_a_heading_stands_over_its_own_rounds_alone(capsys):
     assert "training:" not in capsys.readouterr().out, "nothing went before"
 
 
+def test_a_column_of_figures_begins_with_the_first_step_that_has_one(capsys):
+    plain = Plain()
+    for number in (1, 2):
+        plain.notice(answered("r1", number, 0, 2, Report()))
+    without = capsys.readouterr().out
+    assert without.splitlines()[0].split() == ["step", "round", "sites", "seconds", "bytes"]
+    assert " - " not in without
+    plain.notice(answered("r1", 3, 0, 2, Report("", "", 1, True, (0.1,))))
+    plain.notice(answered("r1", 4, 0, 2, Report("", "", 2)))
+    heading, _, last = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["step", "round", "sites", "residual", "seconds", "bytes"]
+    assert last.split()[3] == "-", "a column that has begun stays"
+
+
 def test_the_end_has_its_certificate_and_the_next_command(capsys):
     plain = Plain()
     plain.notice(n.joined("r1", "a", 1, 2))
@@ -186,4 +200,5 @@ def test_the_end_has_its_certificate_and_the_next_command(capsys):
     ids=["verified", "an estimate", "none", "nothing yet"],
 )
 def test_a_row_says_what_the_sites_told_and_no_more(report, words):
-    assert list(cells(answered("r1", 3, 0, 2, report).fields))[1:5] == words
+    texts = cells(answered("r1", 3, 0, 2, report).fields)
+    assert [texts[name] for name in ("round", "sites", "residual", "gap")] == words

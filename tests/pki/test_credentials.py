@@ -27,7 +27,7 @@ from coreg_core.errors import BadData, Refused, Unreachable
 from coreg_wire.identity.credentials import RenewableServer, is_loopback, peer_certificate
 from site_agent.cli import app as agent_app
 from site_agent.identity.identity import Identity, check_identity, enrol, install
-from site_agent.session.stream import check_connection
+from site_agent.session.stream import check_connection, explained
 from tests.issued import clock, issued
 
 DAY = timedelta(days=1)
@@ -114,6 +114,26 @@ def test_an_expired_server_certificate_is_named(home: Path) -> None:
     identity = install(home / "b", issued(ca, enrol(home / "b", "b")))
     with clock(LONG_AGO):
         assert "the server's certificate has expired" in told(ca, identity)
+
+
+def test_a_server_certificate_that_is_not_valid_yet_is_named(home: Path) -> None:
+    ca = home / "new-ca"
+    with clock(datetime.now(UTC) + timedelta(days=2)):
+        create_authority(ca, [])
+        identity = install(home / "c", issued(ca, enrol(home / "c", "c")))
+        assert "not valid yet. Check the clocks of both machines" in told(ca, identity)
+
+
+def test_no_proxy_for_all_hosts_is_explained_since_grpc_ignores_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "*")
+    assert "proxy from https_proxy, since gRPC does not know the * of no_proxy: write" in explained(
+        "last error: Connection refused"
+    )
+    monkeypatch.setenv("no_proxy", "example.org")
+    assert "since gRPC" not in explained("last error: Connection refused")
 
 
 def test_nothing_listens_or_the_name_does_not_resolve(home: Path) -> None:

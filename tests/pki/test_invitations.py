@@ -189,6 +189,16 @@ def test_a_new_invitation_replaces_an_expired_certificate(
         join(coordinator.invite("lab-1"), folder)
 
 
+def test_a_certificate_that_is_not_valid_yet_names_both_clocks(tmp_path: Path) -> None:
+    with clock(utc_now() + timedelta(days=2)):
+        create_authority(tmp_path / "fed", [])
+    with listening(tmp_path / "fed") as made:
+        with clock(utc_now() + timedelta(days=2)):
+            invitation = made.invite()
+        with pytest.raises(Refused, match=r"not valid yet, .* UTC\. Correct this clock\. If it is"):
+            join(invitation, tmp_path / "site")
+
+
 # --- wrong uses
 
 
@@ -468,6 +478,27 @@ def test_a_line_is_read_as_it_was_written(host: str, port: int) -> None:
     assert parse_invitation(f" {made}\n") == made
     assert str(made).removeprefix(str(replace(made, secret=""))) == "9f" * 16
     assert "secret" not in repr(made)
+
+
+@pytest.mark.parametrize(
+    "written", ["'{}'", '"{}"', "\ufeff{}", "“{}”.", "<{}>", "Your invitation: {}\nBest regards"]
+)
+def test_a_line_is_read_in_quotes_after_a_byte_order_mark_and_in_a_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    redeemed = list[str]()
+
+    def redeem(invitation: Invitation, _folder: Path) -> None:
+        redeemed.append(str(invitation))
+        raise Refused("not today.")
+
+    monkeypatch.setattr("site_agent.identity.identity.join", redeem)
+    text = written.format(GOOD)
+    assert str(parse_invitation(text)) == GOOD
+    (tmp_path / "invitation").write_text(text, encoding="utf-8")
+    for argument in (text, str(tmp_path / "invitation")):
+        CliRunner().invoke(agent_app, ["join", argument])
+    assert redeemed == [GOOD, GOOD]
 
 
 GOOD = str(Invitation("h", 7600, "clinic", "a" * 64, "5ec2e7" + "0" * 26))

@@ -123,6 +123,24 @@ def test_a_renewed_server_keeps_the_names_that_sites_dial_and_a_lost_key_is_made
         pki.load_server(authority)
 
 
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("0.0.0.0", "sites cannot dial it"),
+        ("[::]", "sites cannot dial it"),
+        ("10.0.0.300", "no host name ends with a number"),
+        ("10.0.0", "no host name ends with a number"),
+    ],
+)
+def test_a_host_that_no_site_can_dial_is_refused(tmp_path: Path, host: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        pki.create_authority(tmp_path / "fed", [host])
+    assert not (tmp_path / "fed").exists()
+    pki.create_authority(tmp_path / "fed", ["10.0.0.30", "node7", "n.7x"])
+    with pytest.raises(UsageError, match=words):
+        pki.reissue_server(tmp_path / "fed", [host])
+
+
 def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:
     with (
         clock(LATER),

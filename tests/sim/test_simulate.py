@@ -22,6 +22,7 @@ from coreg_core.outcomes import Outcome
 from coreg_core.secure import cross_products
 from coreg_core.terms import Iteration
 from coreg_sim.cli.app import app
+from coreg_sim.cli.run import lines
 from coreg_sim.problems import generated, partitioned, read_views
 from coreg_sim.simulate import Hosted, SharedFold, SimulatedSite, closed_form, plan_for, simulate
 
@@ -246,6 +247,10 @@ def test_a_run_prints_each_site_s_errors_and_forecasts():
         assert site["rmse"]["score"] < site["rmse"]["joined"] < site["rmse"]["local"]
         assert set(site["forecast"]) == {"joined", "score"}
     assert all(set(site["forecast"]) == {"joined"} for site in private["sites"].values())
+    heading = lines({**private, "seconds": 0.0})[-4]
+    assert (
+        " ".join(heading.split()) == "labels local joined change forecast score change recommended"
+    ), "no column holds only -"
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ _MEMBER = re.compile(r"(literal|constrained|function|is-instance)[-\[]|(float|in
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a dictionary."""
+    """A TOML file as a dictionary. Editors on Windows write a byte order mark before it."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UsageError(
             f"{path}: no such file in {path.resolve().parent}. Go to its folder, or correct the"
@@ -58,7 +58,7 @@ def _syntax(message: str, path: Path) -> str:
         ),
     }
     hint = next((text for start, text in hints.items() if message.startswith(start)), "")
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
     line = lines[int(at[1]) - 1].strip() if at and int(at[1]) <= len(lines) else ""
     shown = f" in `{line[:80]}`" if line and "=" in line and "secret" not in line else ""
     return f"not TOML: {message}{shown}.{hint}"

@@ -13,6 +13,7 @@ five letters, alternating consonants and vowels, for 16 bits.
 import hmac
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -24,8 +25,12 @@ from coreg_core.names import check_site_name
 SCHEME = "coreg://"
 _AUTHORITY = re.compile(r"[0-9a-f]{64}")
 _SECRET = re.compile(r"[0-9a-f]{32}")
+# No part of an invitation has a quote or an angle bracket; mail programs put them around it.
+_LINE = re.compile(r"""(?<!\w)coreg://[^\s"'`<>“”„‘’«»]*""")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+# Letters of any alphabet: a letter that no word has must not split one.
+_LETTERS = re.compile(r"[^\W\d_]+")
 _CONSONANTS = "bdfghjklmnprstvz"
 _VOWELS = "aiou"
 _AGAIN = "Copy the whole line again from the coordinator's operator."
@@ -55,9 +60,16 @@ class Invitation:
         return self.port + 1
 
 
+def invitation_in(text: str) -> str | None:
+    """The first invitation in a text, without the quotes, brackets or byte order mark around it."""
+    found = _LINE.search(text)
+    return None if found is None else found[0].rstrip(".,;:)")
+
+
 def parse_invitation(text: str) -> Invitation:
     """The invitation in a line. UsageError: what is wrong with it, without its secret."""
-    if not (line := text.strip()).startswith(SCHEME):
+    line = invitation_in(text)
+    if line is None:
         raise UsageError(f"The invitation does not begin with {SCHEME}. {_AGAIN}")
     where, hash_sign, key = line.removeprefix(SCHEME).partition("#")
     address, slash, site = where.partition("/")
@@ -101,9 +113,17 @@ def eight_words(authority: str, keys: Mapping[str, str]) -> str:
     return " ".join(_word(int.from_bytes(digest[i : i + 2], "big")) for i in range(0, 16, 2))
 
 
+def words_in(text: str) -> list[str]:
+    """The words of a text as people write it: letters alone count, and their case does not.
+
+    So commas, quotes, dashes and the numbers of lines do not matter.
+    """
+    return _LETTERS.findall(unicodedata.normalize("NFKC", text).lower())
+
+
 def same_words(one: str, other: str) -> bool:
-    """Whether an operator wrote the same words: hyphens, spaces and case do not matter."""
-    return one.lower().replace("-", " ").split() == other.lower().replace("-", " ").split()
+    """Whether an operator wrote the same words; see `words_in`."""
+    return words_in(one) == words_in(other)
 
 
 def _word(number: int) -> str:
