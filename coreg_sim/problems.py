@@ -31,6 +31,8 @@ from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import read_table
 from site_agent.site_data import PrivateData
 
+HELD_OUT = 200  # rows of a generated problem
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -59,17 +61,9 @@ def generated(
     r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 +
     0.1\,\varepsilon$, h ∈ R³ normal.
     """
-    counts = {
-        "sites": n_sites,
-        "labelled": n_labelled,
-        "unlabelled": n_unlabelled,
-        "views": n_features,
-    }
-    for name, value in counts.items():
-        if value < 1:
-            raise UsageError(f"--{name} {value}: needs at least 1.")
+    _require_counts(n_sites, n_labelled, n_unlabelled, n_features)
     rng = np.random.default_rng(seed)
-    total = n_sites * n_labelled + n_unlabelled + 200  # held out
+    total = n_sites * n_labelled + n_unlabelled + HELD_OUT
     hidden = rng.normal(size=(total, 3))
     y = np.sin(hidden[:, 0]) + hidden[:, 1] + 0.1 * rng.normal(size=total)
     views = (
@@ -77,6 +71,41 @@ def generated(
         for _ in range(n_sites)
     )
     return _partition(views, n_sites, y, n_labelled, n_unlabelled, common)
+
+
+def same_condition(
+    n_sites: int, n_labelled: int, n_unlabelled: int, n_features: int, seed: int
+) -> Problem:
+    r"""Sites that measure one hidden condition, each by its own noisy columns: the case for which
+    the agreement is made.
+
+    The severity h of the condition is uniform, with variance 1. Columns: $x_v = w_v h + 2\,
+    \varepsilon$, with weights of 0.5 to 1.5 and either sign. Labels: $y = \sin 2h + 0.7\,
+    \varepsilon$. A site's columns alone describe the whole individual, and no site knows more than
+    another. The noise of the columns and of the labels is a site's own. So what the sites agree on
+    is the condition.
+    """
+    _require_counts(n_sites, n_labelled, n_unlabelled, n_features)
+    rng = np.random.default_rng(seed)
+    total = n_sites * n_labelled + n_unlabelled + HELD_OUT
+    severity = rng.uniform(-np.sqrt(3.0), np.sqrt(3.0), size=total)
+    y = np.sin(2.0 * severity) + 0.7 * rng.normal(size=total)
+
+    def columns() -> Arr:
+        weights = rng.uniform(0.5, 1.5, size=n_features) * rng.choice([-1.0, 1.0], size=n_features)
+        noise = 2.0 * rng.normal(size=(total, n_features))
+        measured: Arr = np.outer(severity, weights) + noise
+        return measured
+
+    views = (columns() for _ in range(n_sites))
+    return _partition(views, n_sites, y, n_labelled, n_unlabelled, common=False)
+
+
+def _require_counts(sites: int, labelled: int, unlabelled: int, features: int) -> None:
+    counts = {"sites": sites, "labelled": labelled, "unlabelled": unlabelled, "views": features}
+    for name, value in counts.items():
+        if value < 1:
+            raise UsageError(f"--{name} {value}: needs at least 1.")
 
 
 def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int, common: bool) -> Problem:

@@ -1,5 +1,4 @@
-r"""A simulated federation through the service's state machines, and the closed form of the same
-problem.
+r"""A simulated federation through the service's state machines.
 
 A `Hosting` runs the sites in this process or in Ray's processes (`coreg_sim.over_ray`). Both give
 the same bits.
@@ -22,10 +21,9 @@ from coordinator.driver import Driver, Observer
 from coordinator.machine.federation import begin
 from coordinator.machine.records import Timeouts
 from coordinator.transports import InProcess, Transport
-from coreg_core.agreement.closed_form import solved
 from coreg_core.agreement.objective import objective
 from coreg_core.agreement.schedules import Progress
-from coreg_core.agreement.views import Solution, View
+from coreg_core.agreement.views import Solution
 from coreg_core.arrays import Arr
 from coreg_core.errors import Refused
 from coreg_core.messages import (
@@ -33,7 +31,6 @@ from coreg_core.messages import (
     Finished,
     FromSite,
     Hello,
-    PlanRefused,
     Proposal,
     Step,
     ToSite,
@@ -48,7 +45,6 @@ from coreg_sim.problems import Problem
 from coreg_wire.identity.names import key_fingerprint
 from site_agent.consent.participant import Consent, Means, Participant
 from site_agent.identity.run_keys import RunKeys
-from site_agent.machine.agreement import AgreementComputation
 from site_agent.machine.results import AdditiveResult, AgreementResult, Result
 from site_agent.machine.site import Send
 from site_agent.site_data import PrivateData
@@ -196,16 +192,17 @@ class Simulated:
         return float(self.last.prediction_bound.max())
 
     @property
-    def _agreements(self) -> list[AgreementResult]:
+    def agreements(self) -> list[AgreementResult]:
+        """The sites' results, if the objective is the agreement."""
         return [result for result in self.results if isinstance(result, AgreementResult)]
 
     @property
     def solutions(self) -> tuple[Solution, ...]:
-        return tuple(result.solutions[0] for result in self._agreements)
+        return tuple(result.solutions[0] for result in self.agreements)
 
     @property
     def alone(self) -> tuple[Solution, ...]:
-        return tuple(result.alone for result in self._agreements if result.alone is not None)
+        return tuple(result.alone for result in self.agreements if result.alone is not None)
 
     @cached_property
     def predictions(self) -> Arr:
@@ -283,35 +280,6 @@ def simulate(
     return Simulated(
         plan, end.outcome, end.reason, trained, tuple(taken), traffic.numbers, sent, seconds
     )
-
-
-@dataclass(frozen=True)
-class ClosedForm:
-    """The centralised solution of the same problem."""
-
-    seconds: float
-    objective: float
-    predictions: Arr
-
-
-def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
-    """Factor every site's data as the sites do, and solve for all of them at once; Refused if a
-    site would refuse the plan.
-    """
-    pin_threads(plan.iteration.threads)
-    started = time.perf_counter()
-    views = list[View]()
-    for name in sorted(problem.sites):
-        site = SimulatedSite(name, problem.sites[name], SharedFold())
-        [answer] = site.handle(Proposal(plan.run, 0, plan))
-        computation = site.participant.computation
-        if isinstance(answer, PlanRefused) or not isinstance(computation, AgreementComputation):
-            raise Refused(f"{name}: {answer}")
-        views.append(computation.view)
-    solutions = solved(views, plan.couplings[0])
-    predictions = np.array([s.prediction for s in solutions])
-    value = objective([s.local_objective for s in solutions], predictions, plan.couplings[0])
-    return ClosedForm(time.perf_counter() - started, value, predictions)
 
 
 def rmse(prediction: Arr, y: Arr) -> float:

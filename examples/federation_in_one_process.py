@@ -19,8 +19,8 @@ import numpy as np
 
 from coreg_core.objectives.agreement import Agreement
 from coreg_federation import plan_for, simulate
+from coreg_sim.closed_form import closed_form
 from coreg_sim.problems import generated
-from coreg_sim.simulate import closed_form
 from examples.demo.svg import Plot, Series, draw
 
 if sys.argv[1:] not in ([], ["--quick"]):

@@ -304,6 +304,15 @@ def read_configuration(path: Path, listen: str | None = None) -> Configuration:
     return configuration.model_copy(update={"service": service.model_copy(update=changed)})
 
 
+# Keys that people expect, and where the file has them.
+EXPECTED = {
+    "solver": (
+        '[schedule] name = "block-coordinate-descent" (Algorithm 1), or name ='
+        ' "conjugate-gradients"'
+    ),
+}
+
+
 def faults_of(
     path: Path, error: ValidationError, file: type[BaseModel] = Configuration
 ) -> UsageError:
@@ -320,4 +329,4 @@ def faults_of(
         for name, each in (*models, *sections.items())
         for key in getattr(each, "model_fields", ())
     ]
-    return file_faults(path, error, [*known, *sections], skip=("model",))
+    return file_faults(path, error, [*known, *sections], skip=("model",), instead=EXPECTED)

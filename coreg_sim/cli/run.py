@@ -10,13 +10,14 @@ import numpy as np
 import typer
 
 from coordinator.observers.terminal import StepTable
-from coreg_core.errors import UsageError
+from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.objectives.additive import Additive, Kernel
 from coreg_core.objectives.agreement import Agreement, Form
 from coreg_core.outcomes import Notice, end_sentence, exit_code
 from coreg_core.plan import plan_fault
 from coreg_core.terms import Iteration, ScheduleName
-from coreg_sim.problems import Problem, generated, partitioned, read_views
+from coreg_sim.closed_form import closed_form, closed_form_fault, distance_from_closed_form
+from coreg_sim.problems import Problem, generated, partitioned, read_views, same_condition
 from coreg_sim.simulate import (
     Hosting,
     Simulated,
@@ -30,6 +31,9 @@ from coreg_wire.terminal.command_line import human_bytes, print_json
 from coreg_wire.terminal.text import echo
 from site_agent.machine.results import AdditiveResult
 
+LABELLED = 50  # labels of a site
+FEW = 20  # labels of a site that an agreement helps
+SHARED = 500
 DEFAULTS = Additive()
 DEFAULT_COUPLING = Agreement().coupling[0]
 OPTIONS = {
@@ -50,6 +54,15 @@ def _hosting(on: str, address: str | None) -> Iterator[Hosting]:
 
     with connected(address, instead="leave --on ray out") as cluster:
         yield OverRay(cluster)
+
+
+def _generated(
+    objective: str, sites: int, n: int | None, m: int | None, columns: int, seed: int, private: bool
+) -> Problem:
+    """Generated data on which the objective is useful."""
+    if objective == "agreement":
+        return same_condition(sites, n or FEW, m or SHARED, columns, seed)
+    return generated(sites, n or LABELLED, m or SHARED, columns, seed, common=not private)
 
 
 class _Printing:
@@ -73,8 +86,13 @@ def run(
     context: typer.Context,
     sites: Annotated[int, typer.Option("--sites", min=1, help="Number of sites.")] = 4,
     labelled: Annotated[
-        int, typer.Option("--labelled", min=1, help="Labelled instances at each site.")
-    ] = 50,
+        int | None,
+        typer.Option(
+            "--labelled",
+            min=1,
+            help="Labelled instances at each site [50; 20 for generated data of an agreement].",
+        ),
+    ] = None,
     unlabelled: Annotated[
         int | None,
         typer.Option(
@@ -156,6 +174,9 @@ def run(
 
     Exit code 3 if it does not converge.
 
+    An agreement also prints its largest distance from the centralised closed form. Its generated
+    data are noisy measurements of one hidden condition, with few labels at each site.
+
     Coupling, schedule, form, tolerance and max-rounds are options of --objective agreement. Kernel,
     rows-per-feature, noises and private-rows are options of --objective additive.
     """
@@ -168,11 +189,12 @@ def run(
     for other in OPTIONS.keys() - {objective}:
         for name in filter(given, OPTIONS[other]):
             raise UsageError(f"--{name.replace('_', '-')} needs --objective {other}.")
-    common = objective == "additive" and not private_rows
     if views.isdigit():
-        problem = generated(sites, labelled, unlabelled or 500, int(views), seed, common=common)
+        problem = _generated(objective, sites, labelled, unlabelled, int(views), seed, private_rows)
     else:
-        problem = partitioned(read_views(Path(views)), labelled, unlabelled, seed, common=common)
+        common = objective == "additive" and not private_rows
+        file = read_views(Path(views))
+        problem = partitioned(file, labelled or LABELLED, unlabelled, seed, common=common)
     if objective == "additive":
         terms = Additive(
             kernel, rows_per_feature=rows_per_feature, noise=noise, label_noise=label_noise
@@ -185,7 +207,7 @@ def run(
         raise UsageError(fault)
     with _hosting(on, address) as hosting:
         result = simulate(problem, plan, _Printing(as_json=as_json), hosting)
-    found = {**figures(result), **errors(problem, result)}
+    found = {**figures(result), **errors(problem, result), **oracle(problem, result)}
     if as_json:
         print_json({"event": "finished", **found})
     else:
@@ -227,6 +249,23 @@ def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
         held_out_errors(problem, solutions) for solutions in (run.solutions, run.alone)
     )
     return {"rmse_sites": together, "rmse_sites_alone": alone}
+
+
+def oracle(problem: Problem, run: Simulated) -> dict[str, Any]:
+    """An agreement's distance from the centralised closed form, or why there is none."""
+    if isinstance(run.plan.objective, Additive):
+        return {}
+    if fault := closed_form_fault(problem, run.plan):
+        return {"closed_form": fault}
+    try:
+        exact = closed_form(problem, run.plan)
+    except SingularSystem as error:
+        return {"closed_form": f"The centralised closed form has no solution: {error}"}
+    return {
+        "closed_form": "",
+        "closed_form_distance": distance_from_closed_form(problem, run, exact),
+        "closed_form_seconds": round(exact.seconds, 6),
+    }
 
 
 def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
@@ -274,7 +313,15 @@ def lines(found: dict[str, Any]) -> list[str]:
             f" {joined:.4f} joined"
         ),
         *([harmed] if joined > alone else []),
+        found["closed_form"] or _distance(found),
     ]
+
+
+def _distance(found: dict[str, Any]) -> str:
+    return (
+        "largest distance of a prediction from the centralised closed form, which reads all data:"
+        f" {found['closed_form_distance']:.0e} standard deviations of the labels"
+    )
 
 
 def _table(sites: dict[str, dict[str, Any]]) -> list[str]:

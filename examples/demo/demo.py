@@ -1,11 +1,15 @@
 """`make demo`: three sites train together over mutual TLS on real patients' records, and measure
 the gain of joining.
 
-First the paper's system: Algorithm 1 (block coordinate descent) with a path of λ, then conjugate
-gradients, beside the centralised closed form. Then the additive method on the same patients. The
-processes are those that operators start, by the same commands. The exit code is 0 only if coRLSR
-converged and all its predictions are within 1e-6 standard deviations of the labels of the closed
-form. No parameter is tuned for this draw: if joining makes a site worse, the table shows it.
+1. coRLSR in memory on two hospitals that measure the same condition, where its assumption holds.
+2. On the patients, by processes: coRLSR by Algorithm 1 (block coordinate descent) and by conjugate
+   gradients, with a path of λ, beside the centralised closed form.
+3. The additive method on the same patients, whose columns are divided among the sites.
+
+Beside the one draw of labels stand means of several draws. The processes are those that operators
+start, by the same commands. The exit code is 0 only if coRLSR converged and all its predictions are
+within 1e-6 standard deviations of the labels of the closed form. No parameter is tuned for this
+draw: if joining makes a site worse, the table shows it.
 """
 
 import argparse
@@ -14,36 +18,30 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.linalg import block_diag
 
-from coreg_core.estimators import AdditiveRegressor, CoRLSR
+from coreg_core.estimators import AdditiveRegressor
+from coreg_core.objectives.agreement import Agreement
 from coreg_core.threads import pin_threads
-from coreg_sim.simulate import rmse
+from coreg_sim.closed_form import closed_form, label_deviation, largest_distance
+from coreg_sim.problems import Problem
+from coreg_sim.simulate import plan_for, rmse
 from coreg_sim.tables import COUPLINGS, ID, TARGET, DemoData, write_tables
-from coreg_wire.terminal.command_line import human_bytes
-from examples.demo import svg
+from examples.demo import draws, shown, svg
 from examples.demo.processes import DemoFailed, create, run, together
 from examples.demo.svg import Plot, Series
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, SharedIds, prepare
 from site_agent.data.tables import read_table
-from site_agent.ledger import read_ledger
 from site_agent.models.file import load_model
 
 CLOSE_ENOUGH = 1e-6
-SOLVERS = {"algorithm-1": "Algorithm 1", "conjugate-gradients": "conjugate gradients"}
-COLUMNS = {
-    "mean": "mean of labels", "ridge": "λ = 0", "corlsr": "coRLSR", "local": "alone",
-    "joined": "joined model", "score": "score",
-}  # fmt: skip
 # Of a site's own report.
-ADVICE = {"local": "stay alone", "joined": "joined model", "score": "score together"}
-AGAINST = {"corlsr": "ridge", "joined": "local", "score": "local"}  # the same learner, alone
+ADVICE = {"local": "local model", "joined": "joined model", "score": "score together"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,67 +70,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _demonstrate(work: Path, seed: int, output: Path) -> bool:
-    say = print
     tables = work / "tables"
     tables.mkdir()
     data = write_tables(tables, seed)
-    spent = dict[str, float]()
     sites = sorted(data.tables)
-    say(
-        "A clinic and two laboratories know 362 patients. Each has other columns of them, and the"
-        " labels of 60."
-    )
-    say(
-        f"\n$ coreg-coordinator init fed {' '.join(f'--site {site}' for site in sites)}\n$"
-        " coreg-coordinator run fed"
-    )
-    say(
-        "$ coreg-agent join < invitation; coreg-agent --data local.csv    # at each site; then all"
-        " sites align their ids"
-    )
+    spent = dict[str, float]()
+    # (1) coRLSR where its assumption holds
+    hospitals = draws.hospitals()
+    shown.hospitals(hospitals)
+    # (2) coRLSR on the patients, by processes
+    shown.commands(sites)
     create(work, sites)
-    for study in SOLVERS:
+    for study in shown.SOLVERS:
         spent[study] = _train(work, data, study)
-    stored = {study: _stored(work, study) for study in SOLVERS}
+    runs = {study: _stored(work, study) for study in shown.SOLVERS}
     pin_threads(1)
-    off = {study: distance_from_closed_form(work, data, study) for study in SOLVERS}
-    say("\nThe additive method on the same patients, then the held-out patients scored together …")
+    off = {study: distance_from_closed_form(work, data, study) for study in shown.SOLVERS}
+    shown.convergence(runs, off)
+    # (3) the additive method on the same patients, by processes
+    print("\nThe additive method on the same patients. Then the sites score the held-out ones …")
     spent["additive"] = _train(work, data, "additive")
-    score = ["score", "--id", ID, "--data"]
-    scoring = ["run", "fed", "--study", data.studies["scoring"]]
-    spent["scoring"] = together(
-        work, "scoring", scoring, {s: [*score, data.held_out[s]] for s in sites}
-    )
+    spent["scoring"] = _score(work, data)
+    # (4) the errors of this draw, and means of others
     errors = judged(work, data)
     pooled = _pooled(data)
-    _show_errors(errors, pooled, {site: _advice(work, site) for site in sites})
-    _show_convergence(stored, off)
-    _show_ledgers(work, sites)
+    means = _means_of_draws(tables)
+    shown.errors(errors, means, pooled)
+    shown.advice({site: ADVICE[_recommended(work, site)] for site in sites})
+    shown.ledgers(work, sites)
+    # (5) the files
     report = {
         "sites": errors,
+        "means": means,
+        "hospitals": {site: asdict(of_site) for site, of_site in hospitals.items()},
         "pooled": pooled,
         "seconds": {name: round(seconds, 3) for name, seconds in spent.items()},
-        **{
-            study: {
-                "stop": found["stop"],
-                "rounds": found["rounds"][-1]["round"],
-                "off": off[study],
-            }
-            for study, found in stored.items()
-        },
+        **{study: _of_run(run, off[study]) for study, run in runs.items()},
     }
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    _draw_convergence(stored, output / "convergence.svg")
+    _draw_convergence(runs, output / "convergence.svg")
     _draw_errors(errors, pooled, output / "errors.svg")
-    say(f"\n{', '.join(f'{name} {seconds:.1f} s' for name, seconds in spent.items())}")
-    say(
+    print(f"\n{', '.join(f'{name} {seconds:.1f} s' for name, seconds in spent.items())}")
+    print(
         f"written: {output}/errors.svg, {output}/convergence.svg, {output}/report.json. Next:"
         " docs/tutorials/quickstart.md"
     )
-    return (
-        all(found["stop"] == "CONVERGED" for found in stored.values())
-        and max(off.values()) <= CLOSE_ENOUGH
-    )
+    converged = all(run["stop"] == "CONVERGED" for run in runs.values())
+    return converged and max(off.values()) <= CLOSE_ENOUGH
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -142,6 +126,17 @@ def _train(work: Path, data: DemoData, study: str) -> float:
     """Train to SITE/models/STUDY/RUN; the seconds."""
     agents = {s: ["--data", table] for s, table in data.tables.items()}
     return together(work, study, ["run", "fed", "--study", data.studies[study]], agents)
+
+
+def _score(work: Path, data: DemoData) -> float:
+    """Score the held-out patients together; the seconds."""
+    command = ["score", "--id", ID, "--data"]
+    agents = {site: [*command, table] for site, table in data.held_out.items()}
+    return together(work, "scoring", ["run", "fed", "--study", data.studies["scoring"]], agents)
+
+
+def _of_run(run: dict[str, Any], off: float) -> dict[str, Any]:
+    return {"stop": run["stop"], "rounds": run["rounds"][-1]["round"], "off": off}
 
 
 def _file(work: Path, site: str, study: str, name: str) -> Path:
@@ -174,49 +169,29 @@ def distance_from_closed_form(work: Path, data: DemoData, study: str) -> float:
     sites = sorted(data.tables)
     prepared = [_prepared(work, data, site) for site in sites]
     tables = [read_table(data.held_out[site]) for site in sites]
-    held_out = np.hstack(
-        [own.preprocessing.transform(table) for own, table in zip(prepared, tables, strict=True)]
+    problem = Problem(
+        {site: own.data for site, own in zip(sites, prepared, strict=True)},
+        tuple(
+            own.preprocessing.transform(table) for own, table in zip(prepared, tables, strict=True)
+        ),
+        data.held_out_y,
     )
-    means = [float(own.data.y.mean()) for own in prepared]
-    unit = float(np.std(np.concatenate([own.data.y for own in prepared])))
-    worst = 0.0
-    for coupling in COUPLINGS:
-        central = _central(prepared, coupling)
-        exact = central.predict_views(held_out)
+    exact = closed_form(problem, plan_for(problem, Agreement(coupling=COUPLINGS)))
+    pairs = []
+    for coupling, solutions in zip(COUPLINGS, exact.solutions, strict=True):
         for v, site in enumerate(sites):
             model = load_model(_file(work, site, study, f"model-coupling-{coupling:g}.coreg"))
-            on_shared = central.predictions_unlabelled_[v]
-            for rows, values in (
-                (tables[v], exact[v]),
-                (prepared[v].table.unlabelled, on_shared),
-            ):
-                difference = np.abs(model.predict(rows) - (values + means[v])).max()
-                worst = max(worst, float(difference) / unit)
-    return worst
+            mean = float(prepared[v].data.y.mean())
+            shared = prepared[v].table.unlabelled
+            pairs.append((model.predict(shared), solutions[v].prediction + mean))
+            held_out = solutions[v].predict(problem.held_out[v])
+            pairs.append((model.predict(tables[v]), held_out + mean))
+    return largest_distance(pairs, label_deviation(problem))
 
 
 def _prepared(work: Path, data: DemoData, site: str) -> Prepared:
     inputs = Inputs(table=data.tables[site], target=TARGET, id=ID)
     return prepare(inputs, b"", _aligned(work / site))
-
-
-def _central(prepared: Sequence[Prepared], coupling: float) -> CoRLSR:
-    """coRLSR on one table: the labelled rows of each site, with zeros in the columns of the others,
-    then the shared rows.
-    """
-    labelled = [own.data.X for own in prepared]
-    shared = np.hstack([own.data.Z for own in prepared])
-    labels = [own.data.y - float(own.data.y.mean()) for own in prepared]
-    ends = np.cumsum([0, *(X.shape[1] for X in labelled)]).tolist()
-    owner = np.repeat(np.arange(len(prepared) + 1), [*map(len, labelled), len(shared)])
-    estimator = CoRLSR(
-        preset="paper", views=[slice(*columns) for columns in pairwise(ends)], coupling=coupling
-    )
-    return estimator.fit(
-        np.concatenate([block_diag(*labelled), shared]),
-        np.concatenate([*labels, np.full(len(shared), np.nan)]),
-        label_mask=owner[:, None] == np.arange(len(prepared)),
-    )
 
 
 def _aligned(site: Path) -> SharedIds:
@@ -228,10 +203,23 @@ def _aligned(site: Path) -> SharedIds:
     return SharedIds(plain["rule"], tuple(plain["ids"]))
 
 
-def _advice(work: Path, site: str) -> str:
+def _recommended(work: Path, site: str) -> str:
     """The method that the site's own report recommends."""
     found = load_model(_file(work, site, "additive", "model.coreg")).found or {}
-    return ADVICE[found.get("recommended", "local")]
+    return str(found.get("recommended", "local"))
+
+
+def _means_of_draws(folder: Path) -> dict[str, dict[str, float]]:
+    """Each site's mean errors over draws of labels: of coRLSR in memory, of the additive method as
+    recorded.
+    """
+    _, additive = draws.recorded()
+    corlsr = draws.patients(folder)
+    return {
+        site: {"ridge": corlsr[site].ridge, "corlsr": corlsr[site].corlsr}
+        | {key: additive[site][key] for key in ("local", "joined", "score")}
+        for site in sorted(corlsr)
+    }
 
 
 def judged(work: Path, data: DemoData) -> dict[str, dict[str, float]]:
@@ -239,10 +227,9 @@ def judged(work: Path, data: DemoData) -> dict[str, dict[str, float]]:
     found = {}
     for site in sorted(data.tables):
         table, y = read_table(data.held_out[site]), data.held_out_y
-        labels = read_table(data.tables[site]).numbers(TARGET)
         files = {"ridge": ("algorithm-1", "model-coupling-0"), "corlsr": ("algorithm-1", "model")}
         files |= {"local": ("additive", "local"), "joined": ("additive", "model")}
-        found[site] = {"mean": rmse(np.full(len(y), np.nanmean(labels)), y)}
+        found[site] = {}
         for key, (study, name) in files.items():
             found[site][key] = rmse(
                 load_model(_file(work, site, study, f"{name}.coreg")).predict(table), y
@@ -265,86 +252,13 @@ def _pooled(data: DemoData) -> float:
     return rmse(model.predict(data.everything.held_out), data.held_out_y)
 
 
-# --- what is shown --------------------------------------------------------------------------------
-
-
-def _gaps(found: dict[str, Any]) -> dict[int, float]:
-    """The gap after each round, the largest of all λ."""
-    return {r["round"]: max(r["gap"]) for r in found["rounds"] if r["gap"] and max(r["gap"]) >= 0}
-
-
-def _show_convergence(stored: Mapping[str, dict[str, Any]], off: Mapping[str, float]) -> None:
-    print(
-        f"\ncoRLSR (Brefeld et al., ICML 2006), λ = {', '.join(f'{c:g}' for c in COUPLINGS)}: Q −"
-        " Q* is at most"
-    )
-    print(f"{'sweep or round':<16}" + "".join(f"{name:>22}" for name in SOLVERS.values()))
-    gaps = [_gaps(stored[study]) for study in SOLVERS]
-    last = max(max(each, default=0) for each in gaps)
-    for at in sorted({1, 2, 5, 10, last}):
-        cells = [f"{each[at]:.0e}" if at in each else "" for each in gaps]
-        if any(cells):
-            print(f"{at:<16}" + "".join(f"{cell:>22}" for cell in cells))
-    for study, name in SOLVERS.items():
-        each = np.median([r["bytes_sent"] + r["bytes_received"] for r in stored[study]["rounds"]])
-        print(
-            f"{name}: {stored[study]['stop'].lower()}; {human_bytes(float(each))} a step, all"
-            f" sites; largest difference from the centralised closed form {off[study]:.0e} standard"
-            " deviations"
-        )
-
-
-def _show_errors(
-    errors: Mapping[str, Mapping[str, float]], pooled: float, advised: Mapping[str, str]
-) -> None:
-    better = sum(found["score"] < found["local"] for found in errors.values())
-    print(
-        f"\nScored together, {better} of {len(errors)} sites predict 80 held-out patients better"
-        " than alone."
-    )
-    print(
-        "root mean square error (change against the same learner alone), and what each site's own"
-        " report advises"
-    )
-    print(f"{'':<14}" + "".join(f"{name:>16}" for name in (*COLUMNS.values(), "advice")))
-    for site, found in errors.items():
-        print(
-            f"{site:<14}"
-            + "".join(f"{_cell(found, key):>16}" for key in COLUMNS)
-            + f"{advised[site]:>16}"
-        )
-    print(f"All rows and columns in one place, for reference: {pooled:.1f}")
-    print(
-        "One draw of labels and of noise: repeated runs differ by one to two points, and advice"
-        " from 60 own labels can miss the better model. README.md has means."
-    )
-    print(
-        "coRLSR: each site keeps the λ that its own labels choose. λ = 0: kernel ridge alone;"
-        " alone: mixed with a forest."
-    )
-
-
-def _show_ledgers(work: Path, sites: Sequence[str]) -> None:
-    print("\nwhat left each site, by its ledger (docs/concepts/privacy.md)")
-    for site in sites:
-        ledger = read_ledger(work / site / "identity" / "ledger.jsonl")
-        sent = [entry for entry in ledger if entry["kind"] != "Countersigned"]
-        sealed = sum(entry.get("sent") == "sealed" for entry in sent)
-        print(
-            f"  {site:<12}  {len(sent)} messages, {sealed} of them with encrypted numbers; no row,"
-            " no label, no id"
-        )
-
-
-def _cell(errors: Mapping[str, float], key: str) -> str:
-    change = f" ({100 * (errors[key] / errors[AGAINST[key]] - 1):+.1f} %)" if key in AGAINST else ""
-    return f"{errors[key]:.1f}{change}"
+# --- pictures -------------------------------------------------------------------------------------
 
 
 def _draw_convergence(stored: Mapping[str, dict[str, Any]], path: Path) -> None:
     series = []
-    for study, name in SOLVERS.items():
-        known = {at: gap for at, gap in _gaps(stored[study]).items() if gap > 0}
+    for study, name in shown.SOLVERS.items():
+        known = {at: gap for at, gap in shown.gaps(stored[study]).items() if gap > 0}
         series.append(Series(name, tuple(map(float, known)), tuple(known.values())))
     plot = Plot(
         "convergence",
@@ -371,12 +285,14 @@ def _draw_errors(errors: Mapping[str, Mapping[str, float]], pooled: float, path:
     for site, found in errors.items():
         y += row + 8
         body.append(svg.text(10, y, site, anchor="start", more=' font-weight="bold"'))
-        for colour, (key, name) in zip((*svg.COLOURS, *svg.COLOURS), COLUMNS.items(), strict=False):
+        for colour, (key, name) in zip(
+            (*svg.COLOURS, *svg.COLOURS), shown.COLUMNS.items(), strict=False
+        ):
             y += row
             body += [
                 svg.text(left - 10, y + 4, name, anchor="end"),
                 svg.line(
-                    at(found[AGAINST.get(key, key)]),
+                    at(found[shown.AGAINST.get(key, key)]),
                     y,
                     at(found[key]),
                     y,
@@ -384,7 +300,7 @@ def _draw_errors(errors: Mapping[str, Mapping[str, float]], pooled: float, path:
                     ' stroke-width="2"',
                 ),
                 svg.circle(at(found[key]), y, 5, colour),
-                svg.text(left + width + 10, y + 4, _cell(found, key), anchor="start"),
+                svg.text(left + width + 10, y + 4, shown.cell(found, key), anchor="start"),
             ]
     body.append(
         svg.text(

@@ -276,7 +276,9 @@ class AdditiveComputation:
         if self._question is None:
             return None
         phase = self.terms.questions[self._question.kind].phase
-        work = f"exchange {self.rounds + 1}, {phase}: answered; for the other sites, then the next one"
+        work = (
+            f"exchange {self.rounds + 1}, {phase}: answered; for the other sites, then the next one"
+        )
         return Notice("progress", run=run, private=True, work=work, fields={"exchange": phase})
 
     # --- the end --------------------------------------------------------------------------------

@@ -149,6 +149,24 @@ def test_a_run_without_an_objective_is_refused_where_it_is_asked_for(tmp_path, m
     ), "no other section"
 
 
+@pytest.mark.parametrize("section", ["[study]", "[model]", "[schedule]", "[privacy]"])
+def test_a_key_solver_is_answered_with_the_schedule(tmp_path, section):
+    """The paper and its readers name a solver; the file has [schedule] name."""
+    sections = {"[study]": 'name = "s"\n', "[model]": 'objective = "agreement"\ncoupling = 0.1\n'}
+    sections[section] = sections.get(section, "") + 'solver = "algorithm-1"\n'
+    text = "".join(f"{name}\n{keys}" for name, keys in sections.items())
+    (tmp_path / "study.toml").write_text(text)
+    place = section.strip("[]")
+    with pytest.raises(UsageError) as error:
+        read_study(tmp_path / "study.toml")
+    assert f"{place}.solver: unknown key; did you mean [schedule] name =" in str(error.value)
+    assert '"block-coordinate-descent" (Algorithm 1)' in str(error.value)
+    if section != "[study]":
+        terms = text.partition("[model]")[2]
+        with pytest.raises(UsageError, match=r"did you mean \[schedule\] name ="):
+            configuration(tmp_path, f"[model]{terms}")
+
+
 def test_misspelt_keys_are_answered_with_what_was_meant(tmp_path):
     def fault(read, text):
         (tmp_path / "file.toml").write_text(text)

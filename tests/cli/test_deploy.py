@@ -175,6 +175,12 @@ def test_one_image_is_built_once_and_every_service_is_locked(path):
             assert service["cap_drop"] == ["ALL"], name
 
 
+def test_no_service_of_the_demonstration_pulls_its_image():
+    """Compose asked a registry for coreg-federation, where a stranger can publish that name."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    assert {service.get("pull_policy") for service in services.values()} == {"never"}
+
+
 def test_prometheus_scrapes_the_coordinator():
     services = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
     scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+import yaml
 from jsonschema import Draft7Validator
 
 import coordinator.cli.app
@@ -206,6 +207,15 @@ def test_every_page_is_in_the_site():
     }  # by tools/site_hooks.py
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
     assert sorted(set(named) - made) == sorted(pages)
+
+
+def test_the_public_ci_runs_on_machines_where_the_programs_start():
+    """A job on Windows could not pass: `pwd` and `termios` are missing there."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    machines = [job["runs-on"] for job in jobs.values() if "matrix" not in job["runs-on"]]
+    matrix = jobs["linux"]["strategy"]["matrix"]
+    machines += [*matrix["machine"], *(more["machine"] for more in matrix["include"])]
+    assert {machine.split("-")[0] for machine in machines} == {"ubuntu"}
 
 
 def fenced_commands():

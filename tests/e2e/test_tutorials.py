@@ -131,6 +131,21 @@ def test_your_own_table_runs_as_typed(tmp_path):
     )
 
 
+def test_the_commands_of_algorithm_1_run_as_typed(tmp_path):
+    """Its study is saved where the page says; the closed form is near."""
+    page = ROOT / "docs" / "how-to" / "train-with-algorithm-1.md"
+    [study] = re.findall(r"^```toml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    tables, *others = blocks(page)
+    said = typed([tables, f"cat > study.toml <<'end'\n{study}end", *others], tmp_path)
+    assert [line for line in shown(page) if not re.search(line, said)] == []
+    distance = re.search(r"reads all data: (\S+) standard deviations", said)[1]
+    assert float(distance) < 1e-6
+    folders = [path.parent for path in tmp_path.glob("paper/*/models/paper/*/model.coreg")]
+    assert len(folders) == 3
+    for folder in folders:
+        assert len([*folder.glob("model-coupling-*.coreg")]) == 4, "one for each λ, 0 included"
+
+
 def test_the_commands_of_the_readme_make_a_federation(tmp_path):
     """Three folders for three machines, which share nothing but the line of the invitation."""
     coordinator, site = [

@@ -25,8 +25,9 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.terms import Iteration, Membership, Privacy
+from coreg_sim.closed_form import closed_form, distance_from_closed_form
 from coreg_sim.over_ray import OverRay, RayActors, connected
-from coreg_sim.problems import generated
+from coreg_sim.problems import generated, same_condition
 from coreg_sim.simulate import Hosted, plan_for, simulate
 
 PLAN = Plan(
@@ -151,6 +152,16 @@ def both_schedules_end_on_the_bits_of_one_process_masked_or_not(cluster):
     assert masked.numbers_sent > here.numbers_sent, "it has tags"
 
 
+def the_distance_from_the_closed_form_is_that_of_one_process(cluster):
+    problem = same_condition(3, 20, 60, 4, seed=0)
+    plan = plan_for(problem, Agreement(), Iteration("block-coordinate-descent", 1e-13, 1e-7))
+    exact = closed_form(problem, plan)
+    over_ray = simulate(problem, plan, hosting=OverRay(cluster))
+    distance = distance_from_closed_form(problem, over_ray, exact)
+    assert distance == distance_from_closed_form(problem, simulate(problem, plan), exact)
+    assert 0.0 < distance < 1e-6
+
+
 def an_actor_that_dies_ends_the_simulation(cluster):
     problem = generated(2, 5, 10, 2, seed=0)
     actors = RayActors(cluster, problem.sites, make=lambda name, *_: Mortal(name))
@@ -209,6 +220,7 @@ CHECKS = {
     "one-node": (
         messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more,
         both_schedules_end_on_the_bits_of_one_process_masked_or_not,
+        the_distance_from_the_closed_form_is_that_of_one_process,
         an_actor_that_dies_ends_the_simulation,
     ),
     "two-nodes": (both_nodes_are_used_and_the_bits_are_the_same,),

@@ -21,10 +21,13 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.outcomes import Outcome
 from coreg_core.secure import cross_products
 from coreg_core.terms import Iteration
+from coreg_sim import closed_form as oracle
 from coreg_sim.cli.app import app
 from coreg_sim.cli.run import lines
-from coreg_sim.problems import generated, partitioned, read_views
-from coreg_sim.simulate import Hosted, SharedFold, SimulatedSite, closed_form, plan_for, simulate
+from coreg_sim.closed_form import closed_form, closed_form_fault
+from coreg_sim.problems import Problem, generated, partitioned, read_views
+from coreg_sim.simulate import Hosted, SharedFold, SimulatedSite, plan_for, simulate
+from site_agent.site_data import PrivateData
 
 PROBLEM = generated(4, 8, 20, 2, seed=1)
 TERMS = Agreement(form="semi-parametric", coupling=(0.1,))
@@ -141,6 +144,80 @@ def test_a_run_with_default_tolerances_ends_well_and_soon_in_any_unit(
     assert run.objective - exact.objective <= run.certified_gap + 1e-13 * exact.objective
     error = np.linalg.norm(run.predictions - exact.predictions, axis=1).max()
     assert error <= run.certified_prediction_bound + 1e-11 * scale
+
+
+def finished(*arguments):
+    """The figures of a run."""
+    done = sim("run", "--objective", "agreement", *arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output.splitlines()[-1])
+
+
+@pytest.mark.parametrize("form", ["exact", "semi-parametric", "linear"])
+def test_an_agreement_prints_its_distance_from_the_centralised_closed_form(form):
+    """Nothing was printed but the bound of the certificate."""
+    options = ["--sites", "3", "--unlabelled", "100", "--form", form, "--tolerance", "1e-13"]
+    found = finished(*options)
+    assert found["closed_form_distance"] < 1e-6
+    printed = sim("run", "--objective", "agreement", *options).output
+    distance = f"{found['closed_form_distance']:.0e} standard deviations of the labels"
+    assert "from the centralised closed form" in printed
+    assert distance in printed
+
+
+def test_a_run_that_stops_early_is_far_from_the_closed_form():
+    options = ["--objective", "agreement", "--max-rounds", "1", "--unlabelled", "100", "--json"]
+    found = json.loads(sim("run", *options).output.splitlines()[-1])
+    assert found["stop"] == "MAX_ROUNDS"
+    assert found["closed_form_distance"] > 1e-5
+
+
+def test_the_closed_form_of_all_couplings_is_that_of_each():
+    couplings = (0.0, 0.01, 0.1)
+    together = closed_form(PROBLEM, plan_for(PROBLEM, Agreement(coupling=couplings)))
+    for at, coupling in enumerate(couplings):
+        exact = closed_form(PROBLEM, plan_for(PROBLEM, Agreement(coupling=(coupling,))))
+        own = [solution.prediction for solution in together.solutions[at]]
+        np.testing.assert_allclose(own, exact.predictions, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("form", "sites", "unlabelled", "fits"),
+    [
+        ("exact", 4, 5_000, True),
+        ("exact", 4, 20_000, False),
+        ("semi-parametric", 100, 10_000, True),
+        ("semi-parametric", 1_000, 50_000, False),
+        ("linear", 1_000, 10_000, True),
+    ],
+)
+def test_a_closed_form_that_does_not_fit_is_not_computed(form, sites, unlabelled, fits):
+    rows = np.zeros((20, 5))
+    shared = np.broadcast_to(np.zeros(5), (unlabelled, 5))  # of one row in memory
+    data = PrivateData(rows, np.zeros(20), shared, "simulated")
+    problem = Problem({f"s{v}": data for v in range(sites)}, (), np.zeros(0))
+    fault = closed_form_fault(problem, plan_for(problem, Agreement(form=form)))
+    assert ("was not computed: it needs about" not in fault) == fits
+
+
+def test_a_run_says_that_its_closed_form_does_not_fit(monkeypatch):
+    monkeypatch.setattr(oracle, "MEMORY", 1e-6)
+    options = ["run", "--objective", "agreement", "--unlabelled", "50"]
+    assert "closed form was not computed: it needs about" in sim(*options).output
+    figures = json.loads(sim(*options, "--json").output.splitlines()[-1])
+    assert "closed_form_distance" not in figures
+
+
+@pytest.mark.parametrize("sites", [2, 3, 4])
+def test_the_generated_data_of_an_agreement_are_such_that_it_helps(sites):
+    """On the data before, joining made the sites worse at every setting of the command."""
+    changes = []
+    for seed in range(5):
+        found = finished("--sites", str(sites), "--unlabelled", "200", "--seed", str(seed))
+        alone = np.mean(found["rmse_sites_alone"])
+        changes.append(np.mean(found["rmse_sites"]) / alone - 1)
+    assert np.mean(changes) < -0.03
+    assert max(changes) < 0.01
 
 
 # --- views.toml -----------------------------------------------------------------------------------

@@ -82,13 +82,19 @@ def unknown_key(key: str, known: Iterable[str], kind: str = "key", section: str 
 
 
 def file_faults(
-    path: Path, error: ValidationError, known: Iterable[str], skip: tuple[str, ...] = ()
+    path: Path,
+    error: ValidationError,
+    known: Iterable[str],
+    skip: tuple[str, ...] = (),
+    instead: Mapping[str, str] | None = None,
 ) -> UsageError:
     """Every fault of a file with its key, as one error.
 
-    In ``skip`` a location's second part is the member of a union.
+    In ``skip`` a location's second part is the member of a union. ``instead``: for a key that
+    people expect, what the file has in its place.
     """
     known = list(known)
+    instead = instead or {}
     faults = dict[str, list[str]]()
     for fault in error.errors():  # one for each member of a union ("paper" or a number)
         if fault["type"] == "too_short" and fault["input"]:
@@ -97,6 +103,8 @@ def file_faults(
         if location[:1] and location[0] in skip:
             location = (location[0], *location[2:])
         where, text = _key_and_message(fault, location, known)
+        if fault["type"] == "extra_forbidden" and location[-1] in instead:
+            text = f"unknown key; did you mean {instead[str(location[-1])]}?"
         faults.setdefault(where, []).append(text)
     lines = "\n".join(
         f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items()
