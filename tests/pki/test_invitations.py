@@ -454,6 +454,20 @@ def test_init_and_invite_print_the_lines_that_join_reads(
     Path("file/federation.toml").write_text('[federation]\nname = "f"\nsites = ["x", "y"]\n')
     kept = run.invoke(coordinator_app, ["init", "file"])
     assert ("exists, unchanged" in kept.output, kept.output.count("coreg-agent join")) == (True, 2)
+    late = run.invoke(coordinator_app, ["init", "file", "--target", "y", "--id", "patient"])
+    assert "--target, --id would have no effect. Set these keys in the file" in str(late.exception)
+
+
+def test_init_names_the_columns_and_the_task_for_all_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = "init fed --site a --site b --site c --target y --id patient --task classification"
+    assert CliRunner().invoke(coordinator_app, words.split()).exit_code == 0
+    printed = CliRunner().invoke(coordinator_app, ["plan", "fed"]).stdout
+    plan = json.loads(printed)
+    columns = plan["target"], plan["id"], plan["objective"]["task"]
+    assert columns == ("y", "patient", "classification")
 
 
 # --- the line
