@@ -121,11 +121,17 @@ def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(tmp_path):
     listed = {name: inputs(tmp_path / f"{name}.csv") for name in ("bad", "gone", "unaligned")}
     write(tmp_path, "id,a,b,waiting\nq1,1,2,3\nq2,2,1,\n", "studied.csv")
     listed["studied"] = inputs(tmp_path / "studied.csv", None)  # the study names the target
+    listed["misspelt"] = inputs(tmp_path / "studied.csv", None, id="idd")
     agent = Agent(tmp_path, **listed)
     agent.workers.tables.read_all()
-    assert set(agent.workers.tables.troubles) == {"bad", "gone"}
+    assert set(agent.workers.tables.troubles) == {"bad", "gone", "misspelt"}
+    assert "no column 'idd'" in agent.workers.tables.troubles["misspelt"], "no study can mend it"
+    named = [n.fields["data"] for n in agent.notices if n.name == "columns_open"]
+    assert named == ["studied"]
+    asked = [n for n in agent.notices if "which is the column to predict?" in n.text]
+    assert [notice.private for notice in asked] == [True], "its columns are in no log"
     assert "line 3, column 'b': 'x' is not a finite number" in agent.workers.tables.troubles["bad"]
-    assert agent.noticed.count("data_unusable") == 2
+    assert agent.noticed.count("data_unusable") == 3
     assert agent.noticed.count("data_read") == 1
     assert agent.workers.judge(plan("r1")).reason is None
     assert agent.noticed.count("data_read") == 1, "the run finds it read"
