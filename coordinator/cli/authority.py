@@ -90,6 +90,11 @@ def init(
     echo(f"{file}: {'written' if written else 'exists, unchanged'}")
     for each in invitations:
         _show(each)
+    if len(invitations) == 2:
+        echo(
+            "two sites: each can compute the other's part of a score. For scores both sites write"
+            " scores_of_two = true into policy.toml"
+        )
     where = shlex.quote(str(folder))
     echo(f"next: send each site its line, and run `coreg-coordinator run {where}`")
 

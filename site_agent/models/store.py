@@ -132,6 +132,8 @@ class ModelStore:
             found |= own_columns(models[MODEL], prepared.data.X, prepared.data.y)
             if not compared:
                 found["words_compared"] = False
+            if len(result.sites) == 2:
+                found["of_two"] = True
             sentences += findings.sentences(found, target)
         for text in sentences:
             note(text)

@@ -442,6 +442,7 @@ def test_init_and_invite_print_the_lines_that_join_reads(
         ("fed.example:7600", "b"),
     ]
     assert made.output.endswith("and run `coreg-coordinator run fed`\n")
+    assert "both sites write scores_of_two = true into policy.toml" in made.output
     files = [Path("fed/invitations/a"), *Path("fed").glob("*.key"), Path("fed/federation.toml")]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
     again = run.invoke(coordinator_app, ["invite", "fed", "a"])
@@ -463,7 +464,9 @@ def test_init_names_the_columns_and_the_task_for_all_sites(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = "init fed --site a --site b --site c --target y --id patient --task classification"
-    assert CliRunner().invoke(coordinator_app, words.split()).exit_code == 0
+    made = CliRunner().invoke(coordinator_app, words.split())
+    assert made.exit_code == 0
+    assert "scores_of_two" not in made.output, "with three sites no policy has to allow scores"
     printed = CliRunner().invoke(coordinator_app, ["plan", "fed"]).stdout
     plan = json.loads(printed)
     columns = plan["target"], plan["id"], plan["objective"]["task"]
