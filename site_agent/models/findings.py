@@ -246,6 +246,7 @@ def sentences(found: Mapping[str, Any], target: str) -> list[str]:
         *lines(found, target),
         *explain.lines(found, target),
         *coefficients(found, target),
+        *([f"{found['training']} (openings in policy.toml)."] if "training" in found else []),
     ]
 
 

@@ -459,7 +459,7 @@ def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_trainin
             "plan.json",
         )
         ends = ", so the run ends" * (limit < 3)
-        assert re.search(f"{said}.* labelled rows: 2 so far, of at most {limit}{ends}", done.stdout)
+        assert re.search(f"{said}.*; training 3 of {limit} with these labels{ends}", done.stdout)
     write(folder, json.dumps(replace(plan, objective=Scoring("r")).to_dict()), "plan.json")
     done = agent("check", "--data", "all.csv", "--id", "id", "--plan", "plan.json")
     assert (
