@@ -76,8 +76,8 @@ def columns_open(data: str) -> Notice:
     """Before a run: the next plan has to name columns, or this site."""
     named = f"data set {data!r}" if data else "the table"
     text = (
-        f"{named}: the id column or the column to predict is not known here. A run takes this site"
-        " only if its plan names the column. Else name it here:"
+        f"{named}: the id column or the column to predict is not known here. The plan of a run can"
+        " name it. If it does not, this site cannot take part:"
     )
     return Notice("columns_open", text, "warning", fields={"data": data})
 

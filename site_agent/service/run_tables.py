@@ -230,7 +230,8 @@ class RunTables:
         columns = left_open(self.data_sets.inputs(name), trains=trains)
         if columns is not None:
             self._notify(notices.columns_open(name))
-            self._notify(notices.finding(str(columns)))
+            for fault in columns.faults:
+                self._notify(notices.finding(fault.text))
 
     def read_all(self) -> None:
         for name in self.data_sets.names:
