@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from coordinator.cli.options import planned
 from coordinator.config.federation_toml import read_configuration
 from coordinator.machine.events import Finish
-from coordinator.service.create import PORT, create
+from coordinator.service.create import PORT, Choices, create
 from coordinator.service.daemon import ServiceOptions, run
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import Notice
@@ -38,7 +39,10 @@ class Federation:
         *,
         sites: Sequence[str],
         host: str = "127.0.0.1",
-        name: str | None = None,
+        name: str = "",
+        target: str = "",
+        id: str = "",  # noqa: A002 - as `Site.train` has it
+        task: Literal["", "regression", "classification"] = "",
         port: int = PORT,
     ) -> "Federation":
         """Create a federation, as `coreg-coordinator init` does.
@@ -49,6 +53,10 @@ class Federation:
             created if it does not exist.
         sites
             names.
+        target, id
+            the column to predict and the column with the ids, for sites that name no others.
+        task
+            "classification": a yes/no target.
         host, port
             where sites connect; they enrol at the next port.
 
@@ -60,7 +68,8 @@ class Federation:
         if isinstance(sites, str):
             raise UsageError(f"sites={sites!r}: needs a list of names.")
         hosts = [] if host in ("127.0.0.1", "localhost") else [host]
-        _, invitations = create(Path(folder), hosts, sites, name, port=port)
+        choices = Choices(name=name, target=target, id=id, task=task)
+        _, invitations = create(Path(folder), hosts, sites, choices, port=port)
         return cls(Path(folder), {each.site: str(each) for each in invitations})
 
     def run(

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -35,7 +35,21 @@ def init(
     site: Annotated[
         list[str] | None, typer.Option("--site", help="Name of a site; repeatable.")
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the federation.")] = None,
+    name: Annotated[str, typer.Option("--name", help="Name of the federation.")] = "",
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target", help="The column to predict, for sites that name no other column."
+        ),
+    ] = "",
+    id_column: Annotated[
+        str,
+        typer.Option("--id", help="The column with the ids, for sites that name no other column."),
+    ] = "",
+    task: Annotated[
+        Literal["regression", "classification"] | None,
+        typer.Option("--task", help="classification: a yes/no target."),
+    ] = None,
     port: Annotated[
         int,
         typer.Option(
@@ -55,10 +69,12 @@ def init(
 ) -> None:
     """Create a federation: its authority, federation.toml, and an invitation for each site.
 
+    With --target and --id a site needs `coreg-agent --data TABLE` and no other option.
+
     An existing federation.toml stays.
     """
     from coordinator.authority.pki import reissue_server, server_names
-    from coordinator.service.create import create
+    from coordinator.service.create import Choices, create
 
     as_owner(folder / "federation.toml")
     if renew_server:
@@ -69,10 +85,16 @@ def init(
         )
         return
     file = folder / "federation.toml"
-    written, invitations = create(folder, host or [], site or [], name, port=port)
+    choices = Choices(name=name, target=target, id=id_column, task=task or "")
+    written, invitations = create(folder, host or [], site or [], choices, port=port)
     echo(f"{file}: {'written' if written else 'exists, unchanged'}")
     for each in invitations:
         _show(each)
+    if len(invitations) == 2:
+        echo(
+            "two sites: each can compute the other's part of a score. For scores both sites write"
+            " scores_of_two = true into policy.toml"
+        )
     where = shlex.quote(str(folder))
     echo(f"next: send each site its line, and run `coreg-coordinator run {where}`")
 

@@ -68,17 +68,28 @@ def before_offer(
 def trainings(
     plan: Plan, policy: Policy, data: PrivateData | None, memory: Memory
 ) -> dict[str, str]:
-    """By heading, for the operator: how often sums of these labelled rows were opened.
+    """By heading, for the operator: which training with these labelled rows this one is.
 
-    It is no objection, because other sites can have enough new labels.
+    ``data``: None before the alignment. Too many are no objection, because other sites can have
+    enough new labels.
     """
-    if data is None or not isinstance(plan.objective, Additive):
+    if not isinstance(plan.objective, Additive):
         return {}
-    times = memory.trainings(data)
-    text = f"{times} so far, of at most {policy.openings}"
-    if times >= policy.openings:
+    if data is None:
+        times = max((rows.openings for rows in memory.row_sets()), default=0)
+    else:
+        times = memory.trainings(data)
+    text = training_of(times + 1, policy.openings)
+    if data is None and times:
+        text = f"at most {text}: the alignment finds which labels are used"
+    elif times >= policy.openings:
         text += ", so the run ends refused unless other sites have enough new labels (openings)"
-    return {"trainings of these labelled rows": text}
+    return {"labels": text}
+
+
+def training_of(number: int, openings: int) -> str:
+    """The countdown of a policy's ``openings``, as an operator reads it."""
+    return f"training {number} of {openings} with these labels"
 
 
 def _of_memory(plan: Plan, policy: Policy, memory: Memory, ids_digest: str) -> Iterator[Objection]:

@@ -659,6 +659,27 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
     return inputs.model_copy(update=chosen)
 
 
+def left_open(inputs: Inputs, *, trains: bool = True) -> BadTable | None:
+    """The columns that a study has to name, or this site; None if both are known.
+
+    A column that the site names and its table lacks is raised: no study can mend that.
+    """
+    table = read_table(inputs.table, None, inputs.na_values, inputs.notation)
+    faults = Faults()
+    if inputs.id is not None:
+        with faults.caught():
+            table.with_id(inputs.id).require([inputs.id], "the id column")
+    if trains and inputs.labels and inputs.target is not None:
+        with faults.caught():
+            table.require([inputs.target], "the target")
+    faults.raise_any()
+    try:
+        named(inputs, trains=trains)
+    except BadTable as columns:
+        return columns
+    return None
+
+
 def _open(source: str, what: str, option: str, columns: list[str]) -> Fault:
     asked = f"which is {what}? The columns: {some(columns, 30)}."
     return Fault(source, asked, f"Name it with {option}.", kind="column")

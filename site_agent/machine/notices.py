@@ -74,6 +74,16 @@ def data_read(data: str, labelled: int, shared: int, features: int) -> Notice:
     return Notice("data_read", text, fields=fields)
 
 
+def columns_open(data: str) -> Notice:
+    """Before a run: the next plan has to name columns, or this site."""
+    named = f"data set {data!r}" if data else "the table"
+    text = (
+        f"{named}: the id column or the column to predict is not known here. The plan of a run can"
+        " name it. If it does not, this site cannot take part:"
+    )
+    return Notice("columns_open", text, "warning", fields={"data": data})
+
+
 def data_unusable(data: str) -> Notice:
     named = f"data set {data!r} cannot be used; `coreg-agent status` has the reason"
     text = named if data else "the table cannot be used:"

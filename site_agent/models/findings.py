@@ -49,6 +49,10 @@ UNSEEN = (
     "warning: the eight words were NOT compared (--accept-words): any site of this run can be an"
     " invention."
 )
+OF_TWO = (
+    "two sites: in a scoring each can compute the other's part of a score. So it needs"
+    " scores_of_two = true in both policies (policy.toml)."
+)
 USE = {
     "local": "stay alone",
     "joined": "keep the joined model",
@@ -252,6 +256,7 @@ def sentences(found: Mapping[str, Any], target: str) -> list[str]:
         *_rows_elsewhere(found),
         *explain.lines(found, target),
         *coefficients(found, target),
+        *([f"{found['training']} (openings in policy.toml)."] if "training" in found else []),
     ]
 
 
@@ -272,7 +277,12 @@ def alone(found: Mapping[str, Any]) -> Literal["local", "joined"]:
 
 def recommended(found: Mapping[str, Any]) -> list[str]:
     """The recommendation and warnings; nothing where no model was judged."""
-    return [*_recommendation(found), *([] if found.get("words_compared", True) else [UNSEEN])]
+    out = _recommendation(found)
+    if found.get("of_two"):
+        out.append(OF_TWO)
+    if not found.get("words_compared", True):
+        out.append(UNSEEN)
+    return out
 
 
 def _recommendation(found: Mapping[str, Any]) -> list[str]:

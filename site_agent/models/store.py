@@ -108,8 +108,13 @@ class ModelStore:
         note: Note,
         *,
         compared: bool = True,
+        training: str = "",
     ) -> tuple[Path, ...]:
-        """Write a run's models; ``compared``: whether the operators compared the eight words."""
+        """Write a run's models.
+
+        ``compared``: whether the operators compared the eight words. ``training``: which one it was
+        with these labels.
+        """
         functions = _functions(plan, result)
         if not functions:
             return ()
@@ -132,6 +137,10 @@ class ModelStore:
             found |= own_columns(models[MODEL], prepared.data.X, prepared.data.y)
             if not compared:
                 found["words_compared"] = False
+            if training:
+                found["training"] = training
+            if len(result.sites) == 2:
+                found["of_two"] = True
             sentences += findings.sentences(found, target)
         for text in sentences:
             note(text)

@@ -66,8 +66,10 @@ def join(
         workers = running.daemon.workers
         workers.tables.only = kind
         workers.results.check()
-        if kind == "training" and ONLY in settings.data:
+        if ONLY in settings.data and kind == "training":
             workers.tables.read_ahead(ONLY)
+        elif ONLY in settings.data:
+            workers.tables.report_open(ONLY, trains=False)
         end = asyncio.run(running.live(CONNECT_TIMEOUT))
         assert end.outcome is not None
         ledger = running.ledger

@@ -3,12 +3,10 @@ operator at a terminal.
 """
 
 import asyncio
-import math
 import os
 import sys
 import termios
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console
@@ -31,9 +29,6 @@ OTHER_WORDS = (
     "the eight words that its operator gave are not those of this run's members. Compare the words"
     " again by telephone: if they differ, another party poses as a site."
 )
-# Seconds between two lines about a coordinator that cannot be reached.
-QUIET = 5.0
-LONGEST_QUIET = 600.0
 
 
 class OperatorConsole:
@@ -105,35 +100,14 @@ def folded(text: str) -> str:
 
 
 class ServiceLog:
-    """One structured line per notice, without private ones.
-
-    Repeated connection failures are logged at growing intervals.
-    """
+    """One structured line per notice, without private ones."""
 
     def __init__(self, log: Log):
         self._log = log
-        self._why = ""
-        self._next = -math.inf
-        self._pause = QUIET
 
     def __call__(self, notice: Notice) -> None:
-        if not notice.private and not (
-            notice.name == "not_connected" and self._repeats(notice.text)
-        ):
+        if not notice.private:
             log_notice(self._log, notice)
-
-    def _repeats(self, text: str) -> bool:
-        why = text.partition(": ")[2].partition("; ")[0]
-        now = time.monotonic()
-        if why != self._why:
-            self._why = why
-            self._next = -math.inf
-            self._pause = QUIET
-        if now < self._next:
-            return True
-        self._next = now + self._pause
-        self._pause = min(2 * self._pause, LONGEST_QUIET)
-        return False
 
 
 # --- questions ------------------------------------------------------------------------------------

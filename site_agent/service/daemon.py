@@ -60,6 +60,7 @@ from site_agent.session.stream import (
     Connection,
     Dial,
     LostSession,
+    NotConnected,
     Session,
     SessionRefused,
     keep_dialling,
@@ -101,6 +102,8 @@ class AgentDaemon:
             None
         )  # of an agent with an identity
         self.waiting = "dialling"
+        # Why there was no connection, since the last one: each reason is one notice.
+        self._failures: set[str] = set()
         self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
         self.unresolved: dict[str, str] = {}  # for the operator: runs without this site
         self._ledger = ledger
@@ -224,9 +227,13 @@ class AgentDaemon:
         if notice.name != "progress":  # one a round
             self._status_changed.set()
 
-    def _not_connected(self, text: str) -> None:
-        self.waiting = text
-        self.notify(Notice("not_connected", text, "warning"))
+    def _not_connected(self, failure: NotConnected) -> None:
+        """Show each try in the status; notify of a reason once in an outage."""
+        self.waiting = failure.text
+        self._status_changed.set()
+        if failure.state not in self._failures:
+            self._failures.add(failure.state)
+            self.notify(Notice("not_connected", failure.text, "warning"))
 
     # --- one session ------------------------------------------------------------------------------
 
@@ -331,7 +338,9 @@ class AgentDaemon:
     def _is_connected(self) -> None:
         self.connected_since = timestamp()
         self.waiting = FOR_RUNS
-        self.notify(Notice("connected", "connected"))
+        text = "connected again" if self._failures else "connected"
+        self._failures.clear()
+        self.notify(Notice("connected", text))
 
     async def _receive_countersignature(self, session: Session, run: str) -> None:
         """Wait for the countersignature.

@@ -127,13 +127,14 @@ class _PlanCheck:
         memory = self.memory
         allows = "this site would take part in it"
         if data is None:
-            return _Judgement(self._before_offer(), allows)
+            openings = trainings(plan, self.policy, None, memory)
+            return _Judgement(self._before_offer(), allows, "; ".join(["", *openings.values()]))
         memory.know_as(data.ids_digest, data.instances)
         given = memory.recall(plan, data.ids_digest).answered
         so_far = f"; {given} of at most {plan.most_answers} answers are given"
         openings = trainings(plan, self.policy, data if rows.aligned else None, memory)
-        for heading, text in openings.items():
-            so_far += f"; {heading}: {text}"
+        for text in openings.values():
+            so_far += f"; {text}"
         spent = bool(openings) and memory.trainings(data) >= self.policy.openings
         consent = Consent(self.policy, memory, time.monotonic)
         means = Means(None, lambda threads: threads, os.urandom)

@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from coreg_core.errors import CoregError, Refused
+from coreg_core.plan import Plan
 from coreg_wire.files.toml_file import read_plan, toml
 from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import host_port, release
@@ -16,8 +17,10 @@ from site_agent.consent.policy import read_policy
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
     UNSHARED,
+    DataSets,
     Prepared,
     guessable,
+    left_open,
     named,
     prepare,
     read_ids,
@@ -25,7 +28,6 @@ from site_agent.data.prepare import (
 )
 from site_agent.data.sources import BadTable, Faults, some
 from site_agent.data.suspects import suspects
-from site_agent.data.tables import read_table
 from site_agent.identity.identity import check_identity
 from site_agent.ledger.ledger import read_lines, require_ledger
 from site_agent.models.store import ModelStore
@@ -76,24 +78,30 @@ def check(
             return False
         return True
 
+    plan: Plan | None = None
+    misread: CoregError | None = None  # the fault of the plan's file
+    try:
+        plan = None if plan_file is None else read_plan(plan_file)
+    except CoregError as error:
+        misread = error
+    columns = columns_of(plan, settings)
+
     prepared_sets: dict[str, Prepared] = {}
     untrained: set[str] = set()  # data sets without a target
 
     def table(name: str, inputs: Inputs) -> str:
+        target, id_column = columns.get(name, ("", ""))
         try:
-            inputs = named(inputs)
+            inputs = named(inputs, target, id_column)
         except BadTable as open_columns:
             untrained.add(name)
-            read_table(
-                inputs.table, None, inputs.na_values, inputs.notation
-            )  # raises what no study can mend
+            left_open(inputs)  # raises what no study can mend
             try:
-                scores = named(inputs, trains=False)
+                scores = named(inputs, id_column=id_column, trains=False)
             except BadTable:
-                told = open_columns.advised(
-                    lambda todo: f"A study can name it; else {todo[:1].lower()}{todo[1:]}"
-                )
-                raise _Skipped(" ".join(fault.text for fault in told.faults)) from None
+                raise open_columns.advised(
+                    lambda todo: f"{todo} If the study names it, check its plan: --plan FILE."
+                ) from None
             many = len(read_ids(scores, "exact"))
             raise _Warned(
                 f"{many} ids, for scoring. Columns are not checked: for a training give --target"
@@ -123,8 +131,9 @@ def check(
             note(text, True, {"check": "table", "warning": False})
         return described(prepared, inputs)
 
-    def ids(inputs: Inputs) -> str:
-        folded = read_ids(named(inputs, trains=False), "folded")
+    def ids(name: str, inputs: Inputs) -> str:
+        _, id_column = columns.get(name, ("", ""))
+        folded = read_ids(named(inputs, id_column=id_column, trains=False), "folded")
         listed = f"{len(folded)} ids, as an alignment compares them: {some(folded)}"
         warning = guessable(folded)
         if warning:
@@ -192,21 +201,33 @@ def check(
         if step(
             f"table {name}".rstrip(), partial(table, name, inputs)
         ):  # else its faults are enough
-            step(f"ids {name}".rstrip(), partial(ids, inputs))
+            step(f"ids {name}".rstrip(), partial(ids, name, inputs))
     step("policy", policy)
     step("modes", modes)
     known = step("identity", identity)
-    if plan_file is not None:
-        try:
-            tables = Tables(salt, prepared_sets, untrained)
-            if not check_plan(read_plan(plan_file), settings, tables, note):
-                code = code or Refused.exit_code
-        except CoregError as error:
-            note(f"plan: {error}", False, {"check": "plan"})
-            code = code or error.exit_code
+    try:
+        if misread is not None:
+            raise misread
+        tables = Tables(salt, prepared_sets, untrained)
+        if plan is not None and not check_plan(plan, settings, tables, note):
+            code = code or Refused.exit_code
+    except CoregError as error:
+        note(f"plan: {error}", False, {"check": "plan"})
+        code = code or error.exit_code
     step("connection", network)
     step("models", disk)
     return code
+
+
+def columns_of(plan: Plan | None, settings: AgentSettings) -> dict[str, tuple[str, str]]:
+    """The target and the id that the plan names, by the data set that it chooses here."""
+    if plan is None:
+        return {}
+    try:
+        chosen = DataSets(settings.data, b"").choose(plan.data)
+    except CoregError:  # the check of the plan reports it
+        return {}
+    return {chosen: (plan.target, plan.id)}
 
 
 def described(prepared: Prepared, inputs: Inputs) -> str:

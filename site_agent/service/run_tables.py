@@ -28,6 +28,7 @@ from site_agent.data.prepare import (
     guessable,
     ids_digest,
     keyed,
+    left_open,
     own_name,
 )
 from site_agent.data.sources import BadTable, Faults
@@ -216,9 +217,9 @@ class RunTables:
         """
         inputs = self.data_sets.inputs(name)
         if inputs.id is None or inputs.target is None:  # a study can name the columns
-            for source in (inputs.table, inputs.unlabelled):
-                if source is not None:
-                    read_table(source, na_values=inputs.na_values, notation=inputs.notation)
+            self.report_open(name)
+            if inputs.unlabelled is not None:
+                read_table(inputs.unlabelled, None, inputs.na_values, inputs.notation)
             return
         try:
             self.show(name, self.data_sets.get(name)[0])
@@ -227,6 +228,14 @@ class RunTables:
             # that is no fault.
             if {fault.kind for fault in error.faults} != {UNSHARED}:
                 raise
+
+    def report_open(self, name: str, *, trains: bool = True) -> None:
+        """Tell the operator which columns are not known here, before the run that needs them."""
+        columns = left_open(self.data_sets.inputs(name), trains=trains)
+        if columns is not None:
+            self._notify(notices.columns_open(name))
+            for fault in columns.faults:
+                self._notify(notices.finding(fault.text))
 
     def read_all(self) -> None:
         for name in self.data_sets.names:

@@ -32,7 +32,7 @@ from coreg_wire.transport.codec import frames_of
 from coreg_wire.transport.service import release
 from site_agent.consent.memory import Memory
 from site_agent.consent.objection import refusal
-from site_agent.consent.objections import before_offer, trainings
+from site_agent.consent.objections import before_offer, training_of, trainings
 from site_agent.consent.participant import Consent, Means, Participant
 from site_agent.consent.policy import Policy
 from site_agent.consent.request import describe_request
@@ -41,7 +41,7 @@ from site_agent.disclosure import Disclosure
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
-from site_agent.machine.results import AlignmentResult, Result, ScoringResult
+from site_agent.machine.results import AdditiveResult, AlignmentResult, Result, ScoringResult
 from site_agent.machine.seal import Keys
 from site_agent.machine.session_events import Judged, Worked, WorkMessage
 from site_agent.machine.site import Missed, Send, Store
@@ -159,6 +159,7 @@ class RunWorkers:
             aligns=True,
             warning=guessable(ids),
         )
+        about |= trainings(plan, self.policy, None, self.ledger.memory)
         return Judged(plan.run, self._objections(plan, None, ""), about)
 
     def _against(self, error: Exception) -> dict[str, Any]:
@@ -308,6 +309,10 @@ class RunWorkers:
             case _:
                 prepared = worker.data.prepared
                 assert prepared is not None, "it trains"
+                training = ""
+                if isinstance(result, AdditiveResult):
+                    times = self.ledger.memory.trainings(prepared.data)
+                    training = training_of(times, self.policy.openings)
                 return self.results.put_models(
                     plan,
                     result,
@@ -315,6 +320,7 @@ class RunWorkers:
                     worker.target,
                     self._note,
                     compared=self.compared(),
+                    training=training,
                 )
 
     def _note(self, text: str) -> None:

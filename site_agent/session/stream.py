@@ -93,7 +93,7 @@ def explained(details: str) -> str:
 
 
 FIRST_PAUSE = 0.2
-LONGEST_PAUSE = 10.0
+LONGEST_PAUSE = 60.0  # seconds; an agent finds a coordinator that is up again within this time
 T = TypeVar("T")
 
 
@@ -140,6 +140,18 @@ class SessionRefused(LostSession):
 
 
 @dataclass(frozen=True)
+class NotConnected:
+    """A failed try to connect.
+
+    ``state`` is equal for tries that fail for the same reason: the first of them is news. ``text``
+    also has the time so far, and details that can differ from try to try.
+    """
+
+    state: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Dial:
     """Settings of the connection."""
 
@@ -152,20 +164,23 @@ class Dial:
 async def keep_dialling(
     conversation: Callable[[Connection, Callable[[], None]], Awaitable[T]],
     dial: Dial,
-    note: Callable[[str], None],
+    note: Callable[[NotConnected], None],
 ) -> T:
     """Connect, and reconnect, until a conversation is complete.
 
-    Unreachable after ``dial.timeout`` s without a session.
+    ``note`` receives every failed try. Without an answer the pause between two tries doubles up to
+    `LONGEST_PAUSE`: it is about as long as the outage so far, and a minute at most. Unreachable
+    after ``dial.timeout`` s without a session.
     """
     loop = asyncio.get_running_loop()
-    pause = FIRST_PAUSE
+    pause = 0.0
     last_session = loop.time()
     while True:
         try:
             return await _session(conversation, dial, dial.timeout - (loop.time() - last_session))
         except NoAnswer as lost:
             reason = str(lost)
+            pause = max(FIRST_PAUSE, min(2 * pause, LONGEST_PAUSE))
         except SessionRefused as lost:
             reason = str(lost)
             last_session = loop.time()
@@ -185,9 +200,9 @@ async def keep_dialling(
             else f"timeout in {dial.timeout - waited:.0f} s"
         )
         since = f" for {waited:.0f} s" if waited >= 1 else ""
-        note(f"not connected to {address}{since}: {reason}; trying again ({limit})")
-        await asyncio.sleep(min(dial.jitter(0.5 * pause, 1.5 * pause), dial.timeout - waited))
-        pause = max(pause, min(LONGEST_PAUSE, 2 * pause))
+        text = f"not connected to {address}{since}: {reason}; trying again ({limit})"
+        note(NotConnected(state=reason.partition(" (")[0], text=text))
+        await asyncio.sleep(min(dial.jitter(0.5 * pause, pause), dial.timeout - waited))
 
 
 async def _session(

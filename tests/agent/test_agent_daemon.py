@@ -210,6 +210,32 @@ def test_an_agent_of_one_run_ends_with_it_and_gives_up_when_no_coordinator_answe
         Agent(tmp_path, once=True).against(silence, timeout=0.2)
 
 
+def test_an_outage_is_one_notice_a_reason_and_its_end_is_another(tmp_path):
+    agent = Agent(tmp_path)
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        await line.hears()
+        coordinator.answers = False
+        line.breaks()
+        dialled = coordinator.dialled
+        await until(lambda: coordinator.dialled >= dialled + 50)
+        await until(lambda: "no answer" in agent.state.status()["waiting"])
+        coordinator.answers = True
+        (await coordinator.session()).says(plan("r1"))
+        await until(lambda: agent.noticed.count("connected") == 2)
+
+    agent.against(conversation)
+    texts = [n.text for n in agent.notices if n.name in ("connected", "not_connected")]
+    assert [text.partition("; ")[0] for text in texts] == [
+        "connected",
+        "not connected to coordinator:1: the stream broke (cut)",
+        "not connected to coordinator:1: no answer",
+        "connected again",
+    ]
+
+
 def test_long_silence_is_reported(tmp_path, monkeypatch):
     for name, seconds in (("SILENCE", 0.02), ("SETTLED", 0.01)):
         monkeypatch.setattr(daemons, name, seconds)
@@ -456,7 +482,8 @@ class Script:
         yield None
 
     def jitter(self, low, high):
-        self.pauses.append((low + high) / 2)
+        assert low < high
+        self.pauses.append(high)
         return 0.0
 
     async def converse(self, _connection, heard):
@@ -472,15 +499,17 @@ class Script:
         return notes
 
 
-def test_pauses_double_up_to_ten_seconds_and_begin_again_after_a_session():
-    closed = stream.NoAnswer("the port is closed")
-    script = Script(*(8 * [closed]), stream.LostSession("cut"), closed)
+def test_pauses_double_up_to_a_minute_and_begin_again_after_a_session():
+    closed = stream.NoAnswer("the port is closed (from 127.0.0.1:40812)")
+    script = Script(*(11 * [closed]), stream.LostSession("cut"), closed)
     notes = script.dial()
-    assert script.pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 0.2, 0.4])
-    assert notes[0].startswith(
-        "not connected to c:1: the port is closed; trying again (no timeout)"
+    doubled = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 60.0, 60.0]
+    assert script.pauses == pytest.approx([*doubled, 0.2, 0.4])
+    assert notes[0].state == "the port is closed", "without details that differ from try to try"
+    assert notes[0].text == (
+        "not connected to c:1: the port is closed (from 127.0.0.1:40812); trying again (no timeout)"
     )
-    assert "cut" in notes[8], "a session that broke has its own reason"
+    assert notes[11].text.startswith("not connected to c:1: the stream broke (cut)")
 
 
 def test_a_refused_session_is_dialled_again_after_a_longer_pause_which_grows_after_breaches():
@@ -488,5 +517,5 @@ def test_a_refused_session_is_dialled_again_after_a_longer_pause_which_grows_aft
     broken = stream.SessionRefused("a step without a plan", 30.0, 600.0)
     script = Script(refused, refused, *(6 * [broken]), refused)
     notes = script.dial()
-    assert "not listed" in notes[0]
+    assert "not listed" in notes[0].text
     assert script.pauses == [30.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 30.0]

@@ -173,6 +173,25 @@ def test_without_a_model_the_commands_take_the_newest_run(tmp_path, monkeypatch)
     assert "the eight words were NOT compared" in agent("report").stdout
 
 
+def test_the_report_of_two_sites_says_what_their_scores_need(tmp_path, monkeypatch):
+    run = trained(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, 'models = "a-models"\n', "agent.toml")
+    run.write("a")
+    assert "scores_of_two" not in agent("report").stdout
+    run.write("a", sites=("a", "b"))
+    assert "it needs scores_of_two = true in both policies" in agent("report").stdout
+
+
+def test_the_report_counts_the_trainings_with_these_labels(tmp_path, monkeypatch):
+    run = trained(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, 'models = "a-models"\n', "agent.toml")
+    run.write("a", training="training 2 of 3 with these labels")
+    last = agent("report").stdout.splitlines()[-1]
+    assert last == "training 2 of 3 with these labels (openings in policy.toml)."
+
+
 # --- does joining pay? ----------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from test_model_store import plan
 
 from coreg_core.agreement.schedules import Progress
 from coreg_core.errors import Refused, StorageError, UsageError
-from coreg_core.outcomes import Notice, Outcome
+from coreg_core.outcomes import Outcome
 from coreg_wire.files.disk import exclusive
 from coreg_wire.terminal.service import last_line, make_log
 from site_agent.cli.app import main
@@ -91,25 +91,6 @@ def test_a_service_logs_events_with_fields_and_nothing_private(capsys, monkeypat
         ("info", "run_over", "r"),
     ]
     assert (lines[1]["stop"], lines[1]["models"]) == ("CONVERGED", 1)
-
-
-def test_a_coordinator_that_stays_away_is_logged_ever_less_often(capsys, monkeypatch):
-    now, log = [0.0], ServiceLog(make_log(as_json=True))
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-
-    def lines_at(seconds, why):
-        for at in seconds:
-            now[0] = at
-            log(
-                Notice(
-                    "not_connected",
-                    f"not connected to c:1 for {at} s: {why}; trying again (no timeout)",
-                )
-            )
-        return len(capsys.readouterr().err.splitlines())
-
-    assert lines_at(range(40), "no answer") == 4, "at 0, 5, 15 and 35 seconds"
-    assert lines_at(range(40, 43), "another certificate") == 1, "another reason is logged at once"
 
 
 # --- questions ------------------------------------------------------------------------------------

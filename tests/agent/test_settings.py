@@ -14,7 +14,7 @@ from ledger_home import answer, offer, told
 from typer.testing import CliRunner
 
 from coordinator.cli.app import app as coordinator_app
-from coreg_core.errors import StorageError, UsageError
+from coreg_core.errors import StorageError, Unreachable, UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.scoring import Scoring
@@ -22,6 +22,7 @@ from coreg_core.plan import Plan, plan_from_dict
 from coreg_core.terms import Membership
 from coreg_wire.terminal import command_line
 from coreg_wire.terminal.command_line import owner_hint
+from site_agent.cli.app import app
 from site_agent.config.options import OWN, TABLE
 from site_agent.config.settings import ONLY, AgentSettings, read_settings
 from site_agent.data.inputs import Inputs
@@ -238,18 +239,7 @@ def test_each_check_has_its_own_verdict(folder):
     [skipped] = [v for v in verdicts if v["ok"] is None]
     assert skipped["text"] == "not checked: connection (127.0.0.1:9: no identity)"
     text = (folder / "north.csv").read_text().replace("id,u,v,y", "key,u,v,outcome")
-    for more, ended in (
-        ("9,9\n", (6, ["table"])),
-        ("", (0, [])),
-    ):  # only the study can name the columns
-        write(folder, text + more, "open.csv")
-        code, verdicts = check("--data", "open.csv")
-        assert (code, [v["check"] for v in verdicts if v["ok"] is False]) == ended
-    said = next(v["text"] for v in verdicts if v["ok"] is None)
-    asked = (
-        r"which is the id column\?.* A study can name it; else name it with --id\..*the column to"
-        r" predict\?"
-    )
+    write(folder, text, "open.csv")
     write(folder, "id,u,y\n1,2,3\n1,2\n2,x,3\n3,1,\n1,3,4\nP,1,\np,1,\n,4,1\n", "faulty.csv")
     listed = "\n".join(
         v["text"] for v in check(*OPTIONS, "--data", "faulty.csv")[1] if v["ok"] is False
@@ -266,7 +256,6 @@ def test_each_check_has_its_own_verdict(folder):
         "WARN   table: 20 ids, for scoring. Columns"
         in agent("check", "--data", "open.csv", "--id", "key").stdout
     )
-    assert re.match(rf"not checked: table \(open\.csv: {asked}", said)
     write(folder, text + "0,1,1,5\n", "open.csv")
     assert check("--data", "open.csv", "--id", "key")[0] == 6, (
         "an id twice, while the target is open"
@@ -277,6 +266,43 @@ def test_each_check_has_its_own_verdict(folder):
         "WRONG  connection: --coordinator (or agent.toml) localhost: expected HOST:PORT, as in"
         " 127.0.0.1:7600 or [::1]:7600."
     ]
+
+
+def test_a_table_with_unknown_columns_is_a_fault_unless_the_plan_names_them(folder):
+    text = (folder / "north.csv").read_text().replace("id,u,v,y", "key,u,v,outcome")
+    write(folder, text, "open.csv")
+    code, verdicts = check("--data", "open.csv")
+    wrong = [v["text"] for v in verdicts if v["ok"] is False]
+    assert code == 6
+    assert [text.partition("? ")[0] for text in wrong] == [
+        "table: open.csv: which is the id column",
+        "table: open.csv: which is the column to predict",
+    ]
+    assert wrong[0].endswith(
+        "Name it with --id. If the study names it, check its plan: --plan FILE."
+    )
+    write(folder, text + "9,9\n", "open.csv")
+    code, verdicts = check("--data", "open.csv")
+    assert (code, "line 22: 2 cells" in str(verdicts)) == (6, True), "no study can mend it"
+    write(folder, text, "open.csv")
+    plan = {**planned(folder, '"paper"', '"paper"'), "target": "outcome", "id": "key"}
+    write(folder, json.dumps(plan), "plan.json")
+    code, verdicts = check("--data", "open.csv", "--policy", "policy.toml", "--plan", "plan.json")
+    assert code == 0, verdicts
+    assert any(v["text"].startswith("table: 9 labelled and 11 shared") for v in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"), [((), "which is the column to predict?"), (("score",), "the id column?")]
+)
+def test_an_agent_of_one_run_asks_for_its_columns_before_it_connects(folder, command, asked):
+    write(folder, "key,u,v,outcome\n1,2,3,4\n2,3,4,\n", "open.csv")
+    where = ("--data", "open.csv", "--coordinator", "127.0.0.1:9", "--connect-timeout", "1")
+    done = CliRunner().invoke(app, [*command, *where, "--yes", "--accept-words"])
+    assert isinstance(done.exception, Unreachable), "the plan can name them, so the agent connects"
+    lines = done.stderr.splitlines()
+    question = next(i for i, line in enumerate(lines) if asked in line)
+    assert question < next(i for i, line in enumerate(lines) if "not connected" in line)
 
 
 def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_find_the_shared_ids(
@@ -440,7 +466,7 @@ def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_trainin
             "plan.json",
         )
         ends = ", so the run ends" * (limit < 3)
-        assert re.search(f"{said}.* labelled rows: 2 so far, of at most {limit}{ends}", done.stdout)
+        assert re.search(f"{said}.*; training 3 of {limit} with these labels{ends}", done.stdout)
     write(folder, json.dumps(replace(plan, objective=Scoring("r")).to_dict()), "plan.json")
     done = agent("check", "--data", "all.csv", "--id", "id", "--plan", "plan.json")
     assert (

@@ -25,6 +25,7 @@ from coreg_wire.transport.codec import Assembler
 from site_agent.consent.policy import Policy
 from site_agent.data.prepare import keyed
 from site_agent.data.tables import read_table
+from site_agent.disclosure import Disclosure, row_set
 from site_agent.ledger import read_ledger
 from site_agent.machine.agreement import AgreementComputation
 from site_agent.machine.alignment import IdList
@@ -121,11 +122,17 @@ def test_the_operator_hears_of_a_fault_before_a_run_needs_the_table(tmp_path):
     listed = {name: inputs(tmp_path / f"{name}.csv") for name in ("bad", "gone", "unaligned")}
     write(tmp_path, "id,a,b,waiting\nq1,1,2,3\nq2,2,1,\n", "studied.csv")
     listed["studied"] = inputs(tmp_path / "studied.csv", None)  # the study names the target
+    listed["misspelt"] = inputs(tmp_path / "studied.csv", None, id="idd")
     agent = Agent(tmp_path, **listed)
     agent.workers.tables.read_all()
-    assert set(agent.workers.tables.troubles) == {"bad", "gone"}
+    assert set(agent.workers.tables.troubles) == {"bad", "gone", "misspelt"}
+    assert "no column 'idd'" in agent.workers.tables.troubles["misspelt"], "no study can mend it"
+    named = [n.fields["data"] for n in agent.notices if n.name == "columns_open"]
+    assert named == ["studied"]
+    asked = [n for n in agent.notices if "which is the column to predict?" in n.text]
+    assert [notice.private for notice in asked] == [True], "its columns are in no log"
     assert "line 3, column 'b': 'x' is not a finite number" in agent.workers.tables.troubles["bad"]
-    assert agent.noticed.count("data_unusable") == 2
+    assert agent.noticed.count("data_unusable") == 3
     assert agent.noticed.count("data_read") == 1
     assert agent.workers.judge(plan("r1")).reason is None
     assert agent.noticed.count("data_read") == 1, "the run finds it read"
@@ -367,6 +374,20 @@ def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
     assert "from sums of products of the sites' columns" in about["method"]
     assert "ids leave only as points" in about["stays on this machine"]
     assert "alignment of ids" not in aligner.workers.judge(replace(ALIGNS, align=None)).about
+
+
+def test_the_operator_reads_which_training_with_these_labels_it_is(aligner):
+    additive = replace(ALIGNS, objective=Additive())
+    assert aligner.workers.judge(additive).about["labels"] == "training 1 of 3 with these labels"
+    rows = row_set(b"secret", [b"p1"], {}, [b"own"])
+    memory = aligner.ledger.memory
+    memory.note_disclosure("r0", Disclosure("sums", ALIGNS.sites, rows=rows, opens=True))
+    assert aligner.workers.judge(additive).about["labels"] == (
+        "at most training 2 of 3 with these labels: the alignment finds which labels are used"
+    )
+    aligned(aligner, ALIGNS, "p1", "p3", "q2")
+    again = aligner.workers.judge(replace(additive, run="r2")).about
+    assert again["labels"] == "training 1 of 3 with these labels", "those of other rows count apart"
 
 
 def test_a_yes_no_target_in_a_regression_is_told_before_ids_are_compared(tmp_path):

@@ -85,16 +85,18 @@ class Trained:
     fitted: Trained
 
     def write(
-        self, site: str, *, compared: bool = True, **changes: Any
+        self, site: str, *, compared: bool = True, training: str = "", **changes: Any
     ) -> tuple[tuple[Path, ...], list[str]]:
         """The files of its model store, the joined model first, and the notes; with ``changes`` of
         the result.
         """
         notes, store = list[str](), ModelStore(site, self.folder / f"{site}-models")
         result = replace(self.results[site], **changes)
-        return store.put_models(
-            PLAN, result, self.prepared[site], "y", notes.append, compared=compared
-        ), notes
+        prepared = self.prepared[site]
+        files = store.put_models(
+            PLAN, result, prepared, "y", notes.append, compared=compared, training=training
+        )
+        return files, notes
 
 
 def trained(

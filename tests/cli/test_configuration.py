@@ -12,7 +12,7 @@ from machine.tiny import against
 from coordinator.cli.options import planned
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import read_study
-from coordinator.service.create import file_of
+from coordinator.service.create import Choices, file_of
 from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
@@ -23,7 +23,7 @@ from site_agent.config.settings import AGENT, POLICY, read_settings
 from site_agent.consent.policy import Policy, read_policy
 
 ROOT = Path(__file__).resolve().parents[2]
-NEW_FILE = file_of("federation", ["site-a", "site-b", "site-c"])
+NEW_FILE = file_of(Choices(), ["site-a", "site-b", "site-c"])
 
 
 def configuration(folder, text, name="x", sites='["a", "b", "c"]'):
@@ -70,6 +70,14 @@ def test_every_objective_is_chosen_under_model_but_the_alignment(tmp_path):
     assert "required" not in own
 
 
+def test_the_choices_of_init_are_keys_of_the_new_file(tmp_path):
+    choices = Choices(name="$sites 😀", target='the "y"', id="ID", task="classification")
+    (tmp_path / "federation.toml").write_text(file_of(choices, ["a", "b"]), encoding="utf-8")
+    plan = read_configuration(tmp_path / "federation.toml").plan()
+    assert (plan.federation, plan.target, plan.id) == ("$sites 😀", 'the "y"', "ID")
+    assert plan.objective == Additive(task="classification")
+
+
 def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
     (tmp_path / "federation.toml").write_text(NEW_FILE)
     plan = read_configuration(tmp_path / "federation.toml").plan()
@@ -80,10 +88,11 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
         Privacy("secure"),
     )
     # Commented keys are keys too.
-    (tmp_path / "all.toml").write_text(
-        re.sub(r"(?m)^# (?=\w+ = )", "", NEW_FILE.replace('objective = "additive"', ""))
-    )
+    additive = 'objective = "additive"\n', '# task = "regression"\n'
+    text = NEW_FILE.replace(additive[0], "").replace(additive[1], "")
+    (tmp_path / "all.toml").write_text(re.sub(r"(?m)^# (?=\w+ = )", "", text))
     agreement = read_configuration(tmp_path / "all.toml").plan()
+    assert (agreement.target, agreement.id) == ("outcome", "patient")
     assert agreement.objective == Agreement(coupling=(0.0, 0.001, 0.01, 0.1))
     assert against(Policy(), agreement) is None
     assert plan.align == Alignment()

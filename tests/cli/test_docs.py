@@ -22,7 +22,7 @@ from jsonschema import Draft7Validator
 import coordinator.cli.app
 import coreg_sim.cli.app
 import site_agent.cli.app
-from coordinator.service.create import file_of
+from coordinator.service.create import Choices, file_of
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -68,7 +68,9 @@ def kind_of(text, read):
 
 
 def toml_texts():
-    yield pytest.param(file_of("f", ["a", "b", "c"]), id="the file of `coreg-coordinator init`")
+    yield pytest.param(
+        file_of(Choices(), ["a", "b", "c"]), id="the file of `coreg-coordinator init`"
+    )
     for path in sorted((ROOT / "deploy").glob("*.toml")):
         yield pytest.param(path.read_text(), id=path.name)
     for page in (

@@ -138,6 +138,7 @@ def test_the_notebook_trains_three_sites_and_scores_together(tmp_path, monkeypat
     said = capsys.readouterr().out
     assert "\nCONVERGED\n" in said
     assert "recommendation: " in said
+    assert "training 1 of 3 with these labels (openings in policy.toml)." in said
     errors = re.findall(
         r"(mean of labels|local model|joined model|scored together) +(\d+\.\d) █+$",
         said,

@@ -452,6 +452,7 @@ def test_init_and_invite_print_the_lines_that_join_reads(
         ("fed.example:7600", "b"),
     ]
     assert made.output.endswith("and run `coreg-coordinator run fed`\n")
+    assert "both sites write scores_of_two = true into policy.toml" in made.output
     files = [Path("fed/invitations/a"), *Path("fed").glob("*.key"), Path("fed/federation.toml")]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
     again = run.invoke(coordinator_app, ["invite", "fed", "a"])
@@ -464,6 +465,22 @@ def test_init_and_invite_print_the_lines_that_join_reads(
     Path("file/federation.toml").write_text('[federation]\nname = "f"\nsites = ["x", "y"]\n')
     kept = run.invoke(coordinator_app, ["init", "file"])
     assert ("exists, unchanged" in kept.output, kept.output.count("coreg-agent join")) == (True, 2)
+    late = run.invoke(coordinator_app, ["init", "file", "--target", "y", "--id", "patient"])
+    assert "--target, --id would have no effect. Set these keys in the file" in str(late.exception)
+
+
+def test_init_names_the_columns_and_the_task_for_all_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = "init fed --site a --site b --site c --target y --id patient --task classification"
+    made = CliRunner().invoke(coordinator_app, words.split())
+    assert made.exit_code == 0
+    assert "scores_of_two" not in made.output, "with three sites no policy has to allow scores"
+    printed = CliRunner().invoke(coordinator_app, ["plan", "fed"]).stdout
+    plan = json.loads(printed)
+    columns = plan["target"], plan["id"], plan["objective"]["task"]
+    assert columns == ("y", "patient", "classification")
 
 
 # --- the line
