@@ -5,8 +5,9 @@ from typing import Any
 
 from coordinator.machine.events import Finish
 from coreg_core.outcomes import Notice, end_sentence
-from coreg_core.plan import aligns_for
+from coreg_core.plan import OBJECTIVES, aligns_for
 from coreg_wire.terminal.command_line import human_bytes, print_json
+from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.text import echo
 
 FIGURES = ("residual", "gap")  # columns that not every step has
@@ -68,6 +69,15 @@ def certifying(last: Mapping[str, Any] | None, step: Mapping[str, Any]) -> Mappi
     return step if step["verified"] or last is None else last
 
 
+def work_after(phase: str) -> str:
+    """What is waited for after a step of this phase: the exchange that comes next, by its name."""
+    for objective in OBJECTIVES.values():
+        phases = list(dict.fromkeys(kind.phase for kind in objective.questions.values()))
+        if phase in phases[:-1]:
+            return f"{phases[phases.index(phase) + 1]}: the sites compute"
+    return "the sites compute"
+
+
 class JsonLines:
     """One JSON object a line on standard output."""
 
@@ -100,6 +110,7 @@ class Plain:
 
     def __init__(self) -> None:
         self._table = StepTable()
+        self._work = WorkLine()
         self._figures = list[Any]()
         self._headings: list[str] = []
         self._last: Mapping[str, Any] | None = None
@@ -109,6 +120,7 @@ class Plain:
 
         Of an alignment only its end.
         """
+        self._work.hide()
         if aligns_for(notice.run):
             if notice.name == "run_ended":
                 echo(notice.text)
@@ -123,6 +135,10 @@ class Plain:
             self._row(step)
         elif notice.text and notice.name not in _UNSHOWN:
             echo(notice.text)
+        if notice.name == "round":
+            self._work.show(work_after(notice.fields["phase"]))
+        elif notice.name != "run_ended":
+            self._work.show("waiting for the sites")
 
     def _row(self, values: Mapping[str, Any]) -> None:
         figures = [values[name] for name in ("round", "residual", "gap")]
@@ -135,6 +151,7 @@ class Plain:
 
     def finished(self, end: Finish, show: str) -> None:
         """Print the outcome, its meaning and the next command."""
+        self._work.hide()
         echo(end_sentence(end.outcome, end.reason))
         if self._last is not None and (certified := self._certified(self._last)):
             echo(certified)

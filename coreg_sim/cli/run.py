@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from coordinator.observers.terminal import StepTable
+from coordinator.observers.terminal import StepTable, work_after
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.objectives.additive import Additive, Kernel
 from coreg_core.objectives.agreement import Agreement, Form
@@ -28,6 +28,7 @@ from coreg_sim.simulate import (
     simulate,
 )
 from coreg_wire.terminal.command_line import human_bytes, print_json
+from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.text import echo
 from site_agent.machine.results import AdditiveResult
 
@@ -71,15 +72,23 @@ class _Printing:
     def __init__(self, *, as_json: bool):
         self._as_json = as_json
         self._table = StepTable()
+        self._work = WorkLine()
 
     def __call__(self, notice: Notice) -> None:
-        if notice.name != "round":
-            return
         if self._as_json:
-            print_json(notice.to_dict())
+            if notice.name == "round":
+                print_json(notice.to_dict())
             return
+        if notice.name != "round":
+            self._work.show("the sites prepare their rows")
+            return
+        self._work.hide()
         for line in self._table.lines(notice.fields):
             echo(line)
+        self._work.show(work_after(notice.fields["phase"]))
+
+    def end(self) -> None:
+        self._work.hide()
 
 
 def run(
@@ -206,7 +215,11 @@ def run(
     if (fault := plan_fault(plan)) is not None:
         raise UsageError(fault)
     with _hosting(on, address) as hosting:
-        result = simulate(problem, plan, _Printing(as_json=as_json), hosting)
+        printing = _Printing(as_json=as_json)
+        try:
+            result = simulate(problem, plan, printing, hosting)
+        finally:
+            printing.end()
     found = {**figures(result), **errors(problem, result), **oracle(problem, result)}
     if as_json:
         print_json({"event": "finished", **found})

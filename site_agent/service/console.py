@@ -10,12 +10,12 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.outcomes import Notice
 from coreg_core.plan import Plan
 from coreg_wire.terminal.command_line import print_json
+from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.service import Log, log_notice
 from coreg_wire.terminal.text import echo, visible
 from site_agent.identity.run_keys import OTHERS
@@ -39,7 +39,7 @@ class OperatorConsole:
     def __init__(self, *, as_json: bool, console: Console | None = None):
         self._as_json = as_json
         self._console = Console(stderr=True) if console is None else console
-        self._progress: Progress | None = None
+        self._line = WorkLine(self._console)
 
     def __call__(self, notice: Notice) -> None:
         if notice.text:
@@ -59,24 +59,11 @@ class OperatorConsole:
             print(visible(text), file=self._console.file, flush=True)
 
     def _show(self, text: str) -> None:
-        if self._as_json or not self._console.is_terminal:
-            return
-        text = visible(text)
-        if self._progress is None:
-            spinner = SpinnerColumn()
-            label = TextColumn("{task.description}", markup=False)
-            self._progress = Progress(
-                spinner, label, TimeElapsedColumn(), console=self._console, transient=True
-            )
-            self._progress.add_task(text, total=None)
-            self._progress.start()
-        else:
-            self._progress.reset(self._progress.task_ids[0], total=None, description=text)
+        if not self._as_json:
+            self._line.show(text)
 
     def close(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
+        self._line.hide()
 
 
 def folded(text: str) -> str:
