@@ -94,7 +94,6 @@ def file_faults(
     people expect, what the file has in its place.
     """
     known = list(known)
-    instead = instead or {}
     faults = dict[str, list[str]]()
     for fault in error.errors():  # one for each member of a union ("paper" or a number)
         if fault["type"] == "too_short" and fault["input"]:
@@ -102,9 +101,7 @@ def file_faults(
         location = tuple(part for part in fault["loc"] if not _MEMBER.match(str(part)))
         if location[:1] and location[0] in skip:
             location = (location[0], *location[2:])
-        where, text = _key_and_message(fault, location, known)
-        if fault["type"] == "extra_forbidden" and location[-1] in instead:
-            text = f"unknown key; did you mean {instead[str(location[-1])]}?"
+        where, text = _key_and_message(fault, location, known, instead or {})
         faults.setdefault(where, []).append(text)
     lines = "\n".join(
         f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items()
@@ -114,14 +111,20 @@ def file_faults(
 
 
 def _key_and_message(
-    fault: Mapping[str, Any], location: tuple[int | str, ...], known: list[str]
+    fault: Mapping[str, Any],
+    location: tuple[int | str, ...],
+    known: list[str],
+    instead: Mapping[str, str],
 ) -> tuple[str, str]:
     """The key of a fault with its value, and what is wrong with it."""
     parts = [str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int)]
     where = ".".join(parts) or "the file"
     if fault["type"] == "extra_forbidden":
+        key = str(location[-1])
+        if key in instead:
+            return where, f"unknown key; did you mean {instead[key]}?"
         section = ".".join(map(str, location[:-1]))
-        return where, unknown_key(str(location[-1]), known, section=section)
+        return where, unknown_key(key, known, section=section)
     text = _plainly(fault["msg"])
     is_section = any(name.startswith(f"{where}.") for name in known)
     if is_section and fault["type"] in ("missing", "model_type"):
