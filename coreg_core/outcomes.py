@@ -46,6 +46,7 @@ class Outcome(Enum):
         "The verified residual no longer falls: no further progress is possible at this precision."
     )
     NOTHING_SHARED = "No id is known to every site."
+    REHEARSED = "Every site would take part. It was a rehearsal: no answer about rows was given."
     REFUSED = "A site refused the plan."
     TOO_FEW_SITES = "Too few sites joined in time."
     STALLED = "Required sites did not reconnect in time."
@@ -72,6 +73,7 @@ _ENDS = {
             ' zeros: [alignment] ids = "numbers".'
         ),
     ),
+    Outcome.REHEARSED: (0, "Submit the study without --rehearse."),
     Outcome.REFUSED: (
         4,
         (

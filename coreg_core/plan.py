@@ -55,6 +55,8 @@ class Plan:
     align: Alignment | None = None
     target: Text = ""  # a column, where a site says nothing else; as the next
     id: Text = ""
+    # It ends once every site has said whether it takes part, before any answer about rows.
+    rehearsal: bool = False
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -97,6 +99,8 @@ class Plan:
         """Plain values, for JSON."""
         plain = asdict(self)
         plain["objective"] = {"name": self.objective.name, **plain["objective"]}
+        if not self.rehearsal:  # plans without it keep their digest
+            del plain["rehearsal"]
         return plain
 
     @cached_property
@@ -132,6 +136,7 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
             align=None if plain["align"] is None else Alignment(**plain["align"]),
             target=plain["target"],
             id=plain["id"],
+            rehearsal=plain.get("rehearsal", False),
         )
     except TypeError as error:
         raise ValueError(f"no plan of this release ({error})") from None
@@ -192,6 +197,7 @@ def alignment_of(plan: Plan, attempt: int) -> Plan:
         objective=plan.align,
         iteration=Iteration(threads=plan.iteration.threads),
         align=None,
+        rehearsal=False,
     )
 
 

@@ -50,10 +50,20 @@ def submit(
             callback=federation_file,
         ),
     ] = Path(),
+    rehearse: Annotated[
+        bool,
+        typer.Option(
+            "--rehearse",
+            help="End once every site has said whether it takes part; nothing is computed.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Queue a run of a study. A coordinator that serves the store starts it; it need not run
     yet.
+
+    A rehearsal checks the plan at every site, asks for consent, and aligns the ids if the study has
+    an alignment. No site gives an answer about its rows, and no training is counted.
     """
     from coordinator.authority.authorised import unsigned
     from coordinator.config.federation_toml import read_configuration
@@ -68,7 +78,7 @@ def submit(
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: no such folder for the run store.")
     as_owner(path if path.exists() else federation)
-    plan = planned(configuration, study)
+    plan = dataclasses.replace(planned(configuration, study), rehearsal=rehearse)
     identity = configuration.service.identity
     if (identity / "ca.pem").exists() and (warning := unsigned(identity, plan.sites)):
         echo(f"warning: {warning}", err=True)
@@ -78,7 +88,8 @@ def submit(
     if as_json:
         print_json({"run": plan.run, "study": plan.study, "before": before, "serving": up})
     else:
-        echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
+        what = "rehearsal" if rehearse else "run"
+        echo(f"{what} {plan.run} of study {plan.study} is in the queue, {before} before it")
         if not up:
             echo(
                 f"no coordinator serves {path}: start one with `coreg-coordinator serve"
@@ -272,6 +283,8 @@ def queued_line(plan: "Plan", submitted: str, state: str = "queued") -> str:
 def _of(plan: dict[str, Any]) -> str:
     """Study or federation, objective, number of sites."""
     kind = plan["objective"]["name"]
+    if plan.get("rehearsal"):
+        kind = f"rehearsal of {kind}"
     sites = len(plan["membership"]["sites"])
     return f"{plan['study'] or plan['federation']} ({kind}; {sites} sites)"
 

@@ -91,6 +91,8 @@ def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
     if membership.go_on_without(update, missing, len(ready), late):
         if aligns:
             membership.align(update)
+        elif run.plan.rehearsal:
+            membership.rehearsed(update)
         else:
             membership.begin(update, ready)
     else:

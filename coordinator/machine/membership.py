@@ -321,13 +321,38 @@ def begin_if_complete(update: RunUpdate) -> None:
     run = update.run
     if run.aligning:
         return
-    if not run.awaited and len(run.ready | run.unaligned) >= run.plan.membership.min_sites:
+    if run.plan.rehearsal and run.excluded and not run.awaited:
+        rehearsed(update)
+    elif not run.awaited and len(run.ready | run.unaligned) >= run.plan.membership.min_sites:
         if must_align(run):
             align(update)
+        elif run.plan.rehearsal:
+            rehearsed(update)
         elif len(kept := agreeing(update)) == len(run.ready):
             begin(update, kept)
     else:
         wait_for_operators(update)
+
+
+def rehearsed(update: RunUpdate) -> None:
+    """End a rehearsal with what each site said: no site is asked for an answer."""
+    run = update.run
+    offers = {site: run.offers[site] for site in sorted(run.ready)}
+    said = [
+        f"{site} would take part, with {offer.n_unlabelled} shared instances"
+        for site, offer in offers.items()
+    ]
+    said += [
+        f"{site} accepts the plan before its ids are aligned" for site in sorted(run.unaligned)
+    ]
+    said += [reason.removesuffix(".") for _, reason in run.excluded.values()]
+    heard = run.ready | run.unaligned | run.excluded.keys()
+    said += [f"{site} has not answered" for site in run.plan.sites if site not in heard]
+    kinds = _kinds(offers)
+    if len(kinds) > 1:
+        said.append(_difference(kinds).removesuffix("."))
+    outcome = Outcome.REFUSED if run.excluded or len(kinds) > 1 else Outcome.REHEARSED
+    end(update, outcome, f"a rehearsal, without any answer about rows: {'; '.join(said)}")
 
 
 def begin(update: RunUpdate, participants: Iterable[str]) -> None:
@@ -391,7 +416,11 @@ def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None
     update.change(excluded={**update.run.excluded, site: (outcome, reason)})
     dismiss(update, site, outcome, reason, excluded=True)
     run = update.run
-    if len(run.members) < run.plan.membership.min_sites or (run.participants and not run.may_drop):
+    if run.plan.rehearsal and run.phase is Phase.PLANNING:  # the others say what they would do
+        begin_if_complete(update)
+    elif len(run.members) < run.plan.membership.min_sites or (
+        run.participants and not run.may_drop
+    ):
         end(update, outcome, reason)
     elif run.phase is Phase.PLANNING:
         begin_if_complete(update)

@@ -244,6 +244,8 @@ def before_answer(
 ) -> Iterator[Objection]:
     """Every reason against an answer; ``seconds`` since the first one of its attempt."""
     allowed = policy or Policy()
+    if plan.rehearsal:
+        yield Objection("the plan is a rehearsal, which asks for no answer")
     most = plan.objective.most_answers(plan)
     if memory.recall(plan, ids_digest).answered >= most:
         yield Objection(

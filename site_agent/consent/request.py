@@ -37,8 +37,13 @@ def describe_request(
         can = plan.align.computable(plan, both)
         told = f"{how}; leaves: {plan.align.leaves(shared)}; members can compute: {can}."
         alignment[heading] = f"{told} {warning}".rstrip()
+    rehearsal = dict[str, str]()
+    if plan.rehearsal:
+        ends = "the run ends once every site has said whether it takes part"
+        rehearsal["rehearsal"] = f"{ends}; this site gives no answer about its rows"
     numbers = plan.most_bytes(shared, plan.sites) // 8
     return {
+        **rehearsal,
         "method": objective.method(plan),
         "columns": columns,
         "sites": f"{len(plan.sites)} sites: {', '.join(plan.sites)}",

@@ -142,9 +142,10 @@ def describe_plan(plan: Plan) -> str:
         if plan.masked
         else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
     )
+    what = "rehearsal of the plan" if plan.rehearsal else "plan"
     return (
-        f"plan of run {plan.run}: the coordinator gets {gets}; {plan.objective.method(plan)}; sites"
-        f" {', '.join(plan.sites)}"
+        f"{what} of run {plan.run}: the coordinator gets {gets}; {plan.objective.method(plan)};"
+        f" sites {', '.join(plan.sites)}"
     )
 
 

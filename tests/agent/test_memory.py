@@ -69,6 +69,18 @@ def test_a_site_opens_the_same_rows_as_often_as_its_policy_says_over_restarts(tm
     assert ("rows" in first, second["again"]) == (True, rows.digest), "the rows are written once"
 
 
+def test_no_answer_is_given_in_a_rehearsal(tmp_path):
+    """A coordinator cannot get more consent by calling a training a rehearsal."""
+    rows = row_set(b"secret", [b"p1", b"p2"], {0: 1.5}, [b"a", b""])
+    sums = Disclosure("sums", SITES, rows=rows, labelled=100, opens=True)
+    ledger = Ledger(tmp_path / "l")
+    plan = replace(make_plan(), objective=Additive(), privacy=Privacy(), rehearsal=True)
+    with pytest.raises(Refused, match="the plan is a rehearsal, which asks for no answer"):
+        Consent(Policy(), ledger.memory, lambda: 0.0).permit(plan, "ids", sums, 0.0)
+    ledger.close()
+    assert list(read_ledger(tmp_path / "l")) == [], "nothing is spent"
+
+
 def test_no_score_is_given_without_its_line(tmp_path, monkeypatch):
     def full(_descriptor):
         raise OSError(28, "No space left on device")

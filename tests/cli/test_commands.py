@@ -166,7 +166,9 @@ def test_every_outcome_has_a_documented_exit_code_and_advice():
         "a schedule's end is a run's"
     )
     for outcome in Outcome:
-        assert bool(exit_code(outcome)) is bool(advice(outcome)) is not outcome.good
+        assert bool(advice(outcome)) is not outcome.good
+        ended_well = outcome.good or outcome is Outcome.REHEARSED
+        assert (exit_code(outcome) == 0) is ended_well
         assert (
             end_sentence(outcome, "b is gone")
             == f"{outcome.name.lower()}: b is gone. {advice(outcome)}".rstrip()
@@ -204,6 +206,11 @@ def test_a_submission_names_sites_without_certificate_and_another_user_changes_n
         "warning: waiting for `coreg-agent join` of a, b, c, not enrolled in co/authorised-sites"
         in err
     )
+    trial = command("coreg-coordinator", "submit", "study.toml", "--federation", "co", "--rehearse")
+    assert trial[1].startswith("rehearsal ")
+    with closing(RunStore(tmp_path / "co" / "runs.sqlite")) as queue:
+        assert [plan.rehearsal for plan, _ in queue.waiting()] == [False, True]
+    assert "rehearsal of additive" in command("coreg-coordinator", "runs", "co")[1]
     code, out, _ = command("coreg-coordinator", "revoke", "co", "b")
     assert (code, "remove b from [federation] sites" in out) == (0, True)
     before = {path: path.read_bytes() for path in (tmp_path / "co").rglob("*") if path.is_file()}

@@ -57,6 +57,36 @@ def test_too_few_sites_join_or_offer_in_time() -> None:
     assert machine.ending == (Outcome.TOO_FEW_SITES, "b, c did not accept the plan in time")
 
 
+REHEARSAL = replace(make_plan(), rehearsal=True)
+
+
+def test_a_rehearsal_ends_with_the_offers_and_sends_no_step() -> None:
+    machine = planned(REHEARSAL)
+    actions = all_of(machine, [offers(machine, site) for site in "abc"])
+    outcome, reason = machine.ending
+    assert outcome is Outcome.REHEARSED
+    assert reason.startswith("a rehearsal, without any answer about rows: a would take part, with ")
+    assert [site for site in "abc" if f"{site} would take part" in reason] == ["a", "b", "c"]
+    assert steps_sent(actions) == {}
+    assert written(actions) == [Ended(outcome, reason)], "no attempt began"
+
+
+def test_a_rehearsal_hears_every_site_before_it_ends_refused() -> None:
+    machine = planned(REHEARSAL)
+    machine.handle(e.Received("b", m.PlanRefused(RUN, "noise is below its policy.")))
+    assert machine.ending is None, "the others say what they would do"
+    all_of(machine, [offers(machine, "a"), offers(machine, "c")])
+    outcome, reason = machine.ending
+    assert outcome is Outcome.REFUSED
+    assert "b refused the plan: noise is below its policy" in reason
+    assert "c would take part" in reason
+
+
+def test_sites_end_a_rehearsal_without_a_result() -> None:
+    pump = Pump(REHEARSAL, make_sites("abc")).join().run()
+    assert (pump.outcome, pump.bits, pump.missed) == (Outcome.REHEARSED, {}, {})
+
+
 def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> None:
     machine = planned()
     assert told(machine.handle(approval("c"))) == [n.approval_awaited(RUN, ("c",), 0, 3, 500.0)]

@@ -1,7 +1,7 @@
 // Draws the JSON of `coreg-coordinator status --json`. Words of the store become text nodes only, never markup.
 "use strict";
 const KINDS = { // of badges; every other word is "bad"
-  good: ["ready", "connected", "converged"], info: ["running", "queued"], ask: ["approval pending"],
+  good: ["ready", "connected", "converged", "rehearsed"], info: ["running", "queued"], ask: ["approval pending"],
   warn: ["waiting", "starting", "draining", "warning", "not listed", "max rounds", "stagnated", "nothing shared"],
   idle: ["not running", "never served", "stopped", "never connected", "interrupted", "cancelled"],
 };

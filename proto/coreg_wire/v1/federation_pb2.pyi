@@ -249,7 +249,7 @@ class RuleOrValue(_message.Message):
     def __init__(self, rule: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("run", "federation", "membership", "agreement", "additive", "scoring", "alignment", "iteration", "privacy", "study", "data", "align", "target", "id")
+    __slots__ = ("run", "federation", "membership", "agreement", "additive", "scoring", "alignment", "iteration", "privacy", "study", "data", "align", "target", "id", "rehearsal")
     RUN_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
@@ -264,6 +264,7 @@ class Plan(_message.Message):
     ALIGN_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
+    REHEARSAL_FIELD_NUMBER: _ClassVar[int]
     run: str
     federation: str
     membership: Membership
@@ -278,7 +279,8 @@ class Plan(_message.Message):
     align: Alignment
     target: str
     id: str
-    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., scoring: _Optional[_Union[Scoring, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., study: _Optional[str] = ..., data: _Optional[str] = ..., align: _Optional[_Union[Alignment, _Mapping]] = ..., target: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+    rehearsal: bool
+    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., scoring: _Optional[_Union[Scoring, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., study: _Optional[str] = ..., data: _Optional[str] = ..., align: _Optional[_Union[Alignment, _Mapping]] = ..., target: _Optional[str] = ..., id: _Optional[str] = ..., rehearsal: _Optional[bool] = ...) -> None: ...
 
 class Agreement(_message.Message):
     __slots__ = ("form", "kernel", "bandwidth", "ridge", "landmarks", "seed", "coupling", "label_units")
