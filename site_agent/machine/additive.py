@@ -71,6 +71,7 @@ class AdditiveComputation:
         self.ids_digest = data.ids_digest
         self.data_digest = data.digest(plan.run)
         self.rounds = 0
+        self._question: Question | None = None  # none before the first attempt
         self._random = random_bytes
         self._rows, order = _site_rows(data)
         if not (np.isfinite(self._rows.X).all() and np.isfinite(self._rows.y).all()):
@@ -108,7 +109,7 @@ class AdditiveComputation:
                 random_bytes=self._random,
             )
         shape = self.terms.shape("summary", self.n_unlabelled, sites)
-        self._question: Question | None = Question("summary", dict.fromkeys(sites, shape))
+        self._question = Question("summary", dict.fromkeys(sites, shape))
 
     def ask(self) -> Question | None:
         return self._question

@@ -2,6 +2,7 @@
 coordinator cannot do.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -27,7 +28,7 @@ from coreg_core.terms import Iteration, Membership, Privacy
 from site_agent.consent.memory import Memory
 from site_agent.consent.participant import Consent
 from site_agent.disclosure import Disclosure, row_set
-from site_agent.machine.additive import gain_byte, gain_of
+from site_agent.machine.additive import AdditiveComputation, gain_byte, gain_of
 from site_agent.machine.results import AdditiveResult
 from site_agent.models import findings
 from site_agent.site_data import PrivateData
@@ -155,6 +156,17 @@ def test_a_site_without_labels_hears_what_the_score_is_worth_elsewhere() -> None
         assert ("This site cannot judge: it has 0 labels" in said) == share
         assert ("score together" in said) >= share
         assert "elsewhere" not in findings.of_training(results["a"].judged, results["a"].gains)
+
+
+def test_before_the_first_attempt_there_is_no_news() -> None:
+    data = rows_of("abc")["a"]
+    terms = Additive()
+    computation = AdditiveComputation(plan_of(terms), terms, "a", data, int, os.urandom)
+    assert computation.news("r") is None, "the keys are exchanged first"
+    computation.begin(tuple("abc"), b"", b"", lambda _key, make: make())
+    news = computation.news("r")
+    assert news is not None
+    assert "exchange 1, labelled individuals" in news.work
 
 
 @pytest.mark.parametrize(
