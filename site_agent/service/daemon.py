@@ -8,7 +8,7 @@ An agent of one run ends with its run. Threads (`workers.py`) work on messages;
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, get_args
 
 from coreg_core.errors import CoregError
 from coreg_core.messages import (
@@ -133,6 +133,7 @@ class AgentDaemon:
             EndSession: self._end,
             Exit: self._end,
         }
+        assert set(self._handlers) == set(get_args(Action)), "every action has a handler"
 
     def _proposal_of(self, run: str) -> Proposal | None:
         active = self.agent.runs.get(run)
