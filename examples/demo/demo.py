@@ -31,6 +31,7 @@ from coreg_sim.closed_form import closed_form, label_deviation, largest_distance
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import plan_for, rmse
 from coreg_sim.tables import COUPLINGS, ID, TARGET, DemoData, write_tables
+from coreg_wire.terminal.progress import WorkLine
 from examples.demo import draws, shown, svg
 from examples.demo.processes import DemoFailed, create, run, together
 from examples.demo.svg import Plot, Series
@@ -76,25 +77,32 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     sites = sorted(data.tables)
     spent = dict[str, float]()
     # (1) coRLSR where its assumption holds
-    hospitals = draws.hospitals()
+    working = WorkLine()
+    with working.during("20 draws of labels at two hospitals, in memory"):
+        hospitals = draws.hospitals()
     shown.hospitals(hospitals)
     # (2) coRLSR on the patients, by processes
     shown.commands(sites)
     create(work, sites)
-    for study in shown.SOLVERS:
-        spent[study] = _train(work, data, study)
+    for study, solver in shown.SOLVERS.items():
+        with working.during(f"coRLSR by {solver}: coordinator and {len(sites)} agents train"):
+            spent[study] = _train(work, data, study)
     runs = {study: _stored(work, study) for study in shown.SOLVERS}
     pin_threads(1)
-    off = {study: distance_from_closed_form(work, data, study) for study in shown.SOLVERS}
+    with working.during("the centralised closed form, to compare with"):
+        off = {study: distance_from_closed_form(work, data, study) for study in shown.SOLVERS}
     shown.convergence(runs, off)
     # (3) the additive method on the same patients, by processes
     print("\nThe additive method on the same patients. Then the sites score the held-out ones …")
-    spent["additive"] = _train(work, data, "additive")
-    spent["scoring"] = _score(work, data)
+    with working.during(f"additive training: coordinator and {len(sites)} agents"):
+        spent["additive"] = _train(work, data, "additive")
+    with working.during("scoring together"):
+        spent["scoring"] = _score(work, data)
     # (4) the errors of this draw, and means of others
-    errors = judged(work, data)
-    pooled = _pooled(data)
-    means = _means_of_draws(tables)
+    with working.during("20 draws of labels on the patients, in memory"):
+        errors = judged(work, data)
+        pooled = _pooled(data)
+        means = _means_of_draws(tables)
     shown.errors(errors, means, pooled)
     shown.advice({site: ADVICE[_recommended(work, site)] for site in sites})
     shown.ledgers(work, sites)

@@ -22,6 +22,7 @@ from trained_sites import SITES
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Linear
+from site_agent.data.cell_text import texts_of_column
 from site_agent.data.notation import guarded, unguarded
 from site_agent.data.sources import NA_VALUES
 from site_agent.data.tables import read_table
@@ -314,6 +315,6 @@ def test_predictions_are_joined_by_the_ids_that_were_given(tmp_path_factory, ids
     ][1:]
     assert not any(re.match(r"[=@\t\r]", cell) for cell in cells)
     if "\r" not in "".join(ids):  # carriage returns alone are refused, wherever they stand
-        assert read_table(folder / "p.csv").ids("patient") == ids
+        assert read_table(folder / "p.csv").ids("patient") == texts_of_column(ids)
     write_predictions(folder / "p.parquet", np.zeros(len(ids)), ids=ids, id_column="patient")
     assert pl.read_parquet(folder / "p.parquet")["patient"].to_list() == ids

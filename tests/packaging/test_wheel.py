@@ -61,8 +61,8 @@ def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
     )
     assert {f"{package}/py.typed" for package in packages} <= names
     assert {name.split("/")[1] for name in names if name.startswith("coreg_sim/")} == {
-        "__init__.py", "py.typed", "problems.py", "simulate.py", "tables.py", "over_ray.py",
-        "benefit", "cli",
+        "__init__.py", "py.typed", "closed_form.py", "problems.py", "simulate.py", "tables.py",
+        "over_ray.py", "benefit", "cli",
     }, "papers, the study, the fault simulator and the demonstration are not installed"  # fmt: skip
 
 

@@ -3,6 +3,9 @@
 Nothing is shown where standard error is no terminal.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -30,6 +33,15 @@ class WorkLine:
         else:
             [task] = self._progress.task_ids
             self._progress.reset(task, total=None, description=visible(work))
+
+    @contextmanager
+    def during(self, work: str) -> Iterator[None]:
+        """Name the work of a block; nothing is to be printed inside."""
+        self.show(work)
+        try:
+            yield
+        finally:
+            self.hide()
 
     def hide(self) -> None:
         """Remove the line before other text."""
