@@ -71,9 +71,7 @@ SETTLED = 1.0
 SILENCE = 30.0  # seconds without a message before a notice about it
 FOR_RUNS = "for runs"  # what an idle agent waits for
 OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits for others
-COUNTERSIGNING = (
-    10.0  # timeout in seconds for the countersignature, before an agent of one run ends
-)
+COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before a one-run agent ends
 DECISION_SECONDS = 1.0  # between two polls for a decision
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 
@@ -120,20 +118,6 @@ class AgentDaemon:
         # of the ledger with the last countersigned head
         self._comparing: asyncio.Task[None] | None = None
         self._writing: list[asyncio.Future[None]] = []
-        # What the daemon does for each action of the machine.
-        self._handlers: dict[type[Action], Callable[[Any], None]] = {
-            Say: self._on_say,
-            Judge: self._on_judge,
-            AskOperator: self._on_ask_operator,
-            Work: self._on_work,
-            Countersign: self._on_countersign,
-            Install: self._on_install,
-            Forget: self._on_forget,
-            Notify: self._on_notify,
-            EndSession: self._end,
-            Exit: self._end,
-        }
-        assert set(self._handlers) == set(get_args(Action)), "every action has a handler"
 
     def _proposal_of(self, run: str) -> Proposal | None:
         active = self.agent.runs.get(run)
@@ -371,7 +355,7 @@ class AgentDaemon:
     def _apply(self, event: Event) -> None:
         self.agent, actions = machine.handle(self.agent, event)
         for action in actions:
-            self._handlers[type(action)](action)
+            _HANDLERS[type(action)](self, action)
 
     def _on_say(self, action: Say) -> None:
         if self._session is not None:
@@ -497,3 +481,19 @@ class AgentDaemon:
                     )
                 ]
                 await asyncio.shield(self._writing[0])
+
+
+# What the daemon does for each action of the machine.
+_HANDLERS: dict[type[Action], Callable[[AgentDaemon, Any], None]] = {
+    Say: AgentDaemon._on_say,
+    Judge: AgentDaemon._on_judge,
+    AskOperator: AgentDaemon._on_ask_operator,
+    Work: AgentDaemon._on_work,
+    Countersign: AgentDaemon._on_countersign,
+    Install: AgentDaemon._on_install,
+    Forget: AgentDaemon._on_forget,
+    Notify: AgentDaemon._on_notify,
+    EndSession: AgentDaemon._end,
+    Exit: AgentDaemon._end,
+}
+assert set(_HANDLERS) == set(get_args(Action)), "every action has a handler"
