@@ -97,19 +97,9 @@ def create(
     """
     file = folder / "federation.toml"
     written = not file.exists()
-    chosen = [name for name, value in asdict(choices).items() if value]
-    if not written and chosen:
-        raise UsageError(
-            f"{file} exists and stays as it is, so --{', --'.join(chosen)} would have no effect."
-            " Set these keys in the file, and leave the options out."
-        )
+    _check_choices(file, written, sites, choices)
     try:
         if written:
-            if not sites:
-                raise UsageError(
-                    f"{file} does not exist. Name the sites of the new federation: --site NAME,"
-                    " once for each."
-                )
             make_private_folder(folder)
             text = file_of(choices, sites, port, remote=not all(map(is_loopback, hosts)))
             write_whole(file, text.encode(), mode=0o600)
@@ -126,6 +116,21 @@ def create(
             file.unlink(missing_ok=True)
         raise
     return written, [invite(folder, each, configuration.service.listen) for each in listed]
+
+
+def _check_choices(file: Path, written: bool, sites: Sequence[str], choices: Choices) -> None:
+    """A new file needs sites; an old one stays, so choices for it would have no effect."""
+    if written and not sites:
+        raise UsageError(
+            f"{file} does not exist. Name the sites of the new federation: --site NAME, once for"
+            " each."
+        )
+    chosen = [name for name, value in asdict(choices).items() if value]
+    if not written and chosen:
+        raise UsageError(
+            f"{file} exists and stays as it is, so --{', --'.join(chosen)} would have no effect."
+            " Set these keys in the file, and leave the options out."
+        )
 
 
 def file_of(

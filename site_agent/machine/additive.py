@@ -181,20 +181,27 @@ class AdditiveComputation:
                     shapes = _private_shapes(sum(self.exchange.terms.d), len(self._sites))
                     self._fit(_named(answers.total, shapes), chain)
                 case "gain":
-                    others = {site: gain_of(text) for site, text in answers.to_all.items()}
-                    self._gains = {
-                        site: change
-                        for site, change in others.items()
-                        if change is not None and site != self.name
-                    }
-                    self._question = None
+                    self._take_gains(answers.to_all)
                 case _:
-                    parts = [np.frombuffer(text, WORD) for text in answers.to_me.values()]
-                    total = np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None
-                    self._judged = Judged(self.exchange.finish(total), self._rows.y)
-                    shape = self.terms.shape("gain", self.n_unlabelled, self._sites)
-                    told = Question("gain", dict.fromkeys(self._sites, shape))
-                    self._question = told if self.terms.share_gain else None
+                    self._take_parts([*answers.to_me.values()])
+
+    def _take_parts(self, texts: Sequence[bytes]) -> None:
+        """The verdict, by the others' parts at this site's labels."""
+        parts = [np.frombuffer(text, WORD) for text in texts]
+        total = np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None
+        self._judged = Judged(self.exchange.finish(total), self._rows.y)
+        self._question = None
+        if self.terms.share_gain:
+            shape = self.terms.shape("gain", self.n_unlabelled, self._sites)
+            self._question = Question("gain", dict.fromkeys(self._sites, shape))
+
+    def _take_gains(self, told: Mapping[str, bytes]) -> None:
+        """What the score is worth at the other sites that can judge it."""
+        for site, text in told.items():
+            change = gain_of(text)
+            if change is not None and site != self.name:
+                self._gains[site] = change
+        self._question = None
 
     def _take_summaries(self, summaries: Sequence[SiteSummary]) -> None:
         """The sizes of all that follows, and the labelled rows that the sums will open."""
