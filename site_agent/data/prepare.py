@@ -636,12 +636,10 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
     """The inputs with both columns; ``target`` and ``id_column`` are the study's, "" where it names
     none.
     """
-    open_target = trains and inputs.target is None and inputs.labels
-    if inputs.id is not None and not open_target:
+    if inputs.id is not None and not (trains and inputs.target is None):
         return inputs
-    columns = list(
-        dict.fromkeys(read_table(inputs.table, Faults(), inputs.na_values, inputs.notation).columns)
-    )
+    table = read_table(inputs.table, Faults(), inputs.na_values, inputs.notation)
+    columns = list(dict.fromkeys(table.columns))
     found, source = Faults(), name_of(inputs.table)
     chosen = {"id": inputs.id, "target": inputs.target}
     if inputs.id is None:
@@ -650,7 +648,11 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
         chosen["id"] = id_column or (usual[0] if len(usual) == 1 else None)
         if chosen["id"] is None:
             found.add(_open(source, "the id column", "--id", columns))
-    if open_target:
+    if trains and inputs.target is None and not inputs.labels:
+        # The target's column of a site without labels is empty, and no feature.
+        empty = (name for name in (target, *USUAL_TARGETS) if name in columns)
+        chosen["target"] = next((name for name in empty if table.missing(name).all()), None)
+    elif trains and inputs.target is None:
         usual = [name for name in USUAL_TARGETS if name in columns]
         chosen["target"] = target or (usual[0] if len(usual) == 1 else None)
         if chosen["target"] is None:

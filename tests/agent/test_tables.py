@@ -30,7 +30,7 @@ from coreg_core.kernels import Gaussian
 from site_agent.data import tables
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import HEAD, Notation
-from site_agent.data.prepare import ids_digest, named, read_ids
+from site_agent.data.prepare import ids_digest, named, prepare, read_ids
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.sources import NA_VALUES, BadTable, Query
 from site_agent.data.tables import read_table
@@ -702,3 +702,14 @@ def test_a_frame_is_read_without_threads_that_a_fork_would_lose(tmp_path):
     subprocess.run(
         [sys.executable, "-c", script, path], cwd=Path(__file__).parent, check=True, timeout=100
     )
+
+
+@pytest.mark.parametrize("study", ["outcome", ""])
+def test_the_empty_target_of_a_site_without_labels_is_no_feature(tmp_path, study):
+    """The study names it, or it has a usual name; a column with values stays a feature."""
+    name = study or "y"
+    path = write(tmp_path, f"id,p,{name},label\nz1,1,,4\nz2,2,,5\n")
+    given = Inputs(table=path, labels=False)
+    chosen = named(given, study)
+    assert (chosen.id, chosen.target) == ("id", name)
+    assert prepare(chosen).preprocessing.sources == ["p", "label"]
