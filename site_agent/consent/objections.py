@@ -73,7 +73,7 @@ def trainings(
     ``data``: None before the alignment. Too many are no objection, because other sites can have
     enough new labels.
     """
-    if not isinstance(plan.objective, Additive):
+    if not isinstance(plan.objective, Additive) or (data is not None and not len(data.y)):
         return {}
     if data is None:
         times = max((rows.openings for rows in memory.row_sets()), default=0)

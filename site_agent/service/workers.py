@@ -310,7 +310,7 @@ class RunWorkers:
                 prepared = worker.data.prepared
                 assert prepared is not None, "it trains"
                 training = ""
-                if isinstance(result, AdditiveResult):
+                if isinstance(result, AdditiveResult) and len(prepared.data.y):
                     times = self.ledger.memory.trainings(prepared.data)
                     training = training_of(times, self.policy.openings)
                 return self.results.put_models(
