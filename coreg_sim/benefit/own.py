@@ -19,20 +19,16 @@ from coreg_sim.problems import read_views
 from site_agent.config.settings import inputs_of
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.suspects import NEARLY, rank_correlation
 from site_agent.data.tables import Table, name_of, read_table
 
 MOST_COUNTS = 30  # different values of a target that looks like a count
-SUSPICIOUS = 0.98  # a rank correlation with the target above which a column probably contains it
 
 
 def _ranks(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> list[float]:
     """The rank correlation of each column with the target, which varies; 0 for a constant."""
-    from scipy.stats import spearmanr
-
     alike = constant(X)
-    return [
-        0.0 if alike[j] else float(spearmanr(column, y).statistic) for j, column in enumerate(X.T)
-    ]
+    return [0.0 if alike[j] else rank_correlation(column, y) for j, column in enumerate(X.T)]
 
 
 def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
@@ -120,9 +116,9 @@ class OwnTable:
                 else f"add --drop {shlex.quote(name)}."
             )
             for name, rank in strongest.items()
-            if abs(rank) > SUSPICIOUS
+            if abs(rank) > NEARLY
         )
-        if not told and (found := _left_out_r2(X, y)) > SUSPICIOUS:
+        if not told and (found := _left_out_r2(X, y)) > NEARLY:
             advice = "remove it from the columns of its site" if self.sites else "add --drop NAME"
             told = (
                 "a linear model of all columns predicts the target almost exactly"

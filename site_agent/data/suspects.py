@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from coreg_core.arrays import Arr
+from coreg_core.spread import constant
 from site_agent.data.notation import flag
 from site_agent.data.prepare import SiteTable, normalised
 from site_agent.data.preprocessing import Column, Preprocessing
@@ -63,13 +64,13 @@ def _near_copy(column: Column, table: SiteTable, target: str) -> str:
     present = ~np.isnan(values)
     own = values[present]
     labels = table.y[present]
-    if len(own) < 2 or np.ptp(own) == 0.0 or np.ptp(labels) == 0.0:
+    if len(own) < 2 or constant(np.column_stack([own, labels])).any():
         return ""
     why = ""
     if np.array_equal(own, labels):
         why = "equals"
     elif len(own) >= FEWEST:
-        correlation = _rank_correlation(own, labels)
+        correlation = rank_correlation(own, labels)
         if abs(correlation) > NEARLY:
             why = f"has the rank correlation {correlation:.3f} with"
     if not why:
@@ -90,7 +91,7 @@ def _values(column: Column, labelled: Table) -> Arr | None:
     return np.where(places < 0, np.nan, places)
 
 
-def _rank_correlation(x: Arr, y: Arr) -> float:
+def rank_correlation(x: Arr, y: Arr) -> float:
     """Spearman's: Pearson's correlation of the ranks; equal values share their mean rank."""
     ranks = [pl.Series(values).rank("average").to_numpy() for values in (x, y)]
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
