@@ -99,8 +99,6 @@ class Plan:
         """Plain values, for JSON."""
         plain = asdict(self)
         plain["objective"] = {"name": self.objective.name, **plain["objective"]}
-        if not self.rehearsal:  # plans without it keep their digest
-            del plain["rehearsal"]
         return plain
 
     @cached_property
@@ -136,7 +134,7 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
             align=None if plain["align"] is None else Alignment(**plain["align"]),
             target=plain["target"],
             id=plain["id"],
-            rehearsal=plain.get("rehearsal", False),
+            rehearsal=plain["rehearsal"],
         )
     except TypeError as error:
         raise ValueError(f"no plan of this release ({error})") from None
