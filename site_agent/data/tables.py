@@ -509,6 +509,8 @@ def read_table(
 def _read(
     source: Any, name: str, na_values: Sequence[str], notation: Notation, found: Faults
 ) -> Table:
+    if isinstance(source, Path) and not source.exists():
+        raise FileNotFoundError(source)
     if isinstance(source, Path) and source.suffix.lower() == ".csv":
         return _csv(source, na_values, notation, found)
     columns: Sequence[Any]

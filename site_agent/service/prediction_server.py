@@ -111,7 +111,8 @@ def _column(name: str, cells: list[Any]) -> pl.Series:
             texts.append(text_of(cell))
         except TypeError as error:
             what = f"a cell is a number, a text, true, false or null, and not a {error}."
-            fault = Fault(FRAME, what, kind="type", column=name, lines=(line,))
+            todo = "Send the cell as a number or a text."
+            fault = Fault(FRAME, what, todo, kind="type", column=name, lines=(line,))
             raise BadTable(fault) from None
     return pl.Series(texts, dtype=pl.String)
 
