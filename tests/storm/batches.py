@@ -3,7 +3,6 @@ FIRST COUNT.
 """
 
 import json
-import os
 import subprocess
 import sys
 import traceback
@@ -13,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.storm.loop import leave
 from tests.storm.simulation import calm_models, live_through
 from tests.storm.story import story_of
 
@@ -67,6 +67,4 @@ if (
     except Exception:  # noqa: BLE001 - every defect of the simulator
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    leave(code)

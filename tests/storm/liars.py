@@ -13,7 +13,6 @@ import os
 import random
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -25,13 +24,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from coreg_core import messages as m
 from coreg_core.objectives.setting import KEYS
-from coreg_wire import clock
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.transport.codec import frames_of
 from site_agent.identity.identity import check_identity
-from tests.storm.loop import VirtualLoop, followed
+from tests.storm.loop import VirtualLoop, followed, leave
 from tests.storm.network import Lie
-from tests.storm.simulation import _GRAVES, _short_secrets
+from tests.storm.simulation import alive, short_secrets
 from tests.storm.story import GOOD, STUDIES
 from tests.storm.world import SITES, World
 
@@ -121,7 +119,7 @@ def look_alike(name: str) -> Maker:
 
 
 def invented(proposal: m.Proposal) -> m.Proposal:
-    """38 sites that nobody knows, and no keys."""
+    """A plan with 37 invented sites and without keys."""
     sites = tuple(sorted([VICTIM, *(f"z{i:02d}" for i in range(37))]))
     membership = replace(proposal.plan.membership, sites=sites, min_sites=38)
     return replace(proposal, plan=replace(proposal.plan, membership=membership), keys=())
@@ -289,18 +287,11 @@ def lived_through(name: str) -> list[str]:
     folder = tempfile.TemporaryDirectory(
         prefix="liar-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None
     )
-    with folder as place, followed() as durable, _short_secrets():
+    with folder as place, followed() as durable, short_secrets():
         world = World(Path(place), loop, chance, durable, asks=False)
         world.jitter = lambda _low, _high: 0.1
-        asyncio.set_event_loop(loop)
-        try:
+        with alive(world, loop):
             loop.run_until_complete(_live(world, name, story, broken))
-        finally:
-            asyncio.set_event_loop(None)
-            clock.source = time.time
-            for process in list(world.processes):
-                world.kill(process)
-            _GRAVES.append((loop, world.graves))
     return broken
 
 
@@ -373,6 +364,4 @@ if __name__ == "__main__":  # no clean-up: tasks of the dead must never run agai
     except Exception:  # noqa: BLE001 - every defect of the simulator
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    leave(code)

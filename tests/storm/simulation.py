@@ -50,29 +50,37 @@ def _simulated(story: Story, twins: Mapping[str, Any]) -> tuple[Told, dict[str, 
     loop, told = VirtualLoop(chance), Told()
     memory = Path("/dev/shm")
     folder = tempfile.TemporaryDirectory(prefix="storm-", dir=memory if memory.is_dir() else None)
-    with folder as name, followed() as durable, keystreams_watched(told.broken), _short_secrets():
+    with folder as name, followed() as durable, keystreams_watched(told.broken), short_secrets():
         world = World(Path(name), loop, chance, durable, asks=story.asks)
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_until_complete(_live(world, story, told, twins))
-            last = _plans(world, story)[f"run-{len(story.runs) - 1}"]
-            models = {site: world.result(site, last) for site in SITES}
-        except RuntimeError as error:  # of the loop: every process waits, and no timer runs
-            told.broken.append(f"a hang: {error}")
-            models = {}
-        finally:
-            asyncio.set_event_loop(None)
-            clock.source = time.time
-            for process in list(world.processes):
-                world.kill(process)
-            _GRAVES.append((loop, world.graves))
+        with alive(world, loop):
+            try:
+                loop.run_until_complete(_live(world, story, told, twins))
+                last = _plans(world, story)[f"run-{len(story.runs) - 1}"]
+                models = {site: world.result(site, last) for site in SITES}
+            except RuntimeError as error:  # of the loop: every process waits, and no timer runs
+                told.broken.append(f"a hang: {error}")
+                models = {}
     told.trace, told.seconds = world.network.trace.hexdigest()[:16], loop.time()
     told.answers = len(world.network.answers)
     return told, models
 
 
 @contextmanager
-def _short_secrets() -> Iterator[None]:
+def alive(world: World, loop: VirtualLoop) -> Iterator[None]:
+    """The processes run in this loop, and are killed at the end."""
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(None)
+        clock.source = time.time
+        for process in list(world.processes):
+            world.kill(process)
+        _GRAVES.append((loop, world.graves))
+
+
+@contextmanager
+def short_secrets() -> Iterator[None]:
     """Of cross products: the sums are the same, and made in a moment."""
     real = cross_products.SECRET_ROWS, cross_products.RANDOM_ROWS
     cross_products.SECRET_ROWS, cross_products.RANDOM_ROWS = 64, 320
