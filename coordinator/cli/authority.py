@@ -25,10 +25,9 @@ def init(
         typer.Option(
             "--host",
             help=(
-                "A name or address that sites dial; repeatable, and the first is in the"
-                " invitations. federation.toml then "
-                "listens on all addresses of the machine, unless each of these is a loopback"
-                " address."
+                "A name or address that sites dial; repeatable. The invitations have the first."
+                " The coordinator then listens on all addresses of the machine. With loopback"
+                " addresses alone it listens on this machine only."
             ),
         ),
     ] = None,

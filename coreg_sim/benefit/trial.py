@@ -124,9 +124,7 @@ class Federation:
         return self._each([self.trained.joined(v, rows) for v, rows in enumerate(self.test)])
 
     def scores(self, *, checked: bool = True, missing: bool = False) -> Float64[Arr, "M t"]:
-        """Each site's scores, with its verdict or as they are; ``missing``: the next site is
-        offline.
-        """
+        """Each site's scores. ``checked``: with its verdict; ``missing``: without the next site."""
         out = []
         M = len(self.test)
         for v in range(M):

@@ -1,6 +1,4 @@
-"""evaluate, report, and predict's intervals: what a site finds out about its own models, by the
-commands, on files.
-"""
+"""The commands evaluate, report and predict --interval, on files of one site."""
 
 import json
 import os
@@ -46,9 +44,7 @@ N = 60
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A table whose label is 2a + noise, a model that says so and one that says a; both of the site
-    north.
-    """
+    """A table of the site north with the label 2a + noise, a model of 2a, and a model of a."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     a = rng.normal(size=N)

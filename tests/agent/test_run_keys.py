@@ -1,6 +1,4 @@
-"""The keys of an attempt: members read sums and nothing else, the coordinator nothing, and whoever
-cheats is named.
-"""
+"""The keys of an attempt: members read sums only, the coordinator nothing. A cheat is named."""
 
 from dataclasses import replace
 

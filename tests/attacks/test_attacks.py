@@ -1,6 +1,4 @@
-"""Every attack of docs/research/attacks, run: it works where the threat model says so, and fails
-elsewhere for the reason that is given there.
-"""
+"""Attacks of docs/research/attacks. Each works where the threat model says so, and only there."""
 
 import json
 import os

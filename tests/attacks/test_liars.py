@@ -1,6 +1,4 @@
-"""A member that lies, or a coordinator: nobody else is stopped, the log names it, and the next run
-trains.
-"""
+"""A member or a coordinator lies. It stops nobody else, the log names it, the next run trains."""
 
 import json
 import subprocess

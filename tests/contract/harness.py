@@ -221,9 +221,7 @@ class Pipe(_End):
 
 
 class Frames(Sessions):
-    """`Sessions` over streams in memory; whoever dials is "a", unless the test gives another
-    name.
-    """
+    """`Sessions` over streams in memory. A site that dials has the name "a" by default."""
 
     def __init__(
         self,

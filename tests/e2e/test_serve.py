@@ -1,6 +1,4 @@
-"""A federation that stands: runs from a queue, nobody typing anything, and whoever is killed is
-found again.
-"""
+"""A standing federation: runs come from a queue, and processes that were killed go on."""
 
 import json
 import re

@@ -246,9 +246,7 @@ def steps(on_dropout: str, beginning: str) -> list[tuple[Federation, Federation,
 
 
 def cooperate(federation: Federation) -> e.Finish | None:
-    """Every site that may still take part dials anew, accepts and answers; nobody else does
-    anything.
-    """
+    """The sites that can still take part connect again, accept and answer. No other site acts."""
     run = run_of(federation)
     plan, events = run.plan, deque[e.Event](e.SiteJoined(hello(site)) for site in run.members)
     events.extend(countersigned(site) for site in sorted(run.signing))

@@ -1,5 +1,4 @@
-"""Runs under keys, through the real machines: the bits of a run in the clear; and what whoever adds
-and relays cannot do.
+"""Runs under keys have the bits of a run in the clear. A coordinator cannot read or change them.
 
 site_agent/machine/site.py with site_agent/identity/run_keys.py. The wire between an honest
 coordinator and honest sites is the adversary.

@@ -46,7 +46,7 @@ def last_line(log: Log, *, as_json: bool) -> Iterator[None]:
 
 
 def _visible(_log: object, _level: str, fields: EventDict) -> EventDict:
-    """A text of another party moves no cursor of whoever reads the log."""
+    """Show control characters: a text of another party cannot change what a reader sees."""
     return {name: visible(x) if isinstance(x, str) else x for name, x in fields.items()}
 
 
