@@ -249,23 +249,22 @@ def site_verdict(
     *,
     local: Float64[Arr, " n"] | None,
     score: Float64[Arr, " c"] | None,
-    share: Float64[Arr, " c"] | float,
-    precision: float,
+    weight: Float64[Arr, " n"],
     lone: float | None,
 ) -> Verdict:
-    """The verdict of a site whose labelled rows have features W, the ``n_common`` common ones
-    first.
+    """The verdict of a site whose labelled rows have features W, the ``n_common`` that enter the
+    sums over common rows first.
 
     ``error`` is the noise on the labels that the site sent, ``local`` left-out residuals, ``score``
-    scores of the common labels. ``share`` and ``precision`` weigh common and private labels in the
-    fit; ``lone`` is 1/precision where all are private.
+    scores of the common labels. ``weight``: of a label in the fit, 0 for one that is not in it;
+    ``lone`` is 1/precision where all are private.
     """
     told = y + error
     c = n_common
     last = len(fit.moments.parts) - 1
     residuals = None if score is None or not c else left_out_score(fit, told[:c], score)
-    common = left_out_joined(fit, own, told[:c], W[:c], score=residuals, weight=share)
-    private = left_out_joined(fit, own, told[c:], W[c:], weight=precision, part=last)
+    common = left_out_joined(fit, own, told[:c], W[:c], score=residuals, weight=weight[:c])
+    private = left_out_joined(fit, own, told[c:], W[c:], weight=weight[c:], part=last)
     joined = np.concatenate([common, private]) - error
     nearer = np.zeros(len(y))
     if residuals is not None and score is not None:

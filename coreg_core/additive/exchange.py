@@ -16,13 +16,13 @@ sizes and labels.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from math import ceil, floor, log2, log10, sqrt
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float64, UInt64
+from jaxtyping import Float64, UInt64
 
 from coreg_core.additive.check import Verdict, site_verdict
 from coreg_core.additive.features import (
@@ -31,165 +31,27 @@ from coreg_core.additive.features import (
     SiteRows,
     fit_features,
 )
-from coreg_core.additive.moments import (
-    NOISE,
-    NOISE_PRIVATE,
-    Fit,
-    Moments,
-    Own,
-    ScoreWeights,
-    Sums,
-    fit,
-    positive,
-    precision,
-    steadied,
-)
+from coreg_core.additive.moments import Fit, Own, ScoreWeights, fit, positive, precision
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.arrays import Arr
+from coreg_core.additive.terms import (
+    MOST_PRECISION,
+    Flags,
+    SiteSummary,
+    Some,
+    Terms,
+    full,
+    value,
+    word,
+)
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import Refused
-from coreg_core.objectives.additive import MOST_FEATURES, MOST_OWN, Additive
+from coreg_core.objectives.additive import MOST_OWN, Additive
 from coreg_core.secure import cross_products as cross
 from coreg_core.secure.sums import HEADROOM, WORD
 
-LABEL_UNIT = 8.0  # labels travel in so many common deviations
-MOST_PRECISION = 20.0  # of a private row
-LEAST_FEATURES = 5
 SCORE_NOISE = 0.05  # of a part of a score, in common deviations; as the next
 SCORE_GRAIN = 1 / 64
-Some: TypeAlias = UInt64[np.ndarray, "..."]  # words
 Words: TypeAlias = dict[str, Some]
-Flags: TypeAlias = Bool[np.ndarray, "..."]
-
-
-@dataclass(frozen=True, eq=False)
-class SiteSummary:
-    """What the members learn of one site. ``labelled`` has a flag for each common individual."""
-
-    labelled: Flags
-    width: int  # columns of W
-    norm: float  # the largest row norm of W over the common rows, rounded up to a power of 2^(1/4)
-    level: float
-    deviation: float
-    private: int
-
-
-def _sized(labelled: Flags, n_private: int, rules: Additive) -> tuple[Flags, int]:
-    """The labels that enter the sums, and the features d of a site: a site with fewer labels than
-    features sends none. Refused: the labels allow too few features.
-    """
-    n_sites = len(labelled)
-    most = (cross.MOST_PROJECTED / max(n_sites - 1, 1) - 2) / 2
-    while True:
-        counted = int(labelled.any(axis=0).sum()) or n_private
-        d = int(min(MOST_FEATURES, counted / rules.rows_per_feature, most))
-        few = labelled.any(axis=1) & (labelled.sum(axis=1) < d)
-        if not few.any():
-            break
-        labelled = labelled & ~few[:, None]  # this can change the number of features
-    if not counted:
-        raise Refused(
-            f"no site has {rules.least_labels} labels of shared individuals (least_labels), or"
-            " so many private ones."
-        )
-    if d < LEAST_FEATURES:
-        raise Refused(
-            f"{counted} labelled individuals of {n_sites} sites allow {d} features a site,"
-            f" where {LEAST_FEATURES} are the fewest: label more, or lower rows_per_feature"
-            f" ({rules.rows_per_feature})."
-        )
-    return labelled, d
-
-
-class Terms:
-    """Rows, sizes, units and exponents.
-
-    Each site derives the same ones from all summaries. Refused: a rule is not kept.
-    """
-
-    def __init__(self, rules: Additive, summaries: Sequence[SiteSummary]):
-        s = rules.rows_per_feature
-        self.n_sites = len(summaries)
-        self.noise = rules.noise
-        self.private = np.array([each.private for each in summaries])
-        labelled = np.array([each.labelled for each in summaries])
-        flags, d = _sized(labelled, int(self.private.sum()), rules)
-        self.n_labelled = int(flags.any(axis=0).sum())
-        unlabelled = int((~flags.any(axis=0)).sum())
-        few = unlabelled < s * d  # too few for features, and for a sum
-        if 0 < self.n_labelled < rules.least_rows:
-            raise Refused(
-                f"{self.n_labelled} labelled common individuals, where least_rows is"
-                f" {rules.least_rows}: label more."
-            )
-        if not self.n_labelled and few:
-            raise Refused(
-                f"{unlabelled} common individuals, where private labels with {d} features need"
-                f" {s * d}."
-            )
-        # The difference of two sums would disclose a few unlabelled rows, so no sum contains them.
-        self.used = flags.any(axis=0) if few else np.ones(flags.shape[1], dtype=bool)
-        self.flags = flags[:, self.used]
-        self.rows = int(self.used.sum())
-        self.labelled: Flags = np.asarray(self.flags.any(axis=0))
-        self.d = tuple(min(d, each.width) for each in summaries)
-        self.norms = np.array([each.norm for each in summaries])
-        self.scale = np.repeat(self.norms, self.d)
-        self.n = (self.flags.sum(axis=1) + self.private).astype(float)
-        self.levels = np.array([each.level for each in summaries])
-        self.within = float(
-            np.maximum(self.n - 1, 0) @ np.array([each.deviation**2 for each in summaries])
-        )
-        self.share = 1.0 / np.maximum(
-            self.flags.sum(axis=0), 1
-        )  # of an individual with labels of several sites
-        self.places = cross.exponents(self.rows)
-        self.exponent = sum(self.places)
-        self.private_exponent = HEADROOM - ceil(
-            log2(MOST_PRECISION * max(int(self.private.sum()), 1))
-        )
-        empty = self.moments(np.zeros((sum(self.d), sum(self.d))), ())
-        self.deviation = empty.deviation
-        self.blocks = empty.blocks
-
-    def moments(self, C: Arr, parts: tuple[Sums, ...]) -> Moments:
-        """With the opened parts."""
-        return Moments(self.d, C, self.rows, self.n, self.levels, self.within, parts, self.noise)
-
-    def labels(self, y: Float64[Arr, " n"], site: int) -> Float64[Arr, " n"]:
-        """Scaled labels in [−1, 1], as a site sends them."""
-        return np.asarray(
-            np.clip((y - self.levels[site]) / (LABEL_UNIT * self.deviation), -1.0, 1.0)
-        )
-
-    def part(self, got: Mapping[str, Some], *, private: bool = False) -> Sums:
-        """Sums over common or private rows from opened words.
-
-        Each site with private rows adds noise to their sums.
-        """
-        D = sum(self.d)
-        M = self.n_sites
-        unit = LABEL_UNIT * self.deviation
-        exponent = self.private_exponent if private else self.exponent
-        scalars = _joined(got["scalars"], exponent)
-        if private:
-            scale = self.scale * sqrt(M)
-            n = scalars[M + 1 :]
-            count = int(self.private.sum())
-            mode = NOISE_PRIVATE
-            noise = self.noise * sqrt(np.count_nonzero(self.private) / 2)
-        else:
-            scale = self.scale
-            n = (self.flags * self.share).sum(axis=1)
-            count = self.n_labelled
-            mode = NOISE
-            noise = self.noise
-        o = np.where(n[:, None] > 0, cross.opened(got["o"], exponent), 0.0)
-        P = _full(cross.opened(got["P"], exponent), D) * np.outer(scale, scale)
-        b = cross.opened(got["b"], exponent) * scale * unit
-        found = Sums(
-            P, o * scale, b, scalars[:M] * unit, float(scalars[M]) * unit**2, n, float(count), mode
-        )
-        return steadied(found, noise, scale) if noise else found
 
 
 class SiteExchange:
@@ -249,7 +111,6 @@ class SiteExchange:
         self._kept: dict[int, Some] = {}
         self._W = W
         self._noisy_left_out = np.zeros(0) if noisy is None else noisy.left_out
-        self._private = W[data.own[self._sent & ~inner]]
 
     def summary(self) -> SiteSummary:
         """The first step."""
@@ -262,7 +123,8 @@ class SiteExchange:
         norm = float(np.linalg.norm(self._W[: self._n_common], axis=1).max())
         # A power of 2^(1/4) discloses little of the largest row.
         norm = 2.0 ** (ceil(4 * log2(norm) - 1e-9) / 4) * (1 + 1e-12) if norm > 0 else 1.0
-        return SiteSummary(flags, self._W.shape[1], norm, level, deviation, len(self._private))
+        private = int((self._sent & ~self._inner).sum())
+        return SiteSummary(flags, self._W.shape[1], norm, level, deviation, private)
 
     def announce(self, summaries: Sequence[SiteSummary], seed: bytes) -> cross.Message:
         """The second step; ``seed`` is the digest of the attempt's chain.
@@ -279,11 +141,17 @@ class SiteExchange:
     def meet(self, summaries: Sequence[SiteSummary]) -> tuple[Arr, Arr]:
         """The columns W and Y of this site's messages, by what all sites told."""
         self.terms = T = Terms(self._rules, summaries)
+        if not T.used.all():
+            self._centre(T.used)
         self._common = self._W[: self._n_common][T.used]
         self._mine = T.flags[self.site]
+        entering = np.zeros(len(self._W), dtype=bool)
+        entering[np.flatnonzero(T.used)[self._mine]] = True
+        self._entering: Flags = entering[self._data.own]
         self._labels = np.zeros(T.rows)
-        if self._mine.any():
-            self._labels[self._mine] = T.labels(self._noisy[self._inner], self.site)
+        self._labels[self._mine] = T.labels(self._noisy[self._entering], self.site)
+        private = self._sent & ~self._inner & bool(T.private[self.site])
+        self._private: Flags = np.asarray(private)
         X = self._common / T.norms[self.site]
         phi = self._common[:, : T.d[self.site]] / T.norms[self.site]
         Y = np.column_stack(
@@ -291,6 +159,12 @@ class SiteExchange:
         )
         self._exact = Y.T @ X
         return X, Y
+
+    def _centre(self, used: Flags) -> None:
+        """Centre the features over these common rows."""
+        centre = self._W[: self._n_common][used].mean(axis=0)
+        self.features = replace(self.features, centre=self.features.centre + centre)
+        self._W = self._W - centre
 
     def add(
         self, messages: Sequence[cross.Message]
@@ -307,10 +181,10 @@ class SiteExchange:
         P, C, b, o = (
             np.zeros(shape, dtype=WORD) for shape in ((D, D), (D, D), (D,), (T.n_sites, D))
         )
-        P[mine, mine] = _word(self._exact[:d, :d], e)
-        C[mine, mine] = _word(self._exact[d : 2 * d, :d], e)
-        b[mine] = _word(self._exact[2 * d, :d], e)
-        o[v, mine] = _word(self._exact[2 * d + 1, :d], e)
+        P[mine, mine] = word(self._exact[:d, :d], e)
+        C[mine, mine] = word(self._exact[d : 2 * d, :d], e)
+        b[mine] = word(self._exact[2 * d, :d], e)
+        o[v, mine] = word(self._exact[2 * d + 1, :d], e)
         shares = {}
         for u, message in enumerate(messages):
             if u == v:
@@ -354,7 +228,7 @@ class SiteExchange:
         v = self.site
         d = T.d[v]
         D = sum(T.d)
-        P, C = (_full(cross.opened(total[name], T.exponent), D) for name in ("P", "C"))
+        P, C = (full(cross.opened(total[name], T.exponent), D) for name in ("P", "C"))
         self._check(P, C)
         C = C / T.rows * np.outer(T.scale, T.scale)
         self._C = positive(C) if T.noise else C
@@ -372,9 +246,9 @@ class SiteExchange:
         o = np.zeros((T.n_sites, D))
         b = np.zeros(D)
         scalars = np.zeros(2 * T.n_sites + 1)
-        if len(self._private):
+        if self._private.any():
             x = self._completed()
-            t = T.labels(self._noisy[self._sent & ~self._inner], v)
+            t = T.labels(self._noisy[self._private], v)
             w = self._precision
             p = w * x.T @ x
             b = w * x.T @ t
@@ -385,7 +259,7 @@ class SiteExchange:
             p = p + T.noise * self._normal(p.shape)
             o = o + T.noise * (T.private > 0)[:, None] * self._normal(o.shape)
         e = T.private_exponent
-        return _rounded(_word(p, e), _word(b, e), _word(o, e), scalars, e)
+        return _rounded(word(p, e), word(b, e), word(o, e), scalars, e)
 
     def parts(
         self, total: Mapping[str, Some] | None, normals: Float64[Arr, " r"]
@@ -416,30 +290,39 @@ class SiteExchange:
             part = np.rint((part + SCORE_NOISE * T.deviation * normals) / grain) * grain
             part = np.clip(part, -bound / T.n_sites, bound / T.n_sites)
         others = (u for u in range(T.n_sites) if u != v and T.flags[u].any() and T.n_sites > 2)
-        return {u: _word(part[T.flags[u]], self._score_exponent) for u in others}
+        return {u: word(part[T.flags[u]], self._score_exponent) for u in others}
 
     def finish(self, words: UInt64[np.ndarray, " q"] | None) -> Verdict:
         """The last step: the verdict by own labels; ``words``: the sum of the others' parts, None
         if none came.
         """
-        T = self.terms
-        data = self._data
         score = None
         if words is not None:
-            score = self.fit.intercept(self.site) + self._part + _value(words, self._score_exponent)
+            score = self.fit.intercept(self.site) + self._part + value(words, self._score_exponent)
+        order = self._order()
+        weight = np.where(self._private, self._precision, 0.0)
+        weight[self._entering] = self.terms.share[self._mine]
         return site_verdict(
             self.fit,
             self.own,
-            data.y,
-            self._error,
-            self._W[data.own],
-            int(self._inner.sum()),
-            local=None if self.local is None else self.local.left_out,
+            self._data.y[order],
+            self._error[order],
+            self._W[self._data.own[order]],
+            int(self._mine.sum()),
+            local=None if self.local is None else self.local.left_out[order],
             score=score,
-            share=T.share[self._mine] if self._mine.any() else 0.0,
-            precision=self._precision if len(self._private) else 0.0,
+            weight=weight[order],
             lone=self._lone,
         )
+
+    def _order(self) -> Ints:
+        """The labels: those of common rows in the sums first, as the verdict has them."""
+        return np.argsort(~self._entering, kind="stable")
+
+    @property
+    def judged_labels(self) -> Arr:
+        """Own labels in the order of the verdict."""
+        return np.asarray(self._data.y[self._order()])
 
     def model(self, found: Verdict) -> SiteModel:
         """The site's models, with its verdict."""
@@ -448,7 +331,8 @@ class SiteExchange:
     @property
     def _lone(self) -> float | None:
         """The inverse precision of private rows, where there are no other labels."""
-        return 1.0 / self._precision if len(self._private) and not self.terms.n_labelled else None
+        alone = self._private.any() and not self.terms.n_labelled
+        return 1.0 / self._precision if alone else None
 
     @cached_property
     def _precision(self) -> float:
@@ -461,9 +345,10 @@ class SiteExchange:
     def _completed(self) -> Float64[Arr, "n D"]:
         """Features of private rows, divided by the norms and by √M, and clipped at norm 1."""
         T = self.terms
-        k = min(self._W.shape[1], max(self.terms.d[self.site], len(self._private) // 2))
+        W = self._W[self._data.own[self._private]]
+        k = min(W.shape[1], max(T.d[self.site], len(W) // 2))
         own = Own.of(T.moments(self._C, ()), self.site, self._C_WW[:k, :k], self._C_Wx[:k])
-        x = own.complete(self._private[:, :k]) / (T.scale * sqrt(T.n_sites))
+        x = own.complete(W[:, :k]) / (T.scale * sqrt(T.n_sites))
         return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1), 1.0)[:, None])
 
     def _check(self, P: Arr, C: Arr) -> None:
@@ -485,7 +370,7 @@ class SiteExchange:
         return cross.normal(shape, self._random)
 
     def _noise(self, shape: tuple[int, ...], exponent: int) -> Some:
-        return _word(self.terms.noise * self._normal(shape), exponent)
+        return word(self.terms.noise * self._normal(shape), exponent)
 
 
 def total(answers: Sequence[Words]) -> Words:
@@ -498,28 +383,10 @@ def total(answers: Sequence[Words]) -> Words:
 
 def _rounded(P: Some, b: Some, o: Some, scalars: Arr, exponent: int) -> Words:
     """Each word rounded once; scalars whole, in two halves of 32 bits."""
-    whole = _word(scalars, exponent)
+    whole = word(scalars, exponent)
     halves = np.stack([whole & np.uint64(0xFFFFFFFF), whole >> np.uint64(32)])
     lower = cross.rounded(P)[np.tril_indices(len(P))]
     return {"P": lower, "b": cross.rounded(b), "o": cross.rounded(o), "scalars": halves}
-
-
-def _joined(halves: Some, exponent: int) -> Arr:
-    return _value(halves[0] + (halves[1] << np.uint64(32)), exponent)
-
-
-def _value(words: Some, exponent: int) -> Arr:
-    return np.asarray(np.ldexp(words.view(np.int64).astype(np.float64), -exponent))
-
-
-def _word(values: Arr, exponent: int) -> Some:
-    return np.asarray(np.rint(np.ldexp(values, exponent)), dtype=np.int64).view(WORD)
-
-
-def _full(lower: Arr, size: int) -> Arr:
-    A = np.zeros((size, size))
-    A[np.tril_indices(size)] = lower
-    return np.asarray(np.tril(A) + np.tril(A, -1).T)
 
 
 def _two_digits(level: float, deviation: float) -> tuple[float, float]:

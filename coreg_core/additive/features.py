@@ -199,6 +199,7 @@ class SiteFeatures:
     directions: LocalModel | None  # None: the basis alone
     levels: Float64[Arr, " h"]  # means of the local functions over the common rows
     components: Float64[Arr, "r k"]
+    centre: Float64[Arr, " k"]  # the mean of W over the rows that a federation uses; 0 for all rows
 
     def __call__(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n k"]:
         """W (n, k) of new rows."""
@@ -209,10 +210,11 @@ class SiteFeatures:
     ) -> tuple[Float64[Arr, "n k"], Float64[Arr, "n h"]]:
         """W, and the local functions of the directions (no column without them)."""
         Phi = self.basis(X)
+        W = Phi @ self.components[: Phi.shape[1]] - self.centre
         if self.directions is None:
-            return Phi @ self.components, np.zeros((len(X), 0))
+            return W, np.zeros((len(X), 0))
         functions = self.directions.functions(Phi, self.basis.standardised(X))
-        return Phi @ self.components[: Phi.shape[1]] + self._of(functions), functions
+        return W + self._of(functions), functions
 
     def _of(self, functions: Arr) -> Arr:
         assert self.directions is not None, "asked only with directions"
@@ -264,7 +266,9 @@ def fit_features(
     values, V = np.linalg.eigh(Phi[:n_common].T @ Phi[:n_common] / n_common)
     rank = max(int(np.sum(values > 1e-9 * values[-1])), 1)
     components = V[:, ::-1][:, : min(k, rank)]
-    return SiteFeatures(basis, directions, levels, components), local, Phi @ components
+    centre = np.zeros(components.shape[1])
+    features = SiteFeatures(basis, directions, levels, components, centre)
+    return features, local, Phi @ components
 
 
 def _landmarks(S: Arr, seed: int) -> tuple[Arr, float]:

@@ -29,6 +29,7 @@ from coreg_core.additive.moments import (
     steadied,
     sums,
 )
+from coreg_core.additive.terms import in_whole_atoms
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 from coreg_core.objectives.additive import IN_MEMORY, Additive
@@ -120,11 +121,14 @@ class _Training:
         known = np.zeros((M, n_common), dtype=bool)
         for v, (site, common) in enumerate(zip(sites, self.inner, strict=True)):
             known[v, site.own[common]] = True
-        self.count: Arr | Ints = known.sum(axis=0)  # labels of an individual
+        if rules.noise:
+            known = in_whole_atoms(known, rules.least_labels)
+        # The weight of an individual's label; 0 where it stays out of the sums.
+        self.share = known.any(axis=0) / np.maximum(known.sum(axis=0), 1)
         self.owners = range(M)
         self.private = [v for v, common in enumerate(self.inner) if not common.all()]
         if one_owner:
-            self.count = np.ones(n_common)
+            self.share = np.ones(n_common)
             self.owners = range(1)
             self.private = []
         n_private = sum(int((~self.inner[v]).sum()) for v in self.private)
@@ -198,9 +202,7 @@ class _Training:
         rows = np.concatenate(at)
         owner = np.repeat(list(self.owners), list(map(len, at))).astype(np.int64)
         y = np.concatenate([told[v][self.inner[v]] for v in self.owners])
-        return replace(
-            m, parts=(self._noisy(sums(Phi[rows], owner, y, 1.0 / self.count[rows], levels)),)
-        )
+        return replace(m, parts=(self._noisy(sums(Phi[rows], owner, y, self.share[rows], levels)),))
 
     def own(self, m: Moments, v: int) -> Own:
         """The site's view of all features; the moments of its further features are opened to it
@@ -303,8 +305,7 @@ def train(
             c,
             local=None if local is None else local.left_out,
             score=fitted.intercept(v) + t.phi(at) @ fitted.coef if c else None,
-            share=1.0 / t.count[at] if c else 1.0,
-            precision=precisions[v],
+            weight=np.concatenate([t.share[at], np.full(len(site.y) - c, precisions[v])]),
             lone=lone,
         )
         done.append(TrainedSite(t.features[v], local, own, found, lone))

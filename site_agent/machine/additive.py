@@ -16,8 +16,9 @@ from math import prod
 import numpy as np
 from jaxtyping import Bool
 
-from coreg_core.additive.exchange import SiteExchange, SiteSummary, Terms, Words
+from coreg_core.additive.exchange import SiteExchange, Words
 from coreg_core.additive.features import SiteRows
+from coreg_core.additive.terms import SiteSummary, Terms
 from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Ints
 from coreg_core.errors import BadData, CoregError, Refused
@@ -189,7 +190,7 @@ class AdditiveComputation:
         """The verdict, by the others' parts at this site's labels."""
         parts = [np.frombuffer(text, WORD) for text in texts]
         total = np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None
-        self._judged = Judged(self.exchange.finish(total), self._rows.y)
+        self._judged = Judged(self.exchange.finish(total), self.exchange.judged_labels)
         self._question = None
         if self.terms.share_gain:
             shape = self.terms.shape("gain", self.n_unlabelled, self._sites)

@@ -187,7 +187,7 @@ def _basis(graph: _Graph, basis: Basis, X: str) -> str:
 def _features(graph: _Graph, features: SiteFeatures, X: str) -> str:
     Phi, V, local = _basis(graph, features.basis, X), features.components, features.directions
     if local is None:
-        return graph("MatMul", Phi, V)
+        return graph("Sub", graph("MatMul", Phi, V), features.centre)
     S = _standardised(graph, local.basis, X)
     columns = [graph("MatMul", Phi, local.coef[:, None])]
     if local.forest is not None:
@@ -197,9 +197,8 @@ def _features(graph: _Graph, features: SiteFeatures, X: str) -> str:
         graph("Mul", graph("Concat", *columns, axis=1), DIRECTION / local.unit),
         DIRECTION * features.levels,
     )
-    return graph(
-        "Add", graph("MatMul", Phi, V[: -len(columns)]), graph("MatMul", scaled, V[-len(columns) :])
-    )
+    ridge = graph("Sub", graph("MatMul", Phi, V[: -len(columns)]), features.centre)
+    return graph("Add", ridge, graph("MatMul", scaled, V[-len(columns) :]))
 
 
 def _local(graph: _Graph, local: LocalModel, X: str) -> str:

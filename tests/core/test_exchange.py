@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from coreg_core.additive.check import left_out_score
-from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange, SiteSummary, Terms, total
+from coreg_core.additive.exchange import SiteExchange, total
 from coreg_core.additive.features import SiteRows
 from coreg_core.additive.moments import NOISE_PRIVATE, Own, ScoreWeights, fit, sums
+from coreg_core.additive.terms import LABEL_UNIT, SiteSummary, Terms
 from coreg_core.errors import Refused
 from coreg_core.objectives.additive import Additive
 from coreg_core.secure import cross_products as cross
@@ -98,18 +99,17 @@ def in_memory(sites):
     if T.private.any():
         rows, owners, told, weight = [], [], [], []
         for s in sites:
-            if len(s._private):
-                k = min(s._W.shape[1], max(T.d[s.site], len(s._private) // 2))
+            if s._private.any():
+                private = s._W[s._data.own[s._private]]
+                k = min(s._W.shape[1], max(T.d[s.site], len(private) // 2))
                 W = s._common[:, :k]
                 own = Own.of(m, s.site, W.T @ W / T.rows, W.T @ Phi / T.rows)
-                x = own.complete(s._private[:, :k]) / (T.scale * sqrt(M))
+                x = own.complete(private[:, :k]) / (T.scale * sqrt(M))
                 rows.append(
                     x / np.maximum(np.linalg.norm(x, axis=1), 1.0)[:, None] * T.scale * sqrt(M)
                 )
                 owners.append(np.full(len(x), s.site))
-                told.append(
-                    T.labels(s._noisy[s._sent & ~s._inner], s.site) * unit + T.levels[s.site]
-                )
+                told.append(T.labels(s._noisy[s._private], s.site) * unit + T.levels[s.site])
                 weight.append(np.full(len(x), s._precision))
         many = [np.concatenate(each) for each in (rows, owners, told, weight)]
         parts += (sums(*many, T.levels, count=float(len(many[0])), mode=NOISE_PRIVATE),)
@@ -122,12 +122,15 @@ CASES = {
     "few unlabelled rows": (3, 240, (120, 60, 40), (0, 0, 0), 4),
     "private rows alone": (3, 300, (0, 0, 0), (150, 80, 0), 6),
     "five sites, one without labels": (5, 700, (120, 90, 80, 0, 24), (0, 30, 25, 0, 0), 9),
+    "few individuals with two labels": (3, 300, (130, 70, 40), (0, 0, 0), 2),
 }
+# Below `least_labels` they are an atom whose labels stay out of the sums.
+LABELLED_TWICE = {"private rows alone": 0, "few individuals with two labels": 15}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_without_noise_the_exchange_ends_as_memory_does(case):
-    sites, _, _ = problem(*CASES[case], EXACT, twice=0 if "alone" in case else 15)
+    sites, _, _ = problem(*CASES[case], EXACT, twice=LABELLED_TWICE.get(case, 25))
     verdicts = exchanged(sites)
     assert all((site.fit.beta == sites[0].fit.beta).all() for site in sites), (
         "all sites make the same fit"
@@ -147,13 +150,13 @@ def test_without_noise_the_exchange_ends_as_memory_does(case):
         )
         assert np.abs(joined - memory).max() < 1e-2 * T.deviation
         if len(sites) > 2 and site._mine.any() and site.local is not None:
-            at = site._data.own[site._inner]
+            at = site._data.own[site._entering]
             truth = f.intercept(site.site) + (Phi @ f.coef)[np.flatnonzero(T.used).searchsorted(at)]
             told = site.fit.intercept(site.site) + opened[np.flatnonzero(T.used).searchsorted(at)]
             assert np.abs(told - truth).max() < 1e-2 * T.deviation
             if verdict.score.slope == 1.0:  # and the verdict is about these scores
                 left, local = verdict.left_out["score"], verdict.left_out["local"][: len(at)]
-                plain = left_out_score(found, site._data.y[site._inner], told)
+                plain = left_out_score(found, site._data.y[site._entering], told)
                 blended = local - verdict.score.weight * (local - plain)
                 np.testing.assert_allclose(left, blended, atol=1e-2 * T.deviation)
 
@@ -182,6 +185,15 @@ def test_a_changed_sum_that_no_columns_have_is_refused():
 
 def summary(labelled, private=0):
     return SiteSummary(labelled, 30, 1.0, 0.0, 1.0, private)
+
+
+def test_labels_of_individuals_with_the_same_owners_enter_if_there_are_enough_of_them():
+    flags = np.zeros((3, 1000), dtype=bool)
+    flags[0, :200] = True
+    flags[1, 181:400] = True  # 19 have labels of both
+    terms = Terms(Additive(), [summary(each) for each in flags])
+    assert not terms.flags[:, 181:200].any()
+    assert terms.flags.sum() == 181 + 200
 
 
 def test_rules_are_refused_with_the_number_that_was_found():

@@ -36,7 +36,9 @@ def without(rows: Rows, k: int, drawn: bytes = b"") -> Rows:
 def own_equations(a: SiteExchange) -> Any:
     """Φᵀ y for its own features, over all labelled rows."""
     part, mine = a.fit.moments.parts[0], a.terms.blocks[0]
-    return part.b[mine] + a.terms.levels @ part.o[:, mine]
+    levels = a.terms.levels
+    centre = a.features.centre[: a.terms.d[0]]  # its own, so a knows it
+    return part.b[mine] + levels @ part.o[:, mine] + centre * (part.r + levels * part.n).sum()
 
 
 def labels(rows: Rows, k: int) -> float:

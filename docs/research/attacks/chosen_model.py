@@ -14,7 +14,8 @@ import numpy as np
 from federation import reported
 from training import rows_of, train
 
-from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
+from coreg_core.additive.exchange import SiteExchange
+from coreg_core.additive.terms import LABEL_UNIT
 from coreg_core.secure import cross_products as cross
 from coreg_core.secure.sums import WORD
 from site_agent.consent.memory import Memory

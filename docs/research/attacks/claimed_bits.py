@@ -1,9 +1,10 @@
-"""A member claims a label of an individual in one training and not in the next: half of that
-individual's features follow.
+"""A member claims a label of an individual in one training and not in the next: that individual's
+features follow.
 
-Each of two labels of an individual has half the weight. Sums of features by the label's owner are
-opened. So the true owner's sum differs by half of the individual's features of every site. A site
-therefore counts every site's statement as part of the row, and refuses the second training.
+Sums of features by the label's owner are opened. An individual whose label two sites claim is alone
+with these owners, so its labels stay out. So the true owner's sum differs by the individual's
+features of every site. A site therefore counts every site's statement as part of the row, and
+refuses the second training.
 """
 
 from dataclasses import replace
@@ -40,7 +41,7 @@ def features(rows: Rows, noise: float) -> float:
             .fit.moments.parts[0]
             .o[OWNER]
         )
-        told.append(2.0 * (before - after)[d[0] :])
+        told.append((before - after)[d[0] :])
         truth.append(
             np.concatenate(
                 [each._common[individual, :n] for each, n in zip(made[1:], d[1:], strict=True)]
@@ -54,7 +55,7 @@ def attack() -> dict[str, Any]:
     """R² of the individuals' features, without noise and with the default; how sites with a record
     end the second run.
     """
-    rows, records = rows_of(labelled=60), {name: Memory() for name in ("b", "c")}
+    rows, records = rows_of(labelled=63, unlabelled=200), {name: Memory() for name in ("b", "c")}
     train(rows, 0.01, 0.5, "run-1", records)
     second, _ = train(claiming(rows, INDIVIDUALS[0]), 0.01, 0.5, "run-2", records)
     return {

@@ -23,8 +23,9 @@ from chosen_model import words
 from federation import reported, site_of, watched
 from training import read, rows_of, train
 
-from coreg_core.additive.exchange import LABEL_UNIT, SiteExchange
+from coreg_core.additive.exchange import SiteExchange
 from coreg_core.additive.moments import ScoreWeights, ridged
+from coreg_core.additive.terms import LABEL_UNIT
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross

@@ -76,7 +76,7 @@ def unlabelled(made: list[SiteExchange], m: int) -> dict[str, float]:
     T, noise = made[0].terms, np.random.default_rng(0)
     own, other = (each._W[:, :d] for each, d in ((made[0], T.d[0]), (made[-1], T.d[-1])))
     anyway, own, truth = left_out(own, other)[-m:], own[-m:], other[-m:]
-    error = np.sqrt(2.0) * T.noise * T.norms[0] * T.norms[-1]
+    error = np.sqrt(2.0) * T.noise * made[0].summary().norm * made[-1].summary().norm
     moments = own.T @ truth + error * noise.normal(size=(own.shape[1], truth.shape[1]))
     if T.rows > T.n_labelled:
         C, P = made[0].fit.moments.C * T.rows, made[0].fit.moments.parts[0].P

@@ -1,0 +1,202 @@
+r"""What all sites of an exchange derive from their summaries: rows, labels, sizes, units and
+exponents.
+
+A sum must be over many individuals, and so must the difference of any two sums that are opened:
+
+    an atom        the individuals with the same owners of labels; those without a label are one too
+    atoms          at least `least_labels` individuals each; of a smaller one the labels stay out
+    without label  at least s·d individuals for s rows a feature; fewer stay out of every sum
+
+Features are centred over the rows that enter the sums. Else a sum over all of them would tell the
+sum over the others.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log2, sqrt
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float64, UInt64
+
+from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Sums, steadied
+from coreg_core.arrays import Arr
+from coreg_core.errors import Refused
+from coreg_core.objectives.additive import MOST_FEATURES, Additive
+from coreg_core.secure import cross_products as cross
+from coreg_core.secure.sums import HEADROOM, WORD
+
+LABEL_UNIT = 8.0  # labels travel in so many common deviations
+MOST_PRECISION = 20.0  # of a private row
+LEAST_FEATURES = 5
+Some: TypeAlias = UInt64[np.ndarray, "..."]  # words
+Flags: TypeAlias = Bool[np.ndarray, "..."]
+
+
+@dataclass(frozen=True, eq=False)
+class SiteSummary:
+    """What the members learn of one site. ``labelled`` has a flag for each common individual."""
+
+    labelled: Flags
+    width: int  # columns of W
+    norm: float  # the largest row norm of W over the common rows, rounded up to a power of 2^(1/4)
+    level: float
+    deviation: float
+    private: int
+
+
+def in_whole_atoms(labelled: Flags, least: int) -> Flags:
+    """The labels of individuals in atoms of ``least`` individuals or more."""
+    # The owners of an individual's labels as the bits of one number: there are at most 38 sites.
+    owners = (1 << np.arange(len(labelled), dtype=np.uint64)) @ labelled
+    _, atom, sizes = np.unique(owners, return_inverse=True, return_counts=True)
+    return np.asarray(labelled & (sizes[atom] >= least))
+
+
+def _sized(labelled: Flags, n_private: int, rules: Additive) -> tuple[Flags, int]:
+    """The labels that enter the sums, and the features d of a site: a site with fewer labels than
+    features sends none, and a small atom neither. Refused: the labels allow too few features.
+    """
+    n_sites = len(labelled)
+    most = (cross.MOST_PROJECTED / max(n_sites - 1, 1) - 2) / 2
+    while True:
+        labelled = in_whole_atoms(labelled, rules.least_labels)
+        counted = int(labelled.any(axis=0).sum()) or n_private
+        d = int(min(MOST_FEATURES, counted / rules.rows_per_feature, most))
+        few = labelled.any(axis=1) & (labelled.sum(axis=1) < d)
+        if not few.any():
+            break
+        labelled = labelled & ~few[:, None]  # this can change the atoms and the features
+    if not counted:
+        raise Refused(
+            f"no site has {rules.least_labels} labels of shared individuals (least_labels), or"
+            " so many private ones."
+        )
+    if d < LEAST_FEATURES:
+        raise Refused(
+            f"{counted} labelled individuals of {n_sites} sites allow {d} features a site,"
+            f" where {LEAST_FEATURES} are the fewest: label more, or lower rows_per_feature"
+            f" ({rules.rows_per_feature})."
+        )
+    return labelled, d
+
+
+class Terms:
+    """Rows, sizes, units and exponents.
+
+    Each site derives the same ones from all summaries. Refused: a rule is not kept.
+    """
+
+    def __init__(self, rules: Additive, summaries: Sequence[SiteSummary]):
+        s = rules.rows_per_feature
+        self.n_sites = len(summaries)
+        self.noise = rules.noise
+        told = np.array([summary.private for summary in summaries])
+        self.private = np.where(told >= rules.least_labels, told, 0)
+        labelled = np.array([each.labelled for each in summaries])
+        flags, d = _sized(labelled, int(self.private.sum()), rules)
+        self.n_labelled = int(flags.any(axis=0).sum())
+        unlabelled = int((~flags.any(axis=0)).sum())
+        few = unlabelled < s * d  # too few for features, and for a sum
+        if 0 < self.n_labelled < rules.least_rows:
+            raise Refused(
+                f"{self.n_labelled} labelled common individuals, where least_rows is"
+                f" {rules.least_rows}: label more."
+            )
+        if not self.n_labelled and few:
+            raise Refused(
+                f"{unlabelled} common individuals, where private labels with {d} features need"
+                f" {s * d}."
+            )
+        # The difference of two sums would disclose a few unlabelled rows, so no sum contains them.
+        self.used: Flags = np.ones(flags.shape[1], dtype=bool)
+        if few:
+            self.used = np.asarray(flags.any(axis=0))
+        self.flags = flags[:, self.used]
+        self.rows = int(self.used.sum())
+        self.labelled: Flags = np.asarray(self.flags.any(axis=0))
+        self.d = tuple(min(d, each.width) for each in summaries)
+        # A row's distance from the mean of some rows is at most twice the largest norm.
+        self.norms = np.array([summary.norm for summary in summaries]) * (2.0 if few else 1.0)
+        self.scale = np.repeat(self.norms, self.d)
+        self.n = (self.flags.sum(axis=1) + self.private).astype(float)
+        self.levels = np.array([each.level for each in summaries])
+        self.within = float(
+            np.maximum(self.n - 1, 0) @ np.array([each.deviation**2 for each in summaries])
+        )
+        self.share = 1.0 / np.maximum(
+            self.flags.sum(axis=0), 1
+        )  # of an individual with labels of several sites
+        self.places = cross.exponents(self.rows)
+        self.exponent = sum(self.places)
+        self.private_exponent = HEADROOM - ceil(
+            log2(MOST_PRECISION * max(int(self.private.sum()), 1))
+        )
+        empty = self.moments(np.zeros((sum(self.d), sum(self.d))), ())
+        self.deviation = empty.deviation
+        self.blocks = empty.blocks
+
+    def moments(self, C: Arr, parts: tuple[Sums, ...]) -> Moments:
+        """With the opened parts."""
+        return Moments(self.d, C, self.rows, self.n, self.levels, self.within, parts, self.noise)
+
+    def labels(self, y: Float64[Arr, " n"], site: int) -> Float64[Arr, " n"]:
+        """Scaled labels in [−1, 1], as a site sends them."""
+        return np.asarray(
+            np.clip((y - self.levels[site]) / (LABEL_UNIT * self.deviation), -1.0, 1.0)
+        )
+
+    def part(self, got: Mapping[str, Some], *, private: bool = False) -> Sums:
+        """Sums over common or private rows from opened words.
+
+        Each site with private rows adds noise to their sums.
+        """
+        D = sum(self.d)
+        M = self.n_sites
+        unit = LABEL_UNIT * self.deviation
+        exponent = self.private_exponent if private else self.exponent
+        scalars = joined(got["scalars"], exponent)
+        if private:
+            scale = self.scale * sqrt(M)
+            n = scalars[M + 1 :]
+            count = int(self.private.sum())
+            mode = NOISE_PRIVATE
+            noise = self.noise * sqrt(np.count_nonzero(self.private) / 2)
+        else:
+            scale = self.scale
+            n = (self.flags * self.share).sum(axis=1)
+            count = self.n_labelled
+            mode = NOISE
+            noise = self.noise
+        o = np.where(n[:, None] > 0, cross.opened(got["o"], exponent), 0.0)
+        P = full(cross.opened(got["P"], exponent), D) * np.outer(scale, scale)
+        b = cross.opened(got["b"], exponent) * scale * unit
+        found = Sums(
+            P, o * scale, b, scalars[:M] * unit, float(scalars[M]) * unit**2, n, float(count), mode
+        )
+        return steadied(found, noise, scale) if noise else found
+
+
+# --- words and numbers ----------------------------------------------------------------------------
+
+
+def joined(halves: Some, exponent: int) -> Arr:
+    """Numbers of two halves of 32 bits."""
+    return value(halves[0] + (halves[1] << np.uint64(32)), exponent)
+
+
+def value(words: Some, exponent: int) -> Arr:
+    """Numbers of words, in two's complement."""
+    return np.asarray(np.ldexp(words.view(np.int64).astype(np.float64), -exponent))
+
+
+def word(values: Arr, exponent: int) -> Some:
+    """Words of numbers, of which multiples of 2 to minus the exponent are kept."""
+    return np.asarray(np.rint(np.ldexp(values, exponent)), dtype=np.int64).view(WORD)
+
+
+def full(lower: Arr, size: int) -> Arr:
+    """A symmetric matrix of its lower triangle."""
+    A = np.zeros((size, size))
+    A[np.tril_indices(size)] = lower
+    return np.asarray(np.tril(A) + np.tril(A, -1).T)
