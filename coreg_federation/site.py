@@ -169,6 +169,14 @@ class Trained:
         return load_model(self._file(-1))
 
     @property
+    def scores(self) -> pl.DataFrame:
+        """Joint scores of shared individuals without a label: the id (texts) and ``score``, and
+        ``probability`` of a yes/no target; empty if the training ended without scores.
+        """
+        tables = [path for path in self.files if path.suffix == ".csv"]
+        return _scores_in(tables[0]) if tables else pl.DataFrame()
+
+    @property
     def report(self) -> Report:
         """Did joining help? The recommendation, and the errors on this site's own left-out labels,
         as numbers; `print(report)` prints the text. Errors as of `model`.
@@ -180,9 +188,10 @@ class Trained:
         return report_of(model.run, model.target, found, sentences, text)
 
     def _file(self, place: int) -> Path:
-        if not self.files:
+        models = [path for path in self.files if path.suffix == ".coreg"]
+        if not models:
             raise UsageError(f"the run ended without a model ({self.outcome.name.lower()}).")
-        return self.files[place]
+        return models[place]
 
     def score(
         self,
@@ -222,13 +231,19 @@ class Trained:
             raise Refused(f"nothing was scored: {joined.outcome.name.lower()}.")
         if not joined.written:
             return _like(data, pl.DataFrame())
-        texts = pl.read_csv(joined.written[0], infer_schema=False)
-        column = texts.columns[0]
-        ids = pl.Series(column, map(unguarded, texts[column]), dtype=pl.String)
+        scored = _scores_in(joined.written[0])
+        column = scored.columns[0]
         if hasattr(data, "columns") and (kind := pl.Series(list(data[column])).dtype).is_integer():
-            ids = ids.cast(kind)
-        scored = texts.with_columns(pl.all().exclude(column, "sites").cast(pl.Float64), ids)
+            scored = scored.with_columns(pl.col(column).cast(kind))
         return _like(data, scored)
+
+
+def _scores_in(path: Path) -> pl.DataFrame:
+    """A table of scores, with texts for ids and sites."""
+    texts = pl.read_csv(path, infer_schema=False)
+    column = texts.columns[0]
+    ids = pl.Series(column, map(unguarded, texts[column]), dtype=pl.String)
+    return texts.with_columns(pl.all().exclude(column, "sites").cast(pl.Float64), ids)
 
 
 def _like(data: Any, frame: pl.DataFrame) -> Any:

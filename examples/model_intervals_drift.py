@@ -55,7 +55,7 @@ with tempfile.TemporaryDirectory() as name:
     run = simulate(problem, plan_for(problem, Additive()))
     store = ModelStore("clinic", folder / "models")
     joined, *_ = store.put_models(
-        run.plan, run.results[0], prepared["clinic"], "progression", print
+        run.plan, run.results[0], prepared["clinic"], "progression", "patient", print
     )
 
     model = load_model(joined)  # everything below needs this file alone

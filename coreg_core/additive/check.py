@@ -11,8 +11,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
+from coreg_core.additive.features import LocalModel
+from coreg_core.additive.learned import Learned, Scored, learn
 from coreg_core.additive.moments import Fit, Own
 from coreg_core.arrays import Arr
+from coreg_core.objectives.additive import Kernel
 
 Choice: TypeAlias = Literal["local", "joined", "score"]
 PULL = 200.0  # the blend is pulled to the joined model by PULL/n labels
@@ -39,16 +42,17 @@ def left_out_joined(
     y: Float64[Arr, " n"],
     W: Float64[Arr, "n k"],
     *,
+    predicted: Float64[Arr, " n"] | None = None,
     score: Float64[Arr, " n"] | None = None,
     weight: Float64[Arr, " n"] | float = 1.0,
     part: int = 0,
 ) -> Float64[Arr, " n"]:
     """y − model + w h · (left-out residual of the ``score``); without a score (private rows) (y −
-    model)/(1 − w h).
+    model)/(1 − w h). ``predicted``: by a model that learned from scores.
     """
     x = own.rows(W)
     h = weight * np.einsum("ij,jk,ik->i", x, fit.S, x) / fit.noise[part]
-    r = y - own.predict(fit, W)
+    r = y - (own.predict(fit, W) if predicted is None else predicted)
     return np.asarray(r / np.maximum(1.0 - h, 0.05) if score is None else r + h * score)
 
 
@@ -239,35 +243,96 @@ def verdict(
     return Verdict(recommended, fixed, together, found, factor, left, gains)
 
 
-def site_verdict(
+@dataclass(frozen=True, eq=False)
+class OwnLabels:
+    """A site's labels for its verdict, the ``n_common`` that enter sums over common rows first."""
+
+    X: Float64[Arr, "n p"]
+    W: Float64[Arr, "n k"]  # features of these rows
+    y: Float64[Arr, " n"]
+    error: Float64[Arr, " n"]  # noise on the labels that the site sent
+    weight: Float64[Arr, " n"]  # in the fit; 0 of a label that is not in it
+    n_common: int
+    local: Float64[Arr, " n"] | None  # left-out residuals of the local model
+    lone: float | None  # 1/precision, where all labels in the fit are of private rows
+
+
+@dataclass(frozen=True, eq=False)
+class Conclusion:
+    """The verdict of a site, and its joined model if it learned from scores."""
+
+    verdict: Verdict
+    learned: LocalModel | None
+
+
+def concluded(
     fit: Fit,
     own: Own,
-    y: Float64[Arr, " n"],
-    error: Float64[Arr, " n"],
-    W: Float64[Arr, "n k"],
-    n_common: int,
-    *,
-    local: Float64[Arr, " n"] | None,
+    labels: OwnLabels,
     score: Float64[Arr, " c"] | None,
-    weight: Float64[Arr, " n"],
-    lone: float | None,
-) -> Verdict:
-    """The verdict of a site whose labelled rows have features W, the ``n_common`` that enter the
-    sums over common rows first.
-
-    ``error`` is the noise on the labels that the site sent, ``local`` left-out residuals, ``score``
-    scores of the common labels. ``weight``: of a label in the fit, 0 for one that is not in it;
-    ``lone`` is 1/precision where all are private.
+    scored: Scored | None,
+    *,
+    seed: int,
+    kernel: Kernel,
+) -> Conclusion:
+    """What a site concludes from joint scores of its common labels (None: it has none), and of
+    individuals without a label (None: it has none).
     """
-    told = y + error
-    c = n_common
-    last = len(fit.moments.parts) - 1
-    residuals = None if score is None or not c else left_out_score(fit, told[:c], score)
-    common = left_out_joined(fit, own, told[:c], W[:c], score=residuals, weight=weight[:c])
-    private = left_out_joined(fit, own, told[c:], W[c:], weight=weight[c:], part=last)
-    joined = np.concatenate([common, private]) - error
-    nearer = np.zeros(len(y))
+    told = labels.y + labels.error
+    c = labels.n_common
+    residuals = None
+    targets = np.zeros(0)
+    if score is not None and c:
+        residuals = left_out_score(fit, told[:c], score)
+        targets = told[:c] - residuals
+    learned = None
+    if scored is not None:
+        X = labels.X[: len(targets)]
+        learned = learn(scored, X, targets, seed=seed, kernel=kernel)
+    joined = _left_out_joined(fit, own, labels, residuals, learned)
+    nearer = np.zeros(len(told))
     if residuals is not None and score is not None:
-        residuals = residuals - error[:c]
-        nearer[:c] = left_out_completion(fit, own, W[:c], score)
-    return verdict(y, local, joined, residuals, c, own.deviations(fit, W, lone)[1], nearer)
+        residuals = residuals - labels.error[:c]
+        if learned is None:
+            nearer[:c] = left_out_completion(fit, own, labels.W[:c], score)
+    deviations = own.deviations(fit, labels.W, labels.lone)[1]
+    found = verdict(labels.y, labels.local, joined, residuals, c, deviations, nearer)
+    return Conclusion(found, None if learned is None else learned.model)
+
+
+def _left_out_joined(
+    fit: Fit,
+    own: Own,
+    labels: OwnLabels,
+    score: Float64[Arr, " c"] | None,
+    learned: Learned | None,
+) -> Float64[Arr, " n"]:
+    """Left-out residuals of the joined model at the true labels; ``score``: those of the score."""
+    c = labels.n_common
+    told = labels.y + labels.error
+    common = None
+    others = None
+    if learned is not None:
+        predicted = learned.model.predict(labels.X)
+        predicted[: len(learned.left_out)] = learned.left_out
+        common = predicted[:c]
+        others = predicted[c:]
+    first = left_out_joined(
+        fit,
+        own,
+        told[:c],
+        labels.W[:c],
+        predicted=common,
+        score=score,
+        weight=labels.weight[:c],
+    )
+    rest = left_out_joined(
+        fit,
+        own,
+        told[c:],
+        labels.W[c:],
+        predicted=others,
+        weight=labels.weight[c:],
+        part=len(fit.moments.parts) - 1,
+    )
+    return np.concatenate([first, rest]) - labels.error

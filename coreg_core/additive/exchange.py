@@ -7,7 +7,7 @@ sealing or signing.
 | `announce` | all summaries | the site's message of cross products |
 | `add` | all messages | the site's words of the sums, and a share for each other site |
 | `add_private` | the sum of words, shares for this site | words of sums over private rows, if any |
-| `parts` | the sum of these words | parts of the score at each other site's labelled common rows |
+| `parts` | the sum of these words | parts of the score at rows of each other site |
 | `finish` | the sum of the others' parts | the verdict; the site has its models |
 
 `Words` maps a name to words modulo 2⁶⁴. A site opens sums of words, and no other site's words. With
@@ -24,17 +24,20 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float64, UInt64
 
-from coreg_core.additive.check import Verdict, site_verdict
+from coreg_core.additive.check import Conclusion, OwnLabels, concluded
 from coreg_core.additive.features import (
     LocalModel,
     SiteFeatures,
     SiteRows,
     fit_features,
 )
+from coreg_core.additive.learned import Scored
 from coreg_core.additive.moments import Fit, Own, ScoreWeights, fit, positive, precision
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.terms import (
     MOST_PRECISION,
+    SCORE_GRAIN,
+    SCORE_NOISE,
     Flags,
     SiteSummary,
     Some,
@@ -49,8 +52,6 @@ from coreg_core.objectives.additive import MOST_OWN, Additive
 from coreg_core.secure import cross_products as cross
 from coreg_core.secure.sums import HEADROOM, WORD
 
-SCORE_NOISE = 0.05  # of a part of a score, in common deviations; as the next
-SCORE_GRAIN = 1 / 64
 Words: TypeAlias = dict[str, Some]
 
 
@@ -68,8 +69,11 @@ class SiteExchange:
         seed: int,
         label_normals: Float64[Arr, " l"],
         random_bytes: cross.RandomBytes,
+        scores: bool = True,
     ):
         self.site = site
+        self._seed = seed
+        self._scores = scores
         self._rules = rules
         self._data = data
         self._n_common = n_common
@@ -109,6 +113,7 @@ class SiteExchange:
             )
         self.features: SiteFeatures = features
         self._kept: dict[int, Some] = {}
+        self.scores: Arr = np.zeros(0)  # of `Terms.scored`, at the end
         self._W = W
         self._noisy_left_out = np.zeros(0) if noisy is None else noisy.left_out
 
@@ -124,7 +129,8 @@ class SiteExchange:
         # A power of 2^(1/4) discloses little of the largest row.
         norm = 2.0 ** (ceil(4 * log2(norm) - 1e-9) / 4) * (1 + 1e-12) if norm > 0 else 1.0
         private = int((self._sent & ~self._inner).sum())
-        return SiteSummary(flags, self._W.shape[1], norm, level, deviation, private)
+        width = self._W.shape[1]
+        return SiteSummary(flags, width, norm, level, deviation, private, self._scores)
 
     def announce(self, summaries: Sequence[SiteSummary], seed: bytes) -> cross.Message:
         """The second step; ``seed`` is the digest of the attempt's chain.
@@ -264,11 +270,10 @@ class SiteExchange:
     def parts(
         self, total: Mapping[str, Some] | None, normals: Float64[Arr, " r"]
     ) -> dict[int, UInt64[np.ndarray, " q"]]:
-        """The fifth step: the fit, and words of this site's parts of the score at each other site's
-        labelled common rows.
+        """The fifth step: the fit, and words of this site's parts of the score for each other site
+        (`Terms.rows_scored_for`).
         """
-        # ``normals``: always the same one for an individual and a model. With two sites a sum of
-        # one part would disclose it.
+        # ``normals``: always the same one for an individual and a model.
         T = self.terms
         v = self.site
         if total is not None:
@@ -283,36 +288,49 @@ class SiteExchange:
         ]
         bound = T.n_sites * max(sizes) + 1e-300
         self._score_exponent = HEADROOM - ceil(log2(bound))
-        part = self._common[:, : T.d[v]] @ beta[T.blocks[v]]
-        self._part = part[self._mine]
+        part = self._W[: self._n_common, : T.d[v]] @ beta[T.blocks[v]]
+        self._part = part[T.rows_scored_for(v)]
         if T.noise:  # An exact score would be an equation of 53 bits about the features.
             grain = SCORE_GRAIN * T.deviation
             part = np.rint((part + SCORE_NOISE * T.deviation * normals) / grain) * grain
             part = np.clip(part, -bound / T.n_sites, bound / T.n_sites)
-        others = (u for u in range(T.n_sites) if u != v and T.flags[u].any() and T.n_sites > 2)
-        return {u: word(part[T.flags[u]], self._score_exponent) for u in others}
+        rows = {u: T.rows_scored_for(u) for u in range(T.n_sites) if u != v}
+        return {u: word(part[at], self._score_exponent) for u, at in rows.items() if len(at)}
 
-    def finish(self, words: UInt64[np.ndarray, " q"] | None) -> Verdict:
-        """The last step: the verdict by own labels; ``words``: the sum of the others' parts, None
-        if none came.
+    def finish(self, words: UInt64[np.ndarray, " q"] | None) -> Conclusion:
+        """The last step: the verdict by own labels, and a joined model that learns from scores.
+
+        ``words``: the sum of the others' parts, None if none came.
         """
         score = None
+        scored = None
         if words is not None:
-            score = self.fit.intercept(self.site) + self._part + value(words, self._score_exponent)
+            scores = self.fit.intercept(self.site) + self._part + value(words, self._score_exponent)
+            score = scores[: int(self._mine.sum())]
+            self.scores = scores[len(score) :]
+            scored = Scored(self._data.X[self.terms.scored], self.scores)
         order = self._order()
         weight = np.where(self._private, self._precision, 0.0)
         weight[self._entering] = self.terms.share[self._mine]
-        return site_verdict(
-            self.fit,
-            self.own,
+        own = self._data.own[order]
+        labels = OwnLabels(
+            self._data.X[own],
+            self._W[own],
             self._data.y[order],
             self._error[order],
-            self._W[self._data.own[order]],
+            weight[order],
             int(self._mine.sum()),
-            local=None if self.local is None else self.local.left_out[order],
-            score=score,
-            weight=weight[order],
-            lone=self._lone,
+            None if self.local is None else self.local.left_out[order],
+            self._lone,
+        )
+        return concluded(
+            self.fit,
+            self.own,
+            labels,
+            score,
+            scored,
+            seed=self._seed,
+            kernel=self._rules.kernel,
         )
 
     def _order(self) -> Ints:
@@ -324,7 +342,7 @@ class SiteExchange:
         """Own labels in the order of the verdict."""
         return np.asarray(self._data.y[self._order()])
 
-    def model(self, found: Verdict) -> SiteModel:
+    def model(self, found: Conclusion) -> SiteModel:
         """The site's models, with its verdict."""
         return SiteModel.of(self.fit, self.own, self.features, self.local, found, self._lone)
 

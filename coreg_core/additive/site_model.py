@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.additive.check import Correction, Verdict
+from coreg_core.additive.check import Conclusion, Correction
 from coreg_core.additive.features import LocalModel, SiteFeatures
 from coreg_core.additive.moments import Fit, Own, ScoreWeights
 from coreg_core.arrays import Arr, Ints
@@ -28,7 +28,8 @@ class SiteModel:
 
     features: SiteFeatures
     local: LocalModel | None  # None below three labels
-    joined: Float64[Arr, " k"]  # w
+    learned: LocalModel | None  # the joined model, if it learned from scores
+    joined: Float64[Arr, " k"]  # w, of a joined model that did not
     intercept: float  # c
     variance: Float64[Arr, "j j"]  # Q
     least_variance: float  # q
@@ -49,11 +50,13 @@ class SiteModel:
         own: Own,
         features: SiteFeatures,
         local: LocalModel | None,
-        found: Verdict,
+        conclusion: Conclusion,
         lone: float | None = None,
     ) -> "SiteModel":
-        """From the fit and the verdict; ``lone`` is that of `site_verdict`."""
+        """From the fit and the conclusion; ``lone`` is that of `OwnLabels`."""
         m = fit.moments
+        found = conclusion.verdict
+        learned = conclusion.learned
         k = own.B.shape[1]
         unit = np.concatenate(
             [np.eye(k), np.zeros((1, k))]
@@ -70,6 +73,7 @@ class SiteModel:
         return cls(
             features,
             None if local is None else without_labels(local),
+            None if learned is None else without_labels(learned),
             weighed[:k],
             m.mean + float(weighed[k]),
             variance,
@@ -100,7 +104,11 @@ class SiteModel:
 
     def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
         """The joined model, corrected by the site's own labels."""
-        return self.correct_joined(self.intercept + self.features(X) @ self.joined, self.alone(X))
+        if self.learned is None:
+            predicted = self.intercept + self.features(X) @ self.joined
+        else:
+            predicted = self.learned.predict(X)
+        return self.correct_joined(predicted, self.alone(X))
 
     def alone(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"] | None:
         """The local model; None without one."""

@@ -19,8 +19,9 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float64, UInt64
 
+from coreg_core.additive.learned import evenly
 from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Sums, steadied
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import Refused
 from coreg_core.objectives.additive import MOST_FEATURES, Additive
 from coreg_core.secure import cross_products as cross
@@ -29,6 +30,9 @@ from coreg_core.secure.sums import HEADROOM, WORD
 LABEL_UNIT = 8.0  # labels travel in so many common deviations
 MOST_PRECISION = 20.0  # of a private row
 LEAST_FEATURES = 5
+MOST_SCORED = 10_000  # individuals whose scores the sites have at the end
+SCORE_NOISE = 0.05  # of a part of a score, in common deviations; as the next
+SCORE_GRAIN = 1 / 64
 Some: TypeAlias = UInt64[np.ndarray, "..."]  # words
 Flags: TypeAlias = Bool[np.ndarray, "..."]
 
@@ -43,6 +47,7 @@ class SiteSummary:
     level: float
     deviation: float
     private: int
+    scores: bool = True  # whether the site takes part in joint scores
 
 
 def in_whole_atoms(labelled: Flags, least: int) -> Flags:
@@ -81,6 +86,16 @@ def _sized(labelled: Flags, n_private: int, rules: Additive) -> tuple[Flags, int
     return labelled, d
 
 
+def _scored(labelled: Flags) -> Ints:
+    """The individuals of whom no site has a label, evenly spaced where there are too many.
+
+    A score tells a member more of a label than its own model does, so no one gets those of others'
+    labelled individuals.
+    """
+    without = np.flatnonzero(~labelled.any(axis=0))
+    return without[evenly(len(without), MOST_SCORED)]
+
+
 class Terms:
     """Rows, sizes, units and exponents.
 
@@ -112,6 +127,8 @@ class Terms:
         self.used: Flags = np.ones(flags.shape[1], dtype=bool)
         if few:
             self.used = np.asarray(flags.any(axis=0))
+        self.scores = all(summary.scores for summary in summaries)
+        self.scored = _scored(labelled) if self.scores else np.zeros(0, dtype=np.int64)
         self.flags = flags[:, self.used]
         self.rows = int(self.used.sum())
         self.labelled: Flags = np.asarray(self.flags.any(axis=0))
@@ -135,6 +152,20 @@ class Terms:
         empty = self.moments(np.zeros((sum(self.d), sum(self.d))), ())
         self.deviation = empty.deviation
         self.blocks = empty.blocks
+
+    def judged(self, site: int) -> Ints:
+        """The common rows of a site's labels in the sums."""
+        common = np.flatnonzero(self.used)
+        return np.asarray(common[self.flags[site]])
+
+    def rows_scored_for(self, site: int) -> Ints:
+        """The common rows whose score a site has at the end: of its labels, then without a label.
+
+        With two sites a score tells the other's part: both must allow it.
+        """
+        if self.n_sites == 2 and not self.scores:
+            return np.zeros(0, dtype=np.int64)
+        return np.concatenate([self.judged(site), self.scored])
 
     def moments(self, C: Arr, parts: tuple[Sums, ...]) -> Moments:
         """With the opened parts."""

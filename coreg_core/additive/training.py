@@ -14,8 +14,9 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from coreg_core.additive.check import Verdict, site_verdict
+from coreg_core.additive.check import Conclusion, OwnLabels, Verdict, concluded
 from coreg_core.additive.features import LocalModel, SiteFeatures, SiteRows, fit_features, sizes
+from coreg_core.additive.learned import Scored
 from coreg_core.additive.moments import (
     NOISE_PRIVATE,
     Fit,
@@ -29,7 +30,7 @@ from coreg_core.additive.moments import (
     steadied,
     sums,
 )
-from coreg_core.additive.terms import in_whole_atoms
+from coreg_core.additive.terms import SCORE_NOISE, in_whole_atoms
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 from coreg_core.objectives.additive import IN_MEMORY, Additive
@@ -45,26 +46,35 @@ class TrainedSite:
     features: SiteFeatures
     local: LocalModel | None
     own: Own
-    verdict: Verdict
+    conclusion: Conclusion
     private_noise: float | None  # the inverse precision, where all labelled rows are private
+
+    @property
+    def verdict(self) -> Verdict:
+        """By own labels."""
+        return self.conclusion.verdict
 
     def prepared(self, X: Float64[Arr, "n p"]) -> "Prepared":
         """What the site's models need of new rows, once for all of them."""
         W, functions = self.features.with_functions(X)
+        model = self.conclusion.learned
+        learned = None if model is None else model.predict(X)
         if self.local is None:
-            return Prepared(W, None)
+            return Prepared(W, None, learned)
         shared = self.local is self.features.directions
-        return Prepared(W, self.local.mixed(functions) if shared else self.local.predict(X))
+        local = self.local.mixed(functions) if shared else self.local.predict(X)
+        return Prepared(W, local, learned)
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """One site's features of some rows, and its local predictions of them (None without a local
-    model).
+    """One site's features of some rows, and predictions of its local model, and of a joined model
+    that learned from scores (None without one).
     """
 
     W: Float64[Arr, "n k"]
     local: Float64[Arr, " n"] | None
+    learned: Float64[Arr, " n"] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +110,9 @@ class Trained:
 
     def joined(self, site: int, rows: Prepared) -> Float64[Arr, " n"]:
         """The joined model of a site, with its verdict."""
-        predicted = self.sites[site].own.predict(self.fit, rows.W)
+        predicted = rows.learned
+        if predicted is None:
+            predicted = self.sites[site].own.predict(self.fit, rows.W)
         return self.sites[site].verdict.joined(predicted, rows.local)
 
 
@@ -123,6 +135,7 @@ class _Training:
             known[v, site.own[common]] = True
         if rules.noise:
             known = in_whole_atoms(known, rules.least_labels)
+        self.unlabelled = np.flatnonzero(~known.any(axis=0))
         # The weight of an individual's label; 0 where it stays out of the sums.
         self.share = known.any(axis=0) / np.maximum(known.sum(axis=0), 1)
         self.owners = range(M)
@@ -141,7 +154,7 @@ class _Training:
         self.d, self.k = sizes(n_labelled, n_common, rules.rows_per_feature)
         if rules.kernel == "linear":
             self.d = self.k = max(site.X.shape[1] for site in sites)
-        self._seeds = np.random.default_rng(seed).integers(2**31, size=M).tolist()
+        self.seeds = np.random.default_rng(seed).integers(2**31, size=M).tolist()
         self._fit_features()
         self.widths = tuple(min(self.d, each.shape[1]) for each in self.W)
         self.scale = np.repeat([_row_norm(each[:n_common]) for each in self.W], self.widths)
@@ -168,7 +181,7 @@ class _Training:
             fit_features(
                 site.X, self.n_common, site.own, y, k=self.k, seed=seed, kernel=self.rules.kernel
             )
-            for site, y, seed in zip(self.sites, labels, self._seeds, strict=True)
+            for site, y, seed in zip(self.sites, labels, self.seeds, strict=True)
         ]
 
     def _label_noise(self, y: Arr, local: LocalModel | None) -> Arr:
@@ -218,6 +231,23 @@ class _Training:
             C_Wx[:d] = m.C[m.blocks[v]]
             C_Wx[:, m.blocks[v]] = W.T @ W[:, :d] / N
         return Own.of(m, v, W.T @ W / N, C_Wx)
+
+    def own_labels(self, v: int, precision: float, lone: float | None) -> OwnLabels:
+        """Those of a site, common rows first."""
+        site = self.sites[v]
+        c = int(self.inner[v].sum())
+        private = np.full(len(site.y) - c, precision)
+        local = self.locals[v]
+        return OwnLabels(
+            site.X[site.own],
+            self.W[v][site.own],
+            site.y,
+            self.errors[v],
+            np.concatenate([self.share[site.own[:c]], private]),
+            c,
+            None if local is None else local.left_out,
+            lone,
+        )
 
     def private_sums(self, m: Moments, owns: Sequence[Own], precisions: Sequence[float]) -> Sums:
         """Sums over private rows, with the features that the owner's columns complete."""
@@ -291,22 +321,18 @@ def train(
     fitted = fit(m)
     owns = [replace(own, moments=m) for own in owns]
     alone = t.private and len(m.parts) == 1
+    Phi = t.phi(t.unlabelled)
     done = []
-    for v, (site, own, local) in enumerate(zip(sites, owns, t.locals, strict=True)):
+    for v, (own, local) in enumerate(zip(owns, t.locals, strict=True)):
         lone = 1.0 / precisions[v] if alone and v in t.private else None
-        c = int(t.inner[v].sum())
-        at = site.own[:c]
-        found = site_verdict(
-            fitted,
-            own,
-            site.y,
-            t.errors[v],
-            t.W[v][site.own],
-            c,
-            local=None if local is None else local.left_out,
-            score=fitted.intercept(v) + t.phi(at) @ fitted.coef if c else None,
-            weight=np.concatenate([t.share[at], np.full(len(site.y) - c, precisions[v])]),
-            lone=lone,
-        )
+        labels = t.own_labels(v, precisions[v], lone)
+        at = sites[v].own[: labels.n_common]
+        score = fitted.intercept(v) + t.phi(at) @ fitted.coef if len(at) else None
+        scores = fitted.intercept(v) + Phi @ fitted.coef
+        if rules.noise:
+            noise = t.rng.normal(size=len(scores))
+            scores += SCORE_NOISE * m.deviation * np.sqrt(len(sites) - 1) * noise
+        scored = Scored(sites[v].X[t.unlabelled], scores)
+        found = concluded(fitted, own, labels, score, scored, seed=t.seeds[v], kernel=rules.kernel)
         done.append(TrainedSite(t.features[v], local, own, found, lone))
     return Trained(fitted, tuple(done))

@@ -16,7 +16,7 @@ Task: TypeAlias = Literal["regression", "classification"]
 MOST_SITES = 38  # so that each can have five features (`coreg_core.secure.cross_products`)
 MOST_FEATURES = 30  # of a site that enter the sums
 MOST_OWN = 60  # that a site keeps for itself
-SUMMARY = 32  # bytes before the flags
+SUMMARY = 33  # bytes before the flags
 # Of a message of cross products: rows beyond the individuals, columns of the secret.
 _RANDOM_ROWS = 15_376
 _SECRET_ROWS = 3_328
@@ -66,8 +66,8 @@ class Additive(Statement):
         ),
         "parts": Kind(
             "verdicts",
-            "this site's part of the score, with noise, at each other site's labelled shared"
-            " individuals, for that site alone",
+            "this site's part of the score, with noise, of each other site's labelled shared"
+            " individuals and of individuals without a label, for that site alone",
             "in the vectors",
         ),
         "gain": Kind(
@@ -128,8 +128,9 @@ class Additive(Statement):
             f"second moments of this site's features and labels ({shared} shared instances), with"
             " noise; to the members: which of these instances it has labels of, level and"
             " deviation of these labels, the largest row norm of its features, the number of its"
-            " private rows; to each other site alone: parts of the score at that site's labelled"
-            f" instances{gain if self.share_gain else ''}"
+            " private rows; to each other site alone: parts of the score of that site's labelled"
+            " instances and, if every site's policy has scoring = true, of instances without a"
+            f" label{gain if self.share_gain else ''}"
         )
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002

@@ -146,7 +146,8 @@ def _sentences(joined: "Joined") -> list[str]:
         score = "; coreg-agent score --data new.csv --id NAME" * any(
             "coreg-agent score" in text for text in findings.recommended(found)
         )
-        advised = joined.written[-1 if findings.alone(found) == "local" else 0]
+        models = [path for path in joined.written if path.suffix == ".coreg"]
+        advised = models[-1 if findings.alone(found) == "local" else 0]
         predict = f"coreg-agent predict --model {advised} --data new.csv --id NAME"
         said.append(f"next: coreg-agent report --model {joined.written[0]}; {predict}{score}")
     return said

@@ -18,7 +18,7 @@ from jaxtyping import UInt64
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
 from site_agent.disclosure import Disclosure, Pairs, RowSet, row_set
-from site_agent.site_data import PrivateData, secret_of
+from site_agent.site_data import PrivateData, keyed, secret_of
 
 OF_SCORING = ("records", "scores")  # questions whose sites are counted for each individual
 Terms = tuple[str, str]  # digest of a plan, and the name of its instances
@@ -187,6 +187,14 @@ class Memory:
         if len(self._scored) > 1:  # an entry has no pair of an earlier one
             self._scored = [np.concatenate(self._scored)]
         return self._scored[0]
+
+    def most_models(self, data: PrivateData) -> int:
+        """The most models, or sets of sites, that scored one of these shared individuals."""
+        keys = b"".join(keyed(data.salt, b"scored", name.encode()) for name in data.ids)
+        pairs = self.scores()
+        mine = pairs[np.isin(pairs[:, 0], np.frombuffer(keys, dtype=WORD))]
+        _, models = np.unique(mine[:, 0], return_counts=True)
+        return int(models.max(initial=0))
 
     def know_as(self, ids_digest: str, instances: str) -> None:
         """Register the site's own name of the instances of a digest."""

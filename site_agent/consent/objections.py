@@ -230,6 +230,16 @@ def _of_alignment(terms: Alignment, policy: Policy) -> Iterator[Objection]:
         )
 
 
+def fewest_sites_of_scores(policy: Policy, memory: Memory, data: PrivateData) -> int:
+    """The fewest sites with which this site ends a training with joint scores; 0: it does not.
+
+    It does not where an individual was scored by as many models as the policy allows.
+    """
+    if not policy.scoring or memory.most_models(data) >= policy.models_per_individual:
+        return 0
+    return 2 if policy.scores_of_two else 3
+
+
 # --- before an answer ---------------------------------------------------------------------------
 
 
@@ -260,7 +270,7 @@ def before_answer(
     yield from _of_sites(plan, allowed, memory, ids_digest, frozenset(disclosure.sites))
     if disclosure.rows is not None and isinstance(plan.objective, Additive):
         yield from _of_rows(plan, plan.objective, allowed, memory, disclosure.rows, disclosure)
-    # Those of a training are limited by its openings.
+    # Scores of a training are limited before it begins (`fewest_sites_of_scores`).
     if disclosure.scores is not None and isinstance(plan.objective, Scoring):
         yield from _of_scores(allowed, memory, disclosure.scores)
 

@@ -155,6 +155,7 @@ class SiteTable:
     y: Arr
     unlabelled: Table
     unlabelled_ids: tuple[str, ...]
+    written_ids: tuple[str, ...]  # the same as the site's table writes them
     notes: tuple[str, ...]
     doubts: tuple[str, ...] = ()
     positions: Ints | None = None
@@ -268,6 +269,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
         for each in (table,) if unlabelled is None else (table, shared):
             doubts += each.doubts([name for name in features if name in each.columns], id_column)
     ids: list[str] = [""] * len(shared)
+    written = ids
     with own.caught():
         if id_column in table.columns and id_column in shared.columns:
             rule: IdRule = "exact" if aligned is None else aligned.rule
@@ -279,6 +281,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
                 )
                 doubts.append(f"{table.source}: {told}")
             ids = unique_ids(shared, id_column, rule, own)
+            written = list(shared.ids(id_column))
     order = order_of(ids)
     shared_ids = tuple(ids[i] for i in order)
     where = {text: i for i, text in enumerate(shared_ids)}
@@ -287,6 +290,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
         y=np.ascontiguousarray(y[labelled]),
         unlabelled=shared.rows(order).select([name for name in features if name in shared.columns]),
         unlabelled_ids=shared_ids,
+        written_ids=tuple(written[i] for i in order),
         notes=tuple(notes),
         doubts=tuple(doubts),
         positions=np.array([where.get(text, -1) for text in own_ids], dtype=np.int64),

@@ -18,6 +18,7 @@ from jaxtyping import Bool
 
 from coreg_core.additive.exchange import SiteExchange, Words
 from coreg_core.additive.features import SiteRows
+from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.terms import SiteSummary, Terms
 from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Ints
@@ -31,10 +32,10 @@ from coreg_core.secure.sums import WORD
 from coreg_core.shapes import Shape
 from site_agent.disclosure import Pairs, RowSet, row_set
 from site_agent.machine.objective import Answers, Fold, Question, Reply, Row
-from site_agent.machine.results import LABELS_TO_JUDGE, AdditiveResult, Judged
+from site_agent.machine.results import LABELS_TO_JUDGE, AdditiveResult, JointScores, Judged
 from site_agent.site_data import PrivateData, keyed, normals, secret_of
 
-_NUMBERS = struct.Struct("<IIddd")  # width, private rows, norm, level, deviation
+_NUMBERS = struct.Struct("<IIddd?")  # width, private rows, norm, level, deviation, scores
 # After its message has left, a lattice can be reduced to choose what the site answers to. The bits
 # are counted for an hour.
 HOUR = 3600.0
@@ -108,6 +109,7 @@ class AdditiveComputation:
                 seed=int.from_bytes(seed[:4], "little"),
                 label_normals=self._label_normals,
                 random_bytes=self._random,
+                scores=0 < self.data.score_sites <= len(sites),
             )
         shape = self.terms.shape("summary", self.n_unlabelled, sites)
         self._question = Question("summary", dict.fromkeys(sites, shape))
@@ -156,11 +158,11 @@ class AdditiveComputation:
         if not self._parts:
             return None
         T = self.exchange.terms
-        others = np.flatnonzero(np.delete(T.flags, self._me, axis=0).any(axis=0))
+        others = [T.rows_scored_for(u) for u in range(T.n_sites) if u != self._me]
         model = keyed(self.data.salt, b"model", chain)
         pairs = b"".join(
             keyed(self.data.salt, b"scored", self._ids[i].encode()) + model
-            for i in np.flatnonzero(T.used)[others].tolist()
+            for i in np.unique(np.concatenate(others)).tolist()
         )
         return np.frombuffer(pairs, dtype=WORD).reshape(-1, 2)
 
@@ -190,7 +192,8 @@ class AdditiveComputation:
         """The verdict, by the others' parts at this site's labels."""
         parts = [np.frombuffer(text, WORD) for text in texts]
         total = np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None
-        self._judged = Judged(self.exchange.finish(total), self.exchange.judged_labels)
+        self._concluded = self.exchange.finish(total)
+        self._judged = Judged(self._concluded.verdict, self.exchange.judged_labels)
         self._question = None
         if self.terms.share_gain:
             shape = self.terms.shape("gain", self.n_unlabelled, self._sites)
@@ -269,10 +272,9 @@ class AdditiveComputation:
         """The models; ``chain`` is that of their sums: the same sums have the same noise."""
         T = self.exchange.terms
         secret = secret_of(self.data.salt, b"score noise", chain, self.ids_digest.encode())
-        noise = np.random.default_rng(list(secret)).normal(size=T.rows)
+        noise = np.random.default_rng(list(secret)).normal(size=self.n_unlabelled)
         self._parts = self.exchange.parts(total, noise)
-        # With two sites a sum of one part would disclose it.
-        sizes = [8 * int(flags.sum()) if len(self._sites) > 2 else 0 for flags in T.flags]
+        sizes = [8 * len(T.rows_scored_for(v)) for v in range(len(self._sites))]
         sizes_of = dict(zip(self._sites, sizes, strict=True))
         shapes = {}
         for site in self._sites:
@@ -301,20 +303,43 @@ class AdditiveComputation:
         assert self._judged is not None, "the last question is answered"
         T = self.exchange.terms
         outcome, reason = self.outcome
+        model = self.exchange.model(self._concluded)
+        sizes = (
+            f"{T.n_labelled} labelled shared individuals, {int(T.private.sum())} private ones;"
+            f" features of a site: {max(T.d)}"
+        )
         return AdditiveResult(
             outcome=outcome,
             reason=reason,
-            findings=(
-                (
-                    f"{T.n_labelled} labelled shared individuals, {int(T.private.sum())} private"
-                    f" ones; features of a site: {max(T.d)}"
-                ),
-            ),
-            model=self.exchange.model(self._judged.verdict),
+            findings=(sizes, *self._without_scores()),
+            model=model,
+            scores=self._scores(model),
             judged=self._judged,
             gains=self._gains,
             probabilities=self._probabilities(self._judged),
         )
+
+    def _scores(self, model: SiteModel) -> JointScores | None:
+        """Those of individuals without a label, corrected by this site's own labels."""
+        if not len(self.exchange.scores):
+            return None
+        at = self.exchange.terms.scored
+        local = model.alone(self.data.Z[at])
+        return JointScores(at, model.correct_score(self.exchange.scores, local))
+
+    def _without_scores(self) -> tuple[str, ...]:
+        """Why the training ends without joint scores, if it does."""
+        absent = [
+            site
+            for site, summary in zip(self._sites, self._summaries, strict=True)
+            if not summary.scores
+        ]
+        if not absent:
+            return ()
+        reason = "its policy has scoring = false, or models_per_individual is reached"
+        if len(self._sites) == 2:
+            reason = "two sites need scores_of_two = true in both policies"
+        return (f"no joint scores: {', '.join(absent)} takes no part in them ({reason})",)
 
     def _probabilities(self, judged: Judged) -> tuple[Probability, ...]:
         """Of the joined model, the score and the local model, by own labels left out in turn.
@@ -393,19 +418,24 @@ def _site_rows(data: PrivateData) -> tuple[SiteRows, Ints]:
 
 def _packed(summary: SiteSummary) -> bytes:
     numbers = _NUMBERS.pack(
-        summary.width, summary.private, summary.norm, summary.level, summary.deviation
+        summary.width,
+        summary.private,
+        summary.norm,
+        summary.level,
+        summary.deviation,
+        summary.scores,
     )
     return numbers + np.packbits(summary.labelled).tobytes()
 
 
 def _unpacked(text: bytes, n: int) -> SiteSummary:
     """A member's summary. It can be false, but not malformed."""
-    width, private, norm, level, deviation = _NUMBERS.unpack_from(text)
+    width, private, norm, level, deviation, scores = _NUMBERS.unpack_from(text)
     flags = np.unpackbits(np.frombuffer(text, np.uint8, offset=SUMMARY), count=n).astype(bool)
     bounded = np.abs([norm, level, deviation]).max() < LARGEST  # a NaN is not
     if not (bounded and 1 <= width <= MOST_OWN and norm > 0 and deviation >= 0):
         raise BadData("a site's summary of its rows has a number that no rows have.")
-    return SiteSummary(flags, width, norm, level, deviation, private)
+    return SiteSummary(flags, width, norm, level, deviation, private, scores)
 
 
 def _message_shapes(

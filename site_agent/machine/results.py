@@ -7,7 +7,7 @@ from coreg_core.additive.check import Verdict
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import PathChoice, Solution
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.evaluation import Probability
 from coreg_core.outcomes import Outcome
 
@@ -52,6 +52,14 @@ class Judged:
     labels: Arr
 
 
+@dataclass(frozen=True, eq=False)
+class JointScores:
+    """Scores of shared individuals, at places among them."""
+
+    places: Ints
+    values: Arr
+
+
 @dataclass(frozen=True, kw_only=True)
 class AdditiveResult(Result):
     """The site's models and its verdict."""
@@ -61,6 +69,7 @@ class AdditiveResult(Result):
     probabilities: tuple[Probability, ...] = ()  # yes/no: of the joined model, score, local model
     # Of other sites that can judge: the change of the score's error against their local models.
     gains: Mapping[str, float] = field(default_factory=dict)
+    scores: JointScores | None = None  # of individuals without a label, if all sites allow it
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from site_agent.data.prepare import (
 )
 from site_agent.data.sources import Faults, some
 from site_agent.data.tables import read_table
-from site_agent.machine.results import ScoringResult
+from site_agent.machine.results import JointScores, ScoringResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import ModelFile
 
@@ -69,6 +69,27 @@ class Scored:
             path, scores, ids=self.ids, id_column=self.id_column, column="score", beside=beside
         )
         return (path,)
+
+
+def write_joint_scores(
+    folder: Path,
+    scores: JointScores,
+    ids: Sequence[str],
+    id_column: str,
+    probability: Probability | None,
+) -> Path:
+    """Write the scores of a training's end; ``ids`` of all shared individuals."""
+    beside = {} if probability is None else {"probability": probability.of(scores.values)}
+    path = folder / "scores.csv"
+    write_predictions(
+        path,
+        scores.values,
+        ids=[ids[place] for place in scores.places],
+        id_column="id" if id_column in ("score", "probability") else id_column,
+        column="score",
+        beside=beside,
+    )
+    return path
 
 
 def batch_of(

@@ -249,8 +249,23 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
     ]
 
 
+def _of_scores(found: Mapping[str, Any]) -> list[str]:
+    """What the training's own joint scores are worth; nothing where it ended without any."""
+    if "scored" not in found:
+        return []
+    told = f"scores.csv: joint scores of {found['scored']} shared individuals without a label."
+    score = found.get("score")
+    if gains := found.get("elsewhere"):
+        return [f"{told} {_elsewhere(gains).capitalize()}."]
+    if score is None:
+        return [told]
+    change = f"{100 * score['change']:+.1f} % ± {100 * score['change_se']:.1f}"
+    return [f"{told} Their error against the local model, on left-out labels: {change}."]
+
+
 def sentences(found: Mapping[str, Any], target: str) -> list[str]:
     return [
+        *_of_scores(found),
         *recommended(found),
         *lines(found, target),
         *_rows_elsewhere(found),

@@ -144,10 +144,12 @@ def _function(graph: _Graph, function: KernelExpansion | SiteModel | LocalModel,
         case LocalModel():
             return _local(graph, function, X)
         case SiteModel():
-            weighed = graph(
-                "MatMul", _features(graph, function.features, X), function.joined[:, None]
-            )
-            joined = graph("Add", weighed, function.intercept)
+            if function.learned is not None:
+                joined = _local(graph, function.learned, X)
+            else:
+                W = _features(graph, function.features, X)
+                weighed = graph("MatMul", W, function.joined[:, None])
+                joined = graph("Add", weighed, function.intercept)
             return _corrected(graph, function.correct_joined, joined, function.local, X)
 
 

@@ -23,6 +23,7 @@ from coreg_wire.files.disk import Disk
 from site_agent.data.prepare import Prepared
 from site_agent.machine.results import AdditiveResult, AgreementResult, Result
 from site_agent.models import findings
+from site_agent.models.batch import write_joint_scores
 from site_agent.models.explain import own_columns
 from site_agent.models.file import ModelFile, load_model, save_model
 
@@ -105,6 +106,7 @@ class ModelStore:
         result: Result,
         prepared: Prepared,
         target: str,
+        id_column: str,
         note: Note,
         *,
         compared: bool = True,
@@ -118,6 +120,7 @@ class ModelStore:
         functions = _functions(plan, result)
         if not functions:
             return ()
+        scores = result.scores if isinstance(result, AdditiveResult) else None
         about: dict[str, Any] = {
             "preprocessing": prepared.preprocessing,
             "target": target,
@@ -141,6 +144,8 @@ class ModelStore:
                 found["training"] = training
             if len(result.sites) == 2:
                 found["of_two"] = True
+            if scores is not None:
+                found["scored"] = len(scores.places)
             sentences += findings.sentences(found, target)
         for text in sentences:
             note(text)
@@ -148,7 +153,12 @@ class ModelStore:
         def write(folder: Path) -> tuple[Path, ...]:
             for name, model in models.items():
                 save_model(folder / name, model if name == LOCAL else replace(model, found=found))
-            return tuple(folder / name for name in models)
+            files = tuple(folder / name for name in models)
+            if scores is None:
+                return files
+            ids = prepared.table.written_ids
+            probability = models[MODEL].score_probability
+            return (*files, write_joint_scores(folder, scores, ids, id_column, probability))
 
         return self.save(plan, result, write)
 

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -32,7 +32,12 @@ from coreg_wire.transport.codec import frames_of
 from coreg_wire.transport.service import release
 from site_agent.consent.memory import Memory
 from site_agent.consent.objection import refusal
-from site_agent.consent.objections import before_offer, training_of, trainings
+from site_agent.consent.objections import (
+    before_offer,
+    fewest_sites_of_scores,
+    training_of,
+    trainings,
+)
 from site_agent.consent.participant import Consent, Means, Participant
 from site_agent.consent.policy import Policy
 from site_agent.consent.request import describe_request
@@ -251,7 +256,11 @@ class RunWorkers:
             release=release(),
             token=os.urandom(16).hex(),
         )
-        participant = Participant(self.name, data.private, consent, means)
+        private = data.private
+        if isinstance(private, PrivateData):
+            fewest = fewest_sites_of_scores(self.policy, self.ledger.memory, private)
+            private = replace(private, score_sites=fewest)
+        participant = Participant(self.name, private, consent, means)
         target = "" if data.prepared is None else self.tables.target(plan)
         with self._lock:
             self._workers[plan.run] = _Worker(participant, data, target)
@@ -318,6 +327,7 @@ class RunWorkers:
                     result,
                     prepared,
                     worker.target,
+                    self.tables.inputs(plan).id or "",
                     self._note,
                     compared=self.compared(),
                     training=training,

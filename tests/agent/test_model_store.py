@@ -52,7 +52,7 @@ class Stored(ModelStore):
         result = AgreementResult(
             outcome, "", name=name, sites=("north", "south"), solutions=(alone,)
         )
-        return self.put_models(plan(run), result, prepared, "y", lambda text: None)
+        return self.put_models(plan(run), result, prepared, "y", "id", lambda text: None)
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def agreement(store, coupling=(0.5,), *, alone=False, **changes):
     )
     rows, notes = prepared(write(store.folder.parent, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n")), []
     return store.put_models(
-        made, dataclasses.replace(result, **changes), rows, "y", notes.append
+        made, dataclasses.replace(result, **changes), rows, "y", "id", notes.append
     ), notes
 
 

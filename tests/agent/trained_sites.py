@@ -94,7 +94,7 @@ class Trained:
         result = replace(self.results[site], **changes)
         prepared = self.prepared[site]
         files = store.put_models(
-            PLAN, result, prepared, "y", notes.append, compared=compared, training=training
+            PLAN, result, prepared, "y", "id", notes.append, compared=compared, training=training
         )
         return files, notes
 
@@ -111,7 +111,7 @@ def trained(
     fitted, results = train(rows, SHARED, rules=replace(IN_MEMORY, **rules)), {}
     for site, own, at in zip(SITES, rows, fitted.sites, strict=True):
         model = SiteModel.of(
-            fitted.fit, at.own, at.features, at.local, at.verdict, at.private_noise
+            fitted.fit, at.own, at.features, at.local, at.conclusion, at.private_noise
         )
         left = [at.verdict.left_out.get(key, np.zeros(0)) for key in ("joined", "score", "local")]
         told = (

@@ -183,6 +183,14 @@ def test_sums_over_few_individuals_tell_nothing_of_their_features() -> None:
     assert max(attack("small_groups").values()) < 0.05
 
 
+def test_the_scores_that_end_a_training_are_of_individuals_without_a_label() -> None:
+    found = attack("scores_at_the_end")
+    told = [figures["labels"] for figures in found.values()]
+    assert min(told) > 0.4, "so no one gets scores of others' labelled individuals"
+    assert max(figures["features, one"] for figures in found.values()) < 0.3
+    assert found["5 x 60"]["features, one"] < 0.15
+
+
 def test_labels_that_leave_between_two_trainings_are_read_unless_many_leave() -> None:
     found = attack("changed_rows")
     assert min(found["share read"][k] for k in ("1", "10", "20")) > 0.999

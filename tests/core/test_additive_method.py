@@ -380,7 +380,7 @@ def test_labels_in_another_unit_are_named_and_rescaled():
     assert site.verdict.slope > 2.0
     assert rmse(run.checked_score(new, 0), 20 * truth) < 1.02 * rmse(new[0].local, 20 * truth)
     model = SiteModel.of(
-        run.fit, site.own, site.features, site.local, site.verdict, site.private_noise
+        run.fit, site.own, site.features, site.local, site.conclusion, site.private_noise
     )
     assert model.correct_joined == site.verdict.joined != site.verdict.score == model.correct_score
 
@@ -403,7 +403,7 @@ def test_the_coefficients_of_a_linear_training_are_the_posterior_of_the_pooled_c
     mean = S @ design.T @ (y - y.mean()) / f.noise[0]
     deviations = np.concatenate([b.deviation for b in basis])
     models = [
-        SiteModel.of(f, s.own, s.features, s.local, s.verdict, s.private_noise).slopes()
+        SiteModel.of(f, s.own, s.features, s.local, s.conclusion, s.private_noise).slopes()
         for s in run.sites
     ]
     estimate, error = (np.concatenate(each) for each in zip(*models, strict=True))

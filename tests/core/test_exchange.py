@@ -73,13 +73,13 @@ def exchanged(sites):
         for v, s in enumerate(sites)
     ]
     opened = None if second[0] is None else total(second)
-    rows = sites[0].terms.rows
+    rows = sites[0]._n_common
     parts = [
         s.parts(opened, np.random.default_rng(v).normal(size=rows)) for v, s in enumerate(sites)
     ]
     heard = [[each[v] for each in parts if v in each] for v in range(n)]
     return [
-        s.finish(np.sum(h, axis=0, dtype=np.uint64) if h else None)
+        s.finish(np.sum(h, axis=0, dtype=np.uint64) if h else None).verdict
         for s, h in zip(sites, heard, strict=True)
     ]
 

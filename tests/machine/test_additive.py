@@ -141,7 +141,7 @@ def without_labels(rows: PrivateData) -> PrivateData:
 
 
 def test_a_site_without_labels_hears_what_the_score_is_worth_elsewhere() -> None:
-    data = rows_of("abc", labelled=80)
+    data = rows_of("abc", labelled=120)
     data["c"] = without_labels(data["c"])
     for share in (True, False):
         pump = federation(data, plan_of(Additive(share_gain=share)))
@@ -196,8 +196,8 @@ def test_a_set_of_rows_is_opened_as_often_as_the_policy_allows() -> None:
 
     assert [train(data, f"run-{i}").outcome for i in (1, 2)] == [Outcome.CONVERGED] * 2
     assert "opened 2 times, and openings = 2" in train(data, "run-3").end.reason
-    assert len(records["a"].scores()) == 2 * 120, (
-        "the parts for the verdicts of b and c count as scores"
+    assert len(records["a"].scores()) == 2 * (120 + 200), (
+        "the parts for the verdicts of b and c count as scores, and those without a label"
     )
     more = rows_of("abc", 61)
     shifted = {
