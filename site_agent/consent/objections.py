@@ -187,12 +187,20 @@ def _of_additive(terms: Additive, policy: Policy, data: PrivateData | None) -> I
     for key, discloses in _DISCLOSES.items():
         stated = getattr(terms, key)
         least = getattr(policy, key)
+        if key == "label_noise" and terms.private_labels:  # label_epsilon holds in its place
+            continue
         if stated < least:
             yield Objection(
                 f"the plan's {key} = {stated:g} is below {key} = {least:g}: {discloses}. The study "
                 f"can have {key} = {least:g}",
                 f"{key} = {stated:g}",
             )
+    if terms.private_labels and terms.label_epsilon > policy.label_epsilon:
+        yield Objection(
+            f"the plan's label_epsilon = {terms.label_epsilon:g} is above label_epsilon = "
+            f"{policy.label_epsilon:g}: members could guess labels more surely",
+            f"label_epsilon = {terms.label_epsilon:g}",
+        )
     if data is not None and terms.noise < COUNTED and sends_counts(data, policy.least_columns):
         yield Objection(
             f"the plan's noise = {terms.noise:g} is below {COUNTED:g}: this site has fewer columns "
