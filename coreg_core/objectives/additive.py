@@ -146,14 +146,14 @@ class Additive(Statement):
         """How a site changes its labels before they leave."""
         if not self.private_labels:
             return f"noise on labels {self.label_noise:g}"
-        how = f"clipped to {self.label_range}" if self.label_range else "some are flipped"
-        return f"labels with local differential privacy of ε = {self.label_epsilon:g} ({how})"
+        how = f"clipped to {self.label_range}" if self.label_range else "some of them flipped"
+        return f"labels with local differential privacy of ε = {self.label_epsilon:g}, {how}"
 
     def leaves(self, shared: int) -> str:
         gain = "; to the members: the gain of the score here, rounded to 5 %"
         return (
             f"second moments of this site's features and labels ({shared} shared instances), with"
-            f" noise ({self._labels()}); to the members: which of these instances it has labels"
+            f" noise, {self._labels()}; to the members: which of these instances it has labels"
             " of, level and deviation of these labels, the largest row norm of its features, the"
             " number of its private rows; to each other site alone: parts of the score at that"
             f" site's labelled instances{gain if self.share_gain else ''}"
@@ -163,8 +163,8 @@ class Additive(Statement):
         limit = ""
         if self.private_labels:
             limit = (
-                ". The first release of a label changes the odds of any guess of it by a factor of"
-                f" e^ε = {exp(self.label_epsilon):.3g} at most. Each correction, target and site"
+                ". The first release of a label changes the odds of any guess of it at most by a"
+                f" factor of e^ε = {exp(self.label_epsilon):.3g}. Each correction, target and site"
                 " that labels the individual adds ε, as does a plan with another ε or range. Which"
                 " individuals have a label, and that one was corrected, is public"
             )

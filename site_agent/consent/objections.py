@@ -348,9 +348,10 @@ def changed_rows(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int) 
         if now.overlaps(known) and 0 < apart < wanted:
             return (
                 f"{apart} labelled rows differ from those of an earlier training (a label of "
-                "another target counts too), and their labels would follow from the difference of "
-                f"the two sums. None or at least {wanted} have to differ: train with the earlier "
-                f"rows, or change {wanted - apart} more. The model of the earlier training stays."
+                "another target or label_epsilon counts too), and their labels would follow from "
+                f"the difference of the two sums. None or at least {wanted} have to differ: train "
+                f"with the earlier rows, or change {wanted - apart} more. The model of the earlier "
+                "training stays."
             )
     return None
 

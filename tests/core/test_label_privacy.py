@@ -122,3 +122,15 @@ def test_a_range_that_no_numbers_have_is_a_fault(changed, fault):
     sites = Membership(tuple("abc"), 3)
     plan = Plan("run-1", "f", sites, Additive(**changed), Iteration(), Privacy())
     assert fault in plan_fault(plan)
+
+
+def test_the_question_for_consent_states_the_guarantee_and_its_limits():
+    terms = replace(YES_NO, label_epsilon=2.0)
+    plan = Plan("run-1", "f", Membership(tuple("abc"), 3), terms, Iteration(), Privacy())
+    said = terms.computable(plan, 50)
+    assert f"at most by a factor of e^ε = {exp(2.0):.3g}" in said
+    assert "Each correction, target and site that labels the individual adds ε" in said
+    assert "Which individuals have a label, and that one was corrected, is public" in said
+    for text in (terms.method(plan), terms.leaves(100)):
+        assert "local differential privacy of ε = 2" in text
+    assert "noise on labels 0.5" in Additive().method(plan)
