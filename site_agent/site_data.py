@@ -30,6 +30,7 @@ class PrivateData:
     positive: str = ""  # the value of a yes/no target that ``y`` has as 1
     negative: str = ""  # the other value, if a labelled row has it
     score_sites: int = 3  # the fewest sites of a joint score that this site takes part in; 0: none
+    target: str = ""  # the column of ``y``
 
     def digest(self, run: str) -> str:
         """Salted with the site's secret and the run: it shows changed rows, and reveals nothing."""
@@ -61,6 +62,15 @@ def keyed(secret: bytes, *about: bytes) -> bytes:
     """8 bytes that name something in this site's records, and tell nothing without its secret."""
     text = b"".join(len(part).to_bytes(8, "little") + part for part in about)
     return hashlib.sha256(secret + text).digest()[:8]
+
+
+def uniforms(secrets: Sequence[bytes]) -> Arr:
+    """(n, 2): two numbers from 0 (excluded) to 1 of each secret (32 bytes).
+
+    The small ones have 53 bits too: a number has 128 random bits.
+    """
+    words = np.frombuffer(b"".join(secrets), dtype="<u8").reshape(-1, 2, 2)
+    return np.asarray(np.ldexp(words[..., 0] + np.ldexp(words[..., 1] + 0.5, -64), -64))
 
 
 def normals(secrets: Sequence[bytes]) -> Arr:

@@ -215,6 +215,13 @@ class Computed(Section):
                     f"{', '.join(unused)}: no meaning under the objective of [model]. Remove the"
                     " keys"
                 )
+        stated = "label_epsilon" in self.model.model_fields_set
+        if stated and not getattr(self.objective, "private_labels", False):
+            raise ValueError(
+                "[model] label_epsilon needs label_range = [LOWEST, HIGHEST] if the target is a"
+                " number: labels beyond it are clipped. A yes/no target has task ="
+                ' "classification"'
+            )
         return self
 
     def check_model(self) -> None:

@@ -24,13 +24,9 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float64, UInt64
 
-from coreg_core.additive.check import Conclusion, OwnLabels, concluded
-from coreg_core.additive.features import (
-    LocalModel,
-    SiteFeatures,
-    SiteRows,
-    fit_features,
-)
+from coreg_core.additive.check import Conclusion, OwnLabels, concluded, left_out_score
+from coreg_core.additive.features import SiteRows, fit_features
+from coreg_core.additive.label_privacy import noise_variance, unbiased
 from coreg_core.additive.learned import Scored
 from coreg_core.additive.moments import Fit, Own, ScoreWeights, fit, positive, precision
 from coreg_core.additive.site_model import SiteModel
@@ -70,6 +66,7 @@ class SiteExchange:
         label_normals: Float64[Arr, " l"],
         random_bytes: cross.RandomBytes,
         scores: bool = True,
+        randomised: Arr | None = None,  # labels, if the plan has label_epsilon
     ):
         self.site = site
         self._seed = seed
@@ -85,33 +82,33 @@ class SiteExchange:
                 cross.MOST_ENCRYPTED / max(n_sites - 1, 1),
             )
         )
-        features, self.local, W = fit_features(
+        _, self.local, _ = fit_features(
             data.X, n_common, data.own, data.y, k=k, seed=seed, kernel=rules.kernel
         )
         spread = float(np.std(data.y)) if len(data.y) else 0.0
         if self.local is not None:
             spread = float(np.sqrt(np.mean(self.local.left_out**2)))
-        self._error = rules.label_noise * spread * label_normals
         inner = data.own < n_common
         counts = [(~inner).sum(), inner.sum()]  # of private labels, of common ones
         enough = np.array([each >= rules.least_labels for each in counts])
         self._inner: Flags = inner
         self._sent: Flags = enough[inner.astype(int)]
-        self._noisy: Arr = data.y + self._error
-        noisy: LocalModel | None = self.local
-        if (
-            not self._sent.all() or self._error.any()
-        ):  # Features use only labels that the site sends.
-            features, noisy, W = fit_features(
-                data.X,
-                n_common,
-                data.own[self._sent],
-                self._noisy[self._sent],
-                k=k,
-                seed=seed,
-                kernel=rules.kernel,
-            )
-        self.features: SiteFeatures = features
+        if randomised is None:
+            self._error: Arr = rules.label_noise * spread * label_normals
+            self._noisy: Arr = data.y + self._error
+        else:
+            self._noisy = unbiased(randomised, rules)
+            self._error = self._noisy - data.y
+        # Features use the labels that the site sends, as it sends them.
+        self.features, noisy, W = fit_features(
+            data.X,
+            n_common,
+            data.own[self._sent],
+            self._noisy[self._sent],
+            k=k,
+            seed=seed,
+            kernel=rules.kernel,
+        )
         self._kept: dict[int, Some] = {}
         self.scores: Arr = np.zeros(0)  # of `Terms.scored`, at the end
         self._W = W
@@ -309,6 +306,7 @@ class SiteExchange:
             score = scores[: int(self._mine.sum())]
             self.scores = scores[len(score) :]
             scored = Scored(self._data.X[self.terms.scored], self.scores)
+        self._score: Arr | None = score
         order = self._order()
         weight = np.where(self._private, self._precision, 0.0)
         weight[self._entering] = self.terms.share[self._mine]
@@ -341,6 +339,23 @@ class SiteExchange:
     def judged_labels(self) -> Arr:
         """Own labels in the order of the verdict."""
         return np.asarray(self._data.y[self._order()])
+
+    def told_gain(self) -> float | None:
+        """The relative change of the score's error against the local model's, by labels that were
+        told: the one that may leave under `label_epsilon`.
+
+        The variance of the labels' noise is in both errors, so it is subtracted. None: there are no
+        scores, or the noise is larger than the error. This local model then learnt mostly noise.
+        """
+        if self._score is None or not self._mine.any() or not len(self._noisy_left_out):
+            return None
+        local = self._noisy_left_out[self._entering[self._sent]]
+        score = left_out_score(self.fit, self._noisy[self._entering], self._score)
+        noise = noise_variance(self._rules)
+        error = float(np.mean(local**2)) - noise
+        if error < noise:
+            return None
+        return sqrt(max(float(np.mean(score**2)) - noise, 0.0) / error) - 1.0
 
     def model(self, found: Conclusion) -> SiteModel:
         """The site's models, with its verdict."""

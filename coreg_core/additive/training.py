@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float64
 
 from coreg_core.additive.check import Conclusion, OwnLabels, Verdict, concluded
 from coreg_core.additive.features import LocalModel, SiteFeatures, SiteRows, fit_features, sizes
+from coreg_core.additive.label_privacy import randomised, unbiased
 from coreg_core.additive.learned import Scored
 from coreg_core.additive.moments import (
     NOISE_PRIVATE,
@@ -166,11 +167,11 @@ class _Training:
         sites = self.sites
         made = self._features([site.y for site in sites])
         self.locals = [local for _, local, _ in made]
-        self.errors = [
-            self._label_noise(site.y, local) for site, local in zip(sites, self.locals, strict=True)
+        self.told = [
+            self._told(site.y, local) for site, local in zip(sites, self.locals, strict=True)
         ]
-        self.told = [site.y + error for site, error in zip(sites, self.errors, strict=True)]
-        if self.rules.label_noise:
+        self.errors = [told - site.y for site, told in zip(sites, self.told, strict=True)]
+        if self.rules.label_noise or self.rules.private_labels:
             made = self._features(self.told)
         self.features = [features for features, _, _ in made]
         self.W = [rows for _, _, rows in made]
@@ -184,13 +185,16 @@ class _Training:
             for site, y, seed in zip(self.sites, labels, self.seeds, strict=True)
         ]
 
-    def _label_noise(self, y: Arr, local: LocalModel | None) -> Arr:
-        """The noise that a site adds once to the labels that it tells."""
+    def _told(self, y: Arr, local: LocalModel | None) -> Arr:
+        """The labels that a site tells, with noise that it draws once."""
+        if self.rules.private_labels:
+            labels = randomised(y, self.rules, self.rng.random((len(y), 2)))
+            return unbiased(labels, self.rules)
         share = self.rules.label_noise
         if not share or not len(y):
-            return np.zeros(len(y))
+            return y
         spread = float(y.std() if local is None else np.sqrt(np.mean(local.left_out**2)))
-        return np.asarray(share * spread * self.rng.normal(size=len(y)))
+        return np.asarray(y + share * spread * self.rng.normal(size=len(y)))
 
     def phi(self, rows: Ints | slice) -> Arr:
         """All sites' features of common rows."""

@@ -4,9 +4,10 @@ form.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import exp, inf
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, Len
 
 from coreg_core.objectives.setting import Kind, Setting, Statement
 from coreg_core.shapes import Shape
@@ -34,6 +35,10 @@ class Additive(Statement):
     rows_per_feature: Annotated[int, Ge(5), Le(1000)] = 10
     noise: Annotated[float, Ge(0), Le(1)] = 0.01
     label_noise: Annotated[float, Ge(0), Le(10)] = 0.5
+    # Local differential privacy of labels, in place of the noise: of a yes/no target, and of
+    # numbers with a range.
+    label_epsilon: Annotated[float, Ge(0.1), Le(50)] = 4.0
+    label_range: Annotated[tuple[float, ...], Len(0, 2)] = ()
     least_labels: Annotated[int, Ge(3), Le(100_000)] = 20
     least_rows: Annotated[int, Ge(10), Le(100_000)] = 150
     share_gain: bool = True  # with the members, for sites whose own labels cannot judge
@@ -84,7 +89,22 @@ class Additive(Statement):
                 f"{len(plan.sites)} sites: an additive training has at most {MOST_SITES}. More"
                 " sites can agree (agreement)."
             )
+        if self.label_range and not (self.task == "regression" and 0.0 < self.span < inf):
+            return (
+                "label_range is of a target of numbers: the lowest label, and a higher one. A"
+                " yes/no target has none."
+            )
         return super().fault(plan)
+
+    @property
+    def private_labels(self) -> bool:
+        """Whether `label_epsilon` holds for the labels that leave a site."""
+        return self.task == "classification" or bool(self.label_range)
+
+    @property
+    def span(self) -> float:
+        """The length of `label_range`."""
+        return self.label_range[-1] - self.label_range[0]
 
     def target_fault(self, positive: str) -> str | None:
         if self.task == "classification" or not positive:
@@ -118,27 +138,41 @@ class Additive(Statement):
         return (
             "additive: the score of an instance is a sum of one part of each site, from sums of"
             f" products of the sites' columns; {self.kernel} features{target},"
-            f" {self.rows_per_feature} labelled rows for each, noise {self.noise:g}, noise on"
-            f" labels {self.label_noise:g}"
+            f" {self.rows_per_feature} labelled rows for each, noise {self.noise:g},"
+            f" {self._labels()}"
         )
+
+    def _labels(self) -> str:
+        """How a site changes its labels before they leave."""
+        if not self.private_labels:
+            return f"noise on labels {self.label_noise:g}"
+        how = f"clipped to {self.label_range}" if self.label_range else "some of them flipped"
+        return f"labels with local differential privacy of ε = {self.label_epsilon:g}, {how}"
 
     def leaves(self, shared: int) -> str:
         gain = "; to the members: the gain of the score here, rounded to 5 %"
         return (
             f"second moments of this site's features and labels ({shared} shared instances), with"
-            " noise; to the members: which of these instances it has labels of, level and"
-            " deviation of these labels, the largest row norm of its features, the number of its"
-            " private rows; to each other site alone: parts of the score of that site's labelled"
-            " instances and, if every site's policy has scoring = true, of instances without a"
-            f" label{gain if self.share_gain else ''}"
+            f" noise, {self._labels()}; to the members: which of these instances it has labels"
+            " of, level and deviation of these labels, the largest row norm of its features, the"
+            " number of its private rows; to each other site alone: parts of the score of that"
+            " site's labelled instances and, if every site's policy has scoring = true, of"
+            f" instances without a label{gain if self.share_gain else ''}"
         )
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
-        more = ", more of yes/no labels than of numbers" if self.task == "classification" else ""
+        limit = ""
+        if self.private_labels:
+            limit = (
+                ". The first release of a label changes the odds of any guess of it at most by a"
+                f" factor of e^ε = {exp(self.label_epsilon):.3g}. Each correction, target and site"
+                " that labels the individual adds ε, as does a plan with another ε or range. Which"
+                " individuals have a label, and that one was corrected, is public"
+            )
         return (
-            f"which instances this site has labels of ({both}); a part of each label and row{more};"
+            f"which instances this site has labels of ({both}); a part of each label and row;"
             " a member that lies, or all others together, can compute much of the rows and the"
-            " noisy labels (docs/concepts/privacy.md)"
+            f" noisy labels (docs/concepts/privacy.md){limit}"
         )
 
 

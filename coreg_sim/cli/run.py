@@ -1,6 +1,6 @@
 """coreg-sim run: one simulated federation."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -39,7 +39,15 @@ DEFAULTS = Additive()
 DEFAULT_COUPLING = Agreement().coupling[0]
 OPTIONS = {
     "agreement": ("coupling", "schedule", "form", "tolerance", "max_rounds"),
-    "additive": ("kernel", "rows_per_feature", "noise", "label_noise", "private_rows"),
+    "additive": (
+        "kernel",
+        "rows_per_feature",
+        "noise",
+        "label_noise",
+        "label_epsilon",
+        "label_range",
+        "private_rows",
+    ),
 }
 
 
@@ -64,6 +72,14 @@ def _generated(
     if objective == "agreement":
         return same_condition(sites, n or FEW, m or SHARED, columns, seed)
     return generated(sites, n or LABELLED, m or SHARED, columns, seed, common=not private)
+
+
+def _check_options(objective: str, given: Callable[[str], bool]) -> None:
+    for other in OPTIONS.keys() - {objective}:
+        for name in filter(given, OPTIONS[other]):
+            raise UsageError(f"--{name.replace('_', '-')} needs --objective {other}.")
+    if given("label_epsilon") and not given("label_range"):
+        raise UsageError("--label-epsilon needs --label-range LOWEST HIGHEST.")
 
 
 class _Printing:
@@ -164,6 +180,21 @@ def run(
             help="Noise on the labels, in errors of the local model.",
         ),
     ] = DEFAULTS.label_noise,
+    label_epsilon: Annotated[
+        float,
+        typer.Option(
+            "--label-epsilon",
+            min=0.1,
+            max=50,
+            help="ε of each label that leaves a site. It needs --label-range.",
+        ),
+    ] = DEFAULTS.label_epsilon,
+    label_range: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            "--label-range", help="Lowest and highest label: their ε takes the place of the noise."
+        ),
+    ] = None,
     private_rows: Annotated[
         bool, typer.Option("--private-rows", help="Only its own site knows a labelled row.")
     ] = False,
@@ -195,9 +226,7 @@ def run(
 
     if not views.isdigit() and given("sites"):
         raise UsageError(f"--sites: {views} names the sites. Leave the option out.")
-    for other in OPTIONS.keys() - {objective}:
-        for name in filter(given, OPTIONS[other]):
-            raise UsageError(f"--{name.replace('_', '-')} needs --objective {other}.")
+    _check_options(objective, given)
     if views.isdigit():
         problem = _generated(objective, sites, labelled, unlabelled, int(views), seed, private_rows)
     else:
@@ -206,7 +235,12 @@ def run(
         problem = partitioned(file, labelled or LABELLED, unlabelled, seed, common=common)
     if objective == "additive":
         terms = Additive(
-            kernel, rows_per_feature=rows_per_feature, noise=noise, label_noise=label_noise
+            kernel,
+            rows_per_feature=rows_per_feature,
+            noise=noise,
+            label_noise=label_noise,
+            label_epsilon=label_epsilon,
+            label_range=label_range or (),
         )
         plan = plan_for(problem, terms)
     else:

@@ -217,6 +217,7 @@ POLICY = """\
 # rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows a feature
 # noise = 0.01  # least noise on opened entries, for features whose largest row norm is 1
 # label_noise = 0.5  # least noise on labels, in left-out errors of the local model
+# label_epsilon = 4.0  # largest ε of labels that leave; in place of label_noise for yes/no targets
 # least_labels = 20  # fewest labels of a site that sends any
 # least_rows = 150  # fewest labelled individuals of all sites
 # openings = 3  # most trainings that open sums of the same rows

@@ -187,12 +187,20 @@ def _of_additive(terms: Additive, policy: Policy, data: PrivateData | None) -> I
     for key, discloses in _DISCLOSES.items():
         stated = getattr(terms, key)
         least = getattr(policy, key)
+        if key == "label_noise" and terms.private_labels:  # label_epsilon holds in its place
+            continue
         if stated < least:
             yield Objection(
                 f"the plan's {key} = {stated:g} is below {key} = {least:g}: {discloses}. The study "
                 f"can have {key} = {least:g}",
                 f"{key} = {stated:g}",
             )
+    if terms.private_labels and terms.label_epsilon > policy.label_epsilon:
+        yield Objection(
+            f"the plan's label_epsilon = {terms.label_epsilon:g} is above label_epsilon = "
+            f"{policy.label_epsilon:g}: members could guess labels more surely",
+            f"label_epsilon = {terms.label_epsilon:g}",
+        )
     if data is not None and terms.noise < COUNTED and sends_counts(data, policy.least_columns):
         yield Objection(
             f"the plan's noise = {terms.noise:g} is below {COUNTED:g}: this site has fewer columns "
@@ -350,9 +358,10 @@ def changed_rows(now: RowSet, earlier: Iterable[RowSet], rows_per_feature: int) 
         if now.overlaps(known) and 0 < apart < wanted:
             return (
                 f"{apart} labelled rows differ from those of an earlier training (a label of "
-                "another target counts too), and their labels would follow from the difference of "
-                f"the two sums. None or at least {wanted} have to differ: train with the earlier "
-                f"rows, or change {wanted - apart} more. The model of the earlier training stays."
+                "another target or label_epsilon counts too), and their labels would follow from "
+                f"the difference of the two sums. None or at least {wanted} have to differ: train "
+                f"with the earlier rows, or change {wanted - apart} more. The model of the earlier "
+                "training stays."
             )
     return None
 

@@ -38,6 +38,8 @@ class Policy(BaseModel):
     rows_per_feature: int = Field(default=10, ge=5)
     noise: float = Field(default=0.01, ge=0)
     label_noise: float = Field(default=0.5, ge=0)
+    # The largest one of a plan, for labels of yes and no, and for numbers with a label_range.
+    label_epsilon: float = Field(default=4.0, gt=0)
     least_labels: int = Field(default=20, ge=3)
     least_rows: int = Field(default=150, ge=10)
     # Additive trainings that can open sums of one set of rows, over all runs: averages remove

@@ -489,6 +489,7 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
         ids=table.unlabelled_ids,
         positive=inputs.positive,
         negative=table.negative,
+        target=inputs.target or "",
     )
     return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
 

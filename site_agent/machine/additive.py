@@ -18,10 +18,11 @@ from jaxtyping import Bool
 
 from coreg_core.additive.exchange import SiteExchange, Words
 from coreg_core.additive.features import SiteRows
+from coreg_core.additive.label_privacy import randomised
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.terms import SiteSummary, Terms
 from coreg_core.agreement.schedules import Progress
-from coreg_core.arrays import Ints
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation import Probability, fit_probability
 from coreg_core.objectives.additive import MOST_OWN, SUMMARY, Additive
@@ -33,7 +34,7 @@ from coreg_core.shapes import Shape
 from site_agent.disclosure import Pairs, RowSet, row_set
 from site_agent.machine.objective import Answers, Fold, Question, Reply, Row
 from site_agent.machine.results import LABELS_TO_JUDGE, AdditiveResult, JointScores, Judged
-from site_agent.site_data import PrivateData, keyed, normals, secret_of
+from site_agent.site_data import PrivateData, keyed, normals, secret_of, uniforms
 
 _NUMBERS = struct.Struct("<IIddd?")  # width, private rows, norm, level, deviation, scores
 # After its message has left, a lattice can be reduced to choose what the site answers to. The bits
@@ -82,8 +83,12 @@ class AdditiveComputation:
         names = [keys[i].encode() for i in order.tolist()]
         n_private = len(self._rows.X) - self.n_unlabelled
         self._private_names = names[len(names) - n_private :]
-        secrets = [secret_of(data.salt, b"label noise", label) for label in names]
+        # Noise of two sizes on one label must not be one number times the sizes.
+        about = f"{data.target} {terms.label_noise!r}".encode()
+        secrets = [secret_of(data.salt, b"label noise", about, label) for label in names]
         self._label_normals = normals(secrets)
+        # With label_epsilon whatever leaves, and whatever a refusal tells, is made from these.
+        self._randomised = _randomised_labels(terms, data, self._rows.y, names)
         self._ids = data.ids or tuple(str(i) for i in range(self.n_unlabelled))
 
     def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
@@ -91,9 +96,8 @@ class AdditiveComputation:
         features.
         """
         rows = self._rows
-        seed = secret_of(
-            self.data.salt, b"features", rows.X.tobytes(), rows.own.tobytes(), rows.y.tobytes()
-        )
+        arrays = (rows.X, rows.own, self._labels)
+        seed = secret_of(self.data.salt, b"features", *(each.tobytes() for each in arrays))
         self._sites = sites
         self._me = sites.index(self.name)
         self.rounds = 0
@@ -110,6 +114,7 @@ class AdditiveComputation:
                 label_normals=self._label_normals,
                 random_bytes=self._random,
                 scores=0 < self.data.score_sites <= len(sites),
+                randomised=self._randomised,
             )
         shape = self.terms.shape("summary", self.n_unlabelled, sites)
         self._question = Question("summary", dict.fromkeys(sites, shape))
@@ -136,10 +141,23 @@ class AdditiveComputation:
                     return Reply(summed=_flat(self._private))
                 case "gain":
                     assert self._judged is not None
-                    return Reply(to_all=gain_byte(self._judged))
+                    return Reply(to_all=gain_byte(self._change(), len(self._rows.y)))
                 case _:
                     parts = {self._sites[u]: part.tobytes() for u, part in self._parts.items()}
                     return Reply(to_each=parts, blinded=True, scores=self._scored(chain))
+
+    @property
+    def _labels(self) -> Arr:
+        """The labels that may be told, or named."""
+        return self._rows.y if self._randomised is None else self._randomised
+
+    def _change(self) -> float | None:
+        """The change of the score's error that the members learn."""
+        if self._randomised is not None:
+            return self.exchange.told_gain()
+        assert self._judged is not None
+        gain = self._judged.verdict.gains.get("score")
+        return None if gain is None else gain.change
 
     def _sums(self) -> Reply:
         words, shares = self.exchange.add(self._messages)
@@ -226,7 +244,7 @@ class AdditiveComputation:
         statements = [row.tobytes() if row.any() else b"" for row in flags]
         statements += [b"private"] * len(self._private_names)
         names = [name.encode() for name in self._ids]
-        labels = dict(zip(self._rows.own.tolist(), self._rows.y.tolist(), strict=True))
+        labels = dict(zip(self._rows.own.tolist(), self._labels.tolist(), strict=True))
         secret = secret_of(self.data.salt, b"rows")
         return row_set(secret, [*names, *self._private_names], labels, statements)
 
@@ -360,18 +378,32 @@ GAIN_STEPS = 20
 _NO_CHANGE = 128
 
 
-def gain_byte(judged: Judged) -> bytes:
+def gain_byte(change: float | None, labels: int) -> bytes:
     """The relative change of the score's error against the local model's, rounded to 5 %."""
-    gain = judged.verdict.gains.get("score")
-    if gain is None or len(judged.labels) < LABELS_TO_JUDGE or not np.isfinite(gain.change):
+    if change is None or labels < LABELS_TO_JUDGE or not np.isfinite(change):
         return bytes([0])
-    steps = round(GAIN_STEPS * min(max(gain.change, -1.0), 5.0))
+    steps = round(GAIN_STEPS * min(max(change, -1.0), 5.0))
     return bytes([_NO_CHANGE + steps])
 
 
 def gain_of(text: bytes) -> float | None:
     """The change that a byte means; None: the site cannot judge."""
     return None if text[0] == 0 else (text[0] - _NO_CHANGE) / GAIN_STEPS
+
+
+def _randomised_labels(
+    terms: Additive, data: PrivateData, y: Arr, names: Sequence[bytes]
+) -> Arr | None:
+    """The labels as `label_epsilon` lets them leave; ``names``: of ids with values.
+
+    The same label has the same noise under the same terms. For a corrected label, another target or
+    other terms the random numbers are independent: shared ones would tell the label.
+    """
+    if not terms.private_labels:
+        return None
+    about = repr((data.target, terms.label_epsilon, terms.label_range)).encode()
+    secrets = [secret_of(data.salt, b"label privacy", about, label) for label in names]
+    return randomised(y, terms, uniforms(secrets))
 
 
 def _require_target(terms: Additive, data: PrivateData) -> None:

@@ -43,6 +43,7 @@ ELSEWHERE = {
         "rows_per_feature",
         "noise",
         "label_noise",
+        "label_epsilon",
         "least_labels",
         "least_rows",
         "least_columns",
@@ -91,7 +92,7 @@ LIMITS = {
 
 def test_every_key_has_a_test():
     assert BORDERS.keys() | ELSEWHERE == set(Policy.model_fields)
-    assert len(Policy.model_fields) == 20
+    assert len(Policy.model_fields) == 21
 
 
 # Squared distances 2, 2 and 2, so their median is 2; ‖x‖² are 2, 2 and 2, so their mean is 2 and
@@ -192,6 +193,16 @@ def test_a_plan_has_at_least_the_policys_noise_and_numbers(key, value):
     assert f"{key} = {default:g} is below {key} = {value:g}" in objection
     assert f"The study can have {key} = {value:g}" in objection
     assert against(of_additive(), additive(), WIDE) is None
+
+
+@pytest.mark.parametrize("private", [{"task": "classification"}, {"label_range": (0.0, 1.0)}])
+def test_a_plan_of_private_labels_has_at_most_the_policys_epsilon_and_needs_no_noise(private):
+    policy = of_additive(label_epsilon=2.0, label_noise=0.75)
+    assert against(policy, additive(private | {"label_epsilon": 2.0}), WIDE) is None
+    objection = against(policy, additive(private | {"label_epsilon": 2.5}), WIDE)
+    assert "label_epsilon = 2.5 is above label_epsilon = 2" in objection
+    assert "label_noise" not in objection
+    assert "label_noise = 0.5 is below" in against(policy, additive(), WIDE)
 
 
 @pytest.mark.parametrize("columns", [[[0.5], [1.5], [2.5]], [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]])

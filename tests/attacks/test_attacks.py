@@ -238,11 +238,24 @@ def test_scores_with_sites_missing_disclose_features_and_each_individual_has_fiv
 
 
 def test_labels_of_yes_and_no_are_found_from_exact_sums_and_not_under_label_noise() -> None:
-    found = attack("integer_labels", tables=2, noises=((0.1, 0.0), (0.1, 0.5)))
+    noises = ((0.1, 0.0), (0.1, 0.5))
+    found = attack("integer_labels", tables=2, noises=noises, epsilons=(4.0,))
     assert found == {
         "0.1 and 0": 2,
         "0.1 and 0.5": 0,
-    }, "sums of labels have no noise but that of the labels"
+        "0.1 and ε = 4": 2,
+    }, "sums of labels have no noise but that of the labels, and flipped labels are integers"
+
+
+def test_randomised_labels_are_guessed_no_more_often_than_epsilon_allows() -> None:
+    found = attack("label_privacy")
+    chance = 4 * (0.25 / 50_000) ** 0.5  # of a share of so many labels
+    for epsilon in (1.0, 2.0, 4.0):
+        values = found[f"{epsilon:g}"]
+        assert values["guessed"] == pytest.approx(values["bound"], abs=chance)
+        assert values["guessed"] < values["guessed of three"] < values["bound of three"] + chance
+        assert 0.8 * epsilon < values["ratio of yes/no"] <= epsilon, "certain, and not exceeded"
+        assert 0.8 * epsilon < values["ratio of numbers"] <= epsilon
 
 
 def test_a_ledger_whose_answers_were_taken_out_is_found_by_its_signatures() -> None:

@@ -58,6 +58,17 @@ def test_a_plan_that_sums_cannot_serve_is_refused_with_what_to_do(tmp_path, site
     assert not configuration(tmp_path, clear, sites=sites).plan().masked
 
 
+def test_label_epsilon_of_numbers_needs_a_range(tmp_path):
+    model = '[model]\nobjective = "additive"\nlabel_epsilon = 8\n'
+    with pytest.raises(UsageError, match=r"label_epsilon needs label_range = \[LOWEST, HIGHEST\]"):
+        configuration(tmp_path, model)
+    with pytest.raises(UsageError, match="the lowest label, and a higher one"):
+        configuration(tmp_path, f"{model}label_range = [1, 1]\n")
+    numbers = configuration(tmp_path, f"{model}label_range = [-1, 3]\n").objective
+    assert (numbers.label_epsilon, numbers.label_range) == (8.0, (-1.0, 3.0))
+    assert configuration(tmp_path, f'{model}task = "classification"\n').objective.private_labels
+
+
 def test_every_objective_is_chosen_under_model_but_the_alignment(tmp_path):
     """It has a section of its own: editors offer its keys there, and require none."""
     for name in OBJECTIVES.keys() - {"alignment"}:

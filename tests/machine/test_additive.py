@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -158,6 +157,17 @@ def test_a_site_without_labels_hears_what_the_score_is_worth_elsewhere() -> None
         assert "elsewhere" not in findings.of_training(results["a"].judged, results["a"].gains)
 
 
+def test_label_noise_of_two_sizes_is_drawn_apart() -> None:
+    """Else twice the labels with noise 0.5, less those with noise 1, are the labels."""
+    data = rows_of("abc")["a"]
+    normals = []
+    for size in (0.5, 1.0):
+        terms = Additive(label_noise=size)
+        computation = AdditiveComputation(plan_of(terms), terms, "a", data, int, os.urandom)
+        normals.append(computation._label_normals)
+    assert abs(np.corrcoef(normals)[0, 1]) < 0.5
+
+
 def test_before_the_first_attempt_there_is_no_news() -> None:
     data = rows_of("abc")["a"]
     terms = Additive()
@@ -173,12 +183,10 @@ def test_before_the_first_attempt_there_is_no_news() -> None:
     ("change", "expected"), [(-0.384, -0.4), (0.02, 0.0), (-2.0, -1.0), (9.0, 5.0), (np.nan, None)]
 )
 def test_a_gain_is_one_byte(change: float, expected: float | None) -> None:
-    verdict = SimpleNamespace(gains={"score": SimpleNamespace(change=change)})
-    judged = SimpleNamespace(verdict=verdict, labels=np.zeros(20))
-    told = gain_byte(judged)  # type: ignore[arg-type]
+    told = gain_byte(change, 20)
     assert (len(told), gain_of(told)) == (1, expected)
-    few = SimpleNamespace(verdict=verdict, labels=np.zeros(19))
-    assert gain_of(gain_byte(few)) is None, "too few labels to judge"  # type: ignore[arg-type]
+    assert gain_of(gain_byte(change, 19)) is None, "too few labels to judge"
+    assert gain_of(gain_byte(None, 20)) is None, "no gain"
 
 
 # --- the rules on rows ----------------------------------------------------------------------------

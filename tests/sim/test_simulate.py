@@ -338,6 +338,8 @@ def test_a_run_prints_each_site_s_errors_and_forecasts():
             ["--objective", "agreement", "--label-noise", "0"],
             "--label-noise needs --objective additive",
         ),
+        (["--label-epsilon", "8"], "--label-epsilon needs --label-range LOWEST HIGHEST"),
+        (["--label-range", "2", "1"], "label_range is of a target of numbers"),
         (["--sites", "39"], "39 sites: an additive training has at most 38"),
         (
             ["--sites", "3", "--labelled", "40"],

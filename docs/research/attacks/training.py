@@ -47,6 +47,7 @@ def train(
     label_noise: float,
     run: str = "run-1",
     records: Mapping[str, Memory] | None = None,
+    **terms: Any,
 ) -> tuple[Seen, list[SiteExchange]]:
     """A session; ``records``: the row sets that these sites remember.
 
@@ -56,7 +57,7 @@ def train(
         run,
         "attacked",
         Membership(tuple(rows), len(rows)),
-        Additive(noise=noise, label_noise=label_noise),
+        Additive(noise=noise, label_noise=label_noise, **terms),
         Iteration(),
         Privacy(),
     )

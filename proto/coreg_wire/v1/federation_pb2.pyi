@@ -323,7 +323,7 @@ class Alignment(_message.Message):
     def __init__(self, max_ids: _Optional[int] = ..., ids: _Optional[str] = ...) -> None: ...
 
 class Additive(_message.Message):
-    __slots__ = ("kernel", "task", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows", "share_gain")
+    __slots__ = ("kernel", "task", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows", "share_gain", "label_epsilon", "label_range")
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ROWS_PER_FEATURE_FIELD_NUMBER: _ClassVar[int]
@@ -332,6 +332,8 @@ class Additive(_message.Message):
     LEAST_LABELS_FIELD_NUMBER: _ClassVar[int]
     LEAST_ROWS_FIELD_NUMBER: _ClassVar[int]
     SHARE_GAIN_FIELD_NUMBER: _ClassVar[int]
+    LABEL_EPSILON_FIELD_NUMBER: _ClassVar[int]
+    LABEL_RANGE_FIELD_NUMBER: _ClassVar[int]
     kernel: str
     task: str
     rows_per_feature: int
@@ -340,7 +342,9 @@ class Additive(_message.Message):
     least_labels: int
     least_rows: int
     share_gain: bool
-    def __init__(self, kernel: _Optional[str] = ..., task: _Optional[str] = ..., rows_per_feature: _Optional[int] = ..., noise: _Optional[float] = ..., label_noise: _Optional[float] = ..., least_labels: _Optional[int] = ..., least_rows: _Optional[int] = ..., share_gain: _Optional[bool] = ...) -> None: ...
+    label_epsilon: float
+    label_range: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, kernel: _Optional[str] = ..., task: _Optional[str] = ..., rows_per_feature: _Optional[int] = ..., noise: _Optional[float] = ..., label_noise: _Optional[float] = ..., least_labels: _Optional[int] = ..., least_rows: _Optional[int] = ..., share_gain: _Optional[bool] = ..., label_epsilon: _Optional[float] = ..., label_range: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Iteration(_message.Message):
     __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")
