@@ -13,6 +13,7 @@ from jaxtyping import Float64
 
 from coreg_core.additive.moments import Fit, Own
 from coreg_core.arrays import Arr
+from coreg_core.evaluation import paired
 
 Choice: TypeAlias = Literal["local", "joined", "score"]
 PULL = 200.0  # the blend is pulled to the joined model by PULL/n labels
@@ -156,17 +157,8 @@ def gain(local: Float64[Arr, " n"], other: Float64[Arr, " n"]) -> Gain:
     """From paired left-out residuals; the standard error by the delta method, widened by what the
     benefit study shows.
     """
-    a = local**2
-    b = other**2
-    n = len(local)
-    ratio = float(np.sqrt(b.mean() / a.mean())) if a.mean() > 0.0 else 1.0
-    if n < 2 or not a.mean() > 0.0 or ratio == 0.0:
-        return Gain(ratio - 1.0, float("nan"))
-    differences = b - ratio**2 * a
-    error = (
-        WIDER * float(np.sqrt(np.var(differences, ddof=1) / n)) / (2.0 * ratio * float(a.mean()))
-    )
-    return Gain(ratio - 1.0, error)
+    beside = paired(other, local)
+    return Gain(beside.change, WIDER * beside.change_se)
 
 
 @dataclass(frozen=True, eq=False)
