@@ -442,6 +442,24 @@ def test_p_values_are_those_of_statsmodels_on_the_pooled_columns_and_the_prior()
     assert min(found) < 0.05 < max(found)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_p_values_of_600_labels_are_within_a_twentieth_of_ordinary_least_squares(seed):
+    sites, n_common, _, _ = federation(seed, n=200, m=100)
+    noise = np.random.default_rng(seed).normal(size=(3, 200))
+    sites = [replace(rows, y=0.1 * rows.y + e) for rows, e in zip(sites, noise, strict=True)]
+    run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
+    models = [
+        SiteModel.of(run.fit, s.own, s.features, s.local, s.verdict, s.private_noise).slopes()
+        for s in run.sites
+    ]
+    found = [p_value(b, se) for model in models for b, se in zip(*model, strict=True)]
+    own = np.concatenate([rows.own for rows in sites])
+    X = np.column_stack([rows.X[own] for rows in sites])
+    pooled = sm.OLS(np.concatenate([rows.y for rows in sites]), sm.add_constant(X)).fit()
+    assert_allclose(found, pooled.pvalues[1:], atol=0.05)
+    assert max(found) > 0.1, "some p-value could differ"
+
+
 # --- the estimator --------------------------------------------------------------------------------
 
 
