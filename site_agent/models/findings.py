@@ -33,7 +33,7 @@ from site_agent.machine.results import (
     Result,
 )
 from site_agent.models import explain
-from site_agent.models.figures import WIDTH, of_classes, of_residuals, table, tenth_lines
+from site_agent.models.figures import of_classes, of_residuals, table, tenth_lines
 from site_agent.models.file import ModelFile, load_model
 
 Found: TypeAlias = dict[str, Any]
@@ -185,7 +185,7 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     best = found.get("recommended", "")
     return [
         f"root mean square error of {of} on {left_out} left-out labels (± one standard error)",
-        f"{'model':<{WIDTH}}     error ± s.e.      change ± s.e.",
+        "model               error ± s.e.      change ± s.e.",
         *table(models),
         *tenth_lines(found.get(best, {}).get("tenths"), f"these labels, {ROWS.get(best)}"),
     ]

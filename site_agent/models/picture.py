@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coreg_wire.files.output import PICTURES, write_output
+from coreg_wire.files.output import PICTURES, check_output, write_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +26,7 @@ def draw(path: Path, target: str, models: Mapping[str, Any], found: Mapping[str,
     """
     from matplotlib.figure import Figure
 
+    check_output(path, "--plot", PICTURES)
     classes = any("auc" in each for each in models.values())
     panels = 4 if classes else 3
     figure = Figure(figsize=(4.0 * panels, 4.0), layout="constrained")
