@@ -19,6 +19,7 @@ from coreg_core.evaluation import (
     ranks,
     tenths,
 )
+from coreg_core.stability import LEAST_ROWS
 
 Figures: TypeAlias = Mapping[str, Any]
 OF_NUMBERS = {"r2": "R²", "mae": "mean absolute error"}
@@ -29,7 +30,6 @@ OF_CLASSES = {
     "log_loss": "log loss",
     "calibration_error": "calibration error",
 }
-LEAST_FOR_TENTHS = 50  # rows: five or more in a tenth, so that none shows a single label
 WIDTH = 15  # of the longest name of a model in a report
 
 
@@ -55,16 +55,18 @@ def of_residuals(
 
 
 def of_classes(probabilities: Arr, labels: Arr) -> dict[str, Any]:
-    """How probabilities rank labels of 0 and 1, and their calibration."""
+    """How probabilities rank labels of 0 and 1, and their calibration. Tenths only if each holds
+    `LEAST_ROWS` rows: none shows a single label.
+    """
     area, distance = ranks(probabilities, labels)
-    enough = len(labels) >= LEAST_FOR_TENTHS and labels.any()
+    columns = tenths(probabilities, labels) if labels.any() else {"rows": [0.0]}
     return {
         "auc": known(area),
         "gini": known(2.0 * area - 1.0),
         "ks": known(distance),
         "log_loss": log_loss(probabilities, labels),
         "calibration_error": calibration_error(probabilities, labels),
-        "tenths": tenths(probabilities, labels) if enough else {},
+        "tenths": columns if min(columns["rows"]) >= LEAST_ROWS else {},
     }
 
 
@@ -100,7 +102,7 @@ def table(models: Mapping[str, Figures]) -> list[str]:
         errors.append(f"{name:<{width}} {error:>9{digits}} ± {se:<7{digits}} {change:<16} {bar}")
         if "mae" in each:
             shown = OF_CLASSES if "auc" in each else OF_NUMBERS
-            listed = ", ".join(f"{name} {_shown(each[key])}" for key, name in shown.items())
+            listed = ", ".join(f"{label} {_shown(each[key])}" for key, label in shown.items())
             others.append(f"{name:<{width}} {listed}")
     return errors + others
 
@@ -109,7 +111,7 @@ def _shown(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
-def tenth_lines(columns: Mapping[str, list[float]] | None, of: str) -> list[str]:
+def tenth_lines(columns: Figures | None, of: str) -> list[str]:
     """`coreg_core.evaluation.tenths` as a table, with a heading; none without them."""
     if not columns:
         return []

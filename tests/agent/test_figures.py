@@ -20,6 +20,7 @@ from site_agent.data.notation import Notation
 from site_agent.data.tables import read_table
 from site_agent.models import findings
 from site_agent.models.evaluate import evaluate, evaluated_lines
+from site_agent.models.figures import of_classes
 from site_agent.models.file import ModelFile, load_model, save_model
 from site_agent.models.stability import moved, training_shares
 
@@ -89,6 +90,13 @@ def test_fewer_than_fifty_labels_have_no_tenths_which_could_show_one(classified)
     found = load_model(files(classified, "c")[0]).found
     assert found["local"]["tenths"] == {}
     assert not any("tenths" in line for line in findings.lines(found, "y"))
+
+
+def test_a_tenth_that_ties_leave_with_few_rows_hides_the_table():
+    p = np.r_[np.full(9, 0.1), np.linspace(0.2, 0.9, 51)]  # the second tenth has three rows
+    assert of_classes(p, np.arange(60) % 2.0)["tenths"] == {}
+    p[:9] = np.linspace(0.1, 0.19, 9)
+    assert of_classes(p, np.arange(60) % 2.0)["tenths"]["rows"] == [6.0] * 10
 
 
 # --- the stability index --------------------------------------------------------------------------
