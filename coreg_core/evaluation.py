@@ -3,7 +3,8 @@ the same rows.
 
     mse = (1/n) Σ e_i²        se(mse) = sd(e²)/√n        se(rmse) = se(mse) / (2 rmse)
     (delta method)
-    d_i = e_i² − b_i²         mean d,  se(d) = sd(d)/√n   change = rmse(e)/rmse(b) − 1
+    d_i = e_i² − b_i²         mean d,  se(d) = sd(d)/√n
+    change = r − 1 with r = rmse(e)/rmse(b),  se(change) = sd(e² − r² b²)/(2 √n r mse(b))
 
 Pairs are compared row by row, so a difficulty of a row for both models cancels in d. The rows of
 one fold share a model, so these standard errors are somewhat too small (Bengio and Grandvalet
@@ -20,6 +21,7 @@ on the first group of sets of the benefit study.
 """
 
 from dataclasses import dataclass
+from math import erfc, sqrt
 
 import numpy as np
 from jaxtyping import Float64
@@ -42,45 +44,51 @@ class Estimate:
 @dataclass(frozen=True)
 class Paired:
     """Two models on the same rows: the difference of their mean squared errors, below 0 where the
-    first is better.
+    first is better, and the relative change of the root mean squared error; NaN where not known.
     """
 
     difference: float
     standard_error: float
     change: float
-    rows: int
+    change_se: float
 
 
 def estimate(residuals: Float64[Arr, " n"]) -> Estimate:
     """Of residuals of left-out rows."""
     n = len(residuals)
-    if n == 0:
-        return Estimate(float("nan"), float("nan"), 0)
+    if n < 2:
+        return Estimate(abs(float(residuals[0])) if n else float("nan"), float("nan"), n)
     squares = residuals**2
     rmse = float(np.sqrt(squares.mean()))
-    if n == 1:
-        return Estimate(rmse, float("nan"), 1)
-    se = float(squares.std(ddof=1)) / np.sqrt(n)
-    return Estimate(rmse, float(se / (2.0 * rmse)) if rmse > 0.0 else 0.0, n)
+    return Estimate(rmse, _standard_error(squares) / (2.0 * rmse) if rmse > 0.0 else 0.0, n)
 
 
 def paired(residuals: Float64[Arr, " n"], baseline: Float64[Arr, " n"]) -> Paired:
-    """One model's residuals beside another's on the same rows."""
-    n = len(residuals)
-    if n == 0:
-        return Paired(float("nan"), float("nan"), float("nan"), 0)
-    d = residuals**2 - baseline**2
-    mine = float(np.sqrt(np.mean(residuals**2)))
-    theirs = float(np.sqrt(np.mean(baseline**2)))
-    change = mine / theirs - 1.0 if theirs > 0.0 else (0.0 if mine == 0.0 else float("inf"))
-    se = float(d.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
-    return Paired(float(d.mean()), se, change, n)
+    """One model's residuals beside another's on the same rows. The change is 0 beside a baseline
+    without errors.
+    """
+    a = baseline**2
+    b = residuals**2
+    of_difference = _standard_error(b - a)
+    difference = float(b.mean() - a.mean())
+    scale = float(a.mean())
+    ratio = float(np.sqrt(b.mean() / scale)) if scale > 0.0 else 1.0
+    if not scale > 0.0 or ratio == 0.0:
+        return Paired(difference, of_difference, ratio - 1.0, float("nan"))
+    of_change = _standard_error(b - ratio**2 * a) / (2.0 * ratio * scale)
+    return Paired(difference, of_difference, ratio - 1.0, of_change)
+
+
+def _standard_error(values: Float64[Arr, " n"]) -> float:
+    """Of the mean; NaN of one value."""
+    n = len(values)
+    return float(np.sqrt(np.var(values, ddof=1) / n)) if n > 1 else float("nan")
 
 
 LEAST_TO_CALIBRATE = 10  # labels, and two of each class; with fewer the prior decides
 _SLOPE = 4.0
 _SPREAD = 0.5
-_BINS = 10
+TENTHS = ("rows", "probability", "positive", "lift", "gain")  # the columns of `tenths`
 
 
 @dataclass(frozen=True)
@@ -130,45 +138,76 @@ def fit_probability(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> P
     return Probability(float(np.exp(found.x[0])), float(found.x[1]))
 
 
-def auc(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
-    """The probability that a positive row has the larger score than a negative one, ties counted as
-    a half; NaN for one class.
+def ranks(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> tuple[float, float]:
+    """How well scores separate labels of 0 and 1: AUC and KS, by scikit-learn's ROC curve; NaN for
+    one class.
+
+    AUC: the probability that a positive row has the larger score than a negative one, ties counted
+    as a half. The Gini coefficient is 2 AUC − 1. KS (Kolmogorov and Smirnov): max |F₁(s) − F₀(s)|,
+    the distance of the distribution functions of both classes' scores.
     """
-    positive = labels > 0.5
-    n = int(positive.sum())
-    m = int((~positive).sum())
-    if not n or not m:
-        return float("nan")
-    _, which, ties = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(ties) - 0.5 * (ties - 1))[which]
-    return (float(ranks[positive].sum()) - n * (n + 1) / 2.0) / (n * m)
+    from sklearn.metrics import auc, roc_curve  # a second, which no other command needs
+
+    if not 0.0 < labels.sum() < len(labels):
+        return float("nan"), float("nan")
+    false_positive, true_positive, _ = roc_curve(labels, scores)
+    distance = np.abs(true_positive - false_positive).max()
+    return float(auc(false_positive, true_positive)), float(distance)
+
+
+def auc(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
+    """The area under the ROC curve (`ranks`)."""
+    return ranks(scores, labels)[0]
 
 
 def log_loss(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
-    """Mean of −log of the probability of the label, which counts as at least 1e-15."""
-    p = np.clip(np.where(labels > 0.5, probabilities, 1.0 - probabilities), 1e-15, 1.0)
-    return -float(np.mean(np.log(p)))
+    """Mean of −log of the probability of the label, which counts as at least 2.2e-16. By
+    scikit-learn.
+    """
+    from sklearn.metrics import log_loss as mean_log_loss
+
+    return float(mean_log_loss(labels, probabilities, labels=[0.0, 1.0]))
+
+
+def tenths(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> dict[str, list[float]]:
+    """Tenths of the rows, the largest probabilities first, as columns; a label must be 1.
+
+    ``rows``; ``probability``: the mean prediction; ``positive``: the share of label 1, equal to it
+    in a calibrated model; ``lift``: ``positive`` over the share in all rows; ``gain``: the share of
+    all labels 1 that this tenth and those above it hold. Row i of n in ascending order is in tenth
+    ⌊10 i/n⌋. Equal probabilities share a tenth, so there can be fewer than ten. These are the bins
+    of scikit-learn's ``calibration_curve(strategy="quantile")`` if 10 divides n and none are equal.
+    """
+    rows, probability, positive = _by_tenth(probabilities, labels)
+    gain = np.cumsum(rows * positive) / labels.sum()
+    columns = (rows, probability, positive, positive / labels.mean(), gain)
+    return {name: column.tolist() for name, column in zip(TENTHS, columns, strict=True)}
+
+
+def _by_tenth(probabilities: Arr, labels: Arr) -> tuple[Arr, Arr, Arr]:
+    """Rows, mean probability and share of label 1 of each tenth."""
+    below = np.searchsorted(np.sort(probabilities), probabilities)
+    _, group = np.unique(-(10 * below // len(labels)), return_inverse=True)
+    rows = np.bincount(group).astype(np.float64)
+    return rows, np.bincount(group, probabilities) / rows, np.bincount(group, labels) / rows
 
 
 def calibration_error(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
-    """Mean of |share of positive labels − mean probability| over ten bins of equally many rows;
-    ties share their labels.
+    """Mean over the rows of |share of labels 1 − mean probability| of their tenth."""
+    rows, probability, positive = _by_tenth(probabilities, labels)
+    return float(rows @ np.abs(positive - probability)) / len(labels)
+
+
+def r_squared(residuals: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
+    """R² = 1 − Σ e²/Σ (y − mean y)², below 0 for a model that is worse than the mean; NaN for equal
+    labels.
     """
-    _, group = np.unique(probabilities, return_inverse=True)
-    shared = (np.bincount(group, labels) / np.bincount(group))[group]
-    order = np.argsort(probabilities, kind="stable")
-    bins = [rows for rows in np.array_split(order, _BINS) if len(rows)]
-    return float(
-        sum(len(b) * abs(shared[b].mean() - probabilities[b].mean()) for b in bins) / len(labels)
-    )
+    around = float(np.sum((labels - labels.mean()) ** 2))
+    return 1.0 - float(residuals @ residuals) / around if around else float("nan")
 
 
-def quality(
-    probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]
-) -> tuple[float, float, float]:
-    """AUC, log loss and calibration error."""
-    return (
-        auc(probabilities, labels),
-        log_loss(probabilities, labels),
-        calibration_error(probabilities, labels),
-    )
+def p_value(estimate: float, standard_error: float) -> float:
+    """p = 2 Φ(−|b|/se), two-sided and normal, as for a known noise: twice the posterior probability
+    of the other sign. 1 without a standard error (a constant column).
+    """
+    return erfc(abs(estimate) / (standard_error * sqrt(2.0))) if standard_error > 0.0 else 1.0

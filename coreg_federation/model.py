@@ -76,7 +76,7 @@ class Model:
     @property
     def coefficients(self) -> pl.DataFrame:
         """The score's slopes in own columns, with all other columns fixed: ``column``,
-        ``coefficient``, ``se``.
+        ``coefficient``, ``se``, and ``p`` (two-sided, normal).
 
         Raises
         ------
@@ -87,9 +87,8 @@ class Model:
             raise UsageError(
                 'coefficients are of the joined model of a linear training (kernel = "linear").'
             )
-        return pl.DataFrame(
-            rows, {"column": pl.String, "coefficient": pl.Float64, "se": pl.Float64}
-        )
+        numbers = dict.fromkeys(("coefficient", "se", "p"), pl.Float64)
+        return pl.DataFrame(rows, {"column": pl.String, **numbers})
 
     def contributions(self, frame: Any) -> pl.DataFrame:
         """Of each column to each prediction of a linear joined model: its exact Shapley value, in

@@ -12,7 +12,13 @@ from benchmarks.benefit.partition import Partition
 from benchmarks.benefit.rivals import rivals
 from benchmarks.papers.jobs import JSON
 from coreg_core.arrays import Arr
-from coreg_core.evaluation import Probability, fit_probability, quality
+from coreg_core.evaluation import (
+    Probability,
+    auc,
+    calibration_error,
+    fit_probability,
+    log_loss,
+)
 from coreg_core.objectives.additive import Additive
 from coreg_core.threads import pin_threads
 from coreg_sim.benefit.trial import Federation
@@ -95,5 +101,6 @@ def _yes_no(federation: Federation, v: int) -> dict[str, list[float]]:
             if left is None
             else fit_probability(y[: len(left)] - left, y[: len(left)])
         )
-        out[name] = list(quality(probability.of(each), truth))
+        p = probability.of(each)
+        out[name] = [figure(p, truth) for figure in (auc, log_loss, calibration_error)]
     return out

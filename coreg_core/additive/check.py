@@ -15,6 +15,7 @@ from coreg_core.additive.features import LocalModel
 from coreg_core.additive.learned import Learned, Scored, learn
 from coreg_core.additive.moments import Fit, Own
 from coreg_core.arrays import Arr
+from coreg_core.evaluation import paired
 from coreg_core.objectives.additive import Kernel
 
 Choice: TypeAlias = Literal["local", "joined", "score"]
@@ -160,17 +161,8 @@ def gain(local: Float64[Arr, " n"], other: Float64[Arr, " n"]) -> Gain:
     """From paired left-out residuals; the standard error by the delta method, widened by what the
     benefit study shows.
     """
-    a = local**2
-    b = other**2
-    n = len(local)
-    ratio = float(np.sqrt(b.mean() / a.mean())) if a.mean() > 0.0 else 1.0
-    if n < 2 or not a.mean() > 0.0 or ratio == 0.0:
-        return Gain(ratio - 1.0, float("nan"))
-    differences = b - ratio**2 * a
-    error = (
-        WIDER * float(np.sqrt(np.var(differences, ddof=1) / n)) / (2.0 * ratio * float(a.mean()))
-    )
-    return Gain(ratio - 1.0, error)
+    beside = paired(other, local)
+    return Gain(beside.change, WIDER * beside.change_se)
 
 
 @dataclass(frozen=True, eq=False)

@@ -523,6 +523,7 @@ class PathChoice:
     chosen: int
     left_out: tuple[Float64[Arr, " n"], ...]
     folds: FoldErrors | None = None  # None with too few labels
+    y: Float64[Arr, " n"] | None = None
 
 
 def choose_on(path: Sequence[LabelledFit]) -> PathChoice:
@@ -533,7 +534,7 @@ def choose_on(path: Sequence[LabelledFit]) -> PathChoice:
     y = path[0].y
     n = len(y)
     if n < 2 * FOLDS:
-        return PathChoice(best_of(errors), errors)
+        return PathChoice(best_of(errors), errors, y=y)
     choice = np.empty(n)
     mean = np.empty(n)
     members = tuple(np.empty(n) for _ in path)
@@ -545,4 +546,4 @@ def choose_on(path: Sequence[LabelledFit]) -> PathChoice:
             member[rows] = missed
         choice[rows] = members[best_of([kept.left_out for _, kept in without])][rows]
         mean[rows] = y[rows] - np.delete(y, rows).mean()
-    return PathChoice(best_of(errors), errors, FoldErrors(choice, members, mean))
+    return PathChoice(best_of(errors), errors, FoldErrors(choice, members, mean), y)

@@ -5,7 +5,6 @@ Each command imports polars and SciPy when it runs, because these imports are sl
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +16,13 @@ from coreg_wire.terminal.text import echo
 from site_agent.config.options import TABLE_HELP, ConfigOption, JsonOption
 
 if TYPE_CHECKING:
+    from site_agent.models.file import ModelFile
     from site_agent.models.store import ModelStore
 
 SeparatorOption = Annotated[str | None, typer.Option("--separator", help=TABLE_HELP["separator"])]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", help="Also draw: .svg, .png or .pdf (extra plot).")
+]
 DecimalOption = Annotated[str | None, typer.Option("--decimal", help=TABLE_HELP["decimal"])]
 
 
@@ -161,6 +164,7 @@ def evaluate(
             "--model", help="Repeatable; the first is the baseline [newest run: local, joined]."
         ),
     ] = None,
+    plot: PlotOption = None,
     separator: SeparatorOption = None,
     decimal: DecimalOption = None,
     config: ConfigOption = None,
@@ -169,21 +173,25 @@ def evaluate(
     """Compare models of this site on its own labelled records. No data leaves the machine.
 
     Errors are compared with the first model's row by row, so small differences are visible (s.e.:
-    standard error).
+    standard error). The stability index says how far columns and predictions moved since training.
     """
     from site_agent.config.settings import inputs_of
-    from site_agent.models.findings import evaluate, evaluated_lines
-    from site_agent.models.store import LOCAL, MODEL
+    from site_agent.models.evaluate import evaluate, evaluated_lines
 
-    files = model
-    if not files:
-        newest = _store(config).newest()
-        files = [path for path in (newest / LOCAL, newest / MODEL) if path.exists()]
+    if plot is not None:
+        need_extra("plot", "matplotlib")
     given = inputs_of({"data": data, "separator": separator, "decimal": decimal})
-    found = evaluate(files, given.table, given.notation)
+    found = evaluate(model or _store(config).local_and_joined(), given.table, given.notation)
+    if plot is not None:
+        from site_agent.models.picture import draw
+
+        last = list(found.models.values())[-1]
+        about = {"left_out": found.left_out, "columns_by": "stability", **(last["stability"] or {})}
+        draw(plot, found.target, found.models, about)
     if as_json:
         models = [{"model": name, **each} for name, each in found.models.items()]
-        print_json({"event": "evaluated", **asdict(found), "models": models})
+        about = {key: value for key, value in vars(found).items() if key != "left_out"}
+        print_json({"event": "evaluated", **about, "models": models})
         return
     for text in found.notes:
         echo(text, err=True)
@@ -199,10 +207,7 @@ def report(
             "--model", help="Repeatable, one for each run [joined model of the newest run]."
         ),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", help="Also draw one run: .svg, .png or .pdf (extra plot)."),
-    ] = None,
+    plot: PlotOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -215,7 +220,6 @@ def report(
     models have not seen.
     """
     from site_agent.models import findings
-    from site_agent.models.explain import picture
     from site_agent.models.store import MODEL
 
     runs = findings.report(model or [_store(config).newest() / MODEL]).items()
@@ -223,18 +227,26 @@ def report(
         need_extra("plot", "matplotlib")
         if len(runs) > 1:
             raise UsageError("--plot draws one run. Name one model.")
+        from site_agent.models.picture import draw
+
         [(_, shown)] = runs
-        picture(plot, shown.found or {}, shown.target, findings.shown_models(shown.found or {}))
+        about = shown.found or {}
+        models = {name: about[key] for key, name in findings.shown_models(about).items()}
+        draw(plot, shown.target, models, about)
     if as_json:
-        found = [
-            {"run": each.run, "model": str(path), "target": each.target}
-            | {key: value for key, value in (each.found or {}).items() if key != "left_out"}
-            | {"recommendation": findings.recommended(each.found or {})}
-            for path, each in runs
-        ]
-        print_json({"event": "report", "runs": found})
+        print_json({"event": "report", "runs": [_run_json(*each) for each in runs]})
         return
     echo("\n\n".join(findings.summary_of(*each) for each in runs))
+
+
+def _run_json(path: Path, model: "ModelFile") -> dict[str, Any]:
+    """The findings of a run, without its single labels."""
+    from site_agent.models.findings import recommended
+
+    found = dict(model.found or {})
+    found.pop("left_out", None)
+    about = {"run": model.run, "model": str(path), "target": model.target}
+    return {**about, **found, "recommendation": recommended(model.found or {})}
 
 
 def models(

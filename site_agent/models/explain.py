@@ -1,13 +1,11 @@
-"""What a model makes of each own column, and the picture of a report (extra ``plot``).
+"""What a model makes of each own column.
 
 A linear model is a sum over columns: f(x) = f(mean) + Σ_j (f(x) − f(x with column j at its mean)),
 so each term is the exact Shapley value of its column. Of any other model, a column's importance is
 what the error grows by when the column is permuted.
 """
 
-import io
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from jaxtyping import Float64
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
-from coreg_wire.files.output import PICTURES, check_output, write_output
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 from site_agent.models.file import Function, ModelFile, blocks
@@ -111,38 +108,3 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
 
 def _ordered(columns: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(columns.items(), key=lambda each: -each[1])
-
-
-def picture(path: Path, found: Mapping[str, Any], target: str, models: Mapping[str, str]) -> None:
-    """Errors by model, left-out predictions against labels, importance of own columns; ``models``:
-    names by key of ``found``.
-    """
-    from matplotlib.figure import Figure
-
-    check_output(path, "--plot", PICTURES)
-    figure = Figure(figsize=(12.0, 4.0), layout="constrained")
-    errors, points, columns = figure.subplots(1, 3)
-    known = [key for key in models if key in found and "rmse" in found[key]]
-    sizes, ends = ([found[key][of] for key in known] for of in ("rmse", "se"))
-    errors.barh([models[key] for key in known], sizes, xerr=ends)
-    errors.invert_yaxis()
-    errors.set(
-        title="Error on own left-out labels", xlabel=f"root mean square error of {target} ± s.e."
-    )
-    left = found.get("left_out") or {}
-    for key, residuals in left.get("residuals", {}).items():
-        labels = np.array(left["labels"])
-        points.plot(labels, labels - np.array(residuals), ".", alpha=0.6, label=models[key])
-    if left:
-        points.axline((left["labels"][0],) * 2, slope=1.0, color="grey", linewidth=0.8)
-        points.legend()
-    points.set(title="Left-out labels", xlabel=target, ylabel="predicted")
-    ordered = _ordered(found.get("columns") or {})
-    columns.barh([name for name, _ in ordered], [value for _, value in ordered])
-    columns.invert_yaxis()
-    by = {"shapley": "mean contribution", "permutation": "growth of the error, permuted"}
-    columns.set(title="Own columns", xlabel=by.get(found.get("columns_by", ""), ""))
-    drawn = io.BytesIO()
-    kind = path.suffix.lower().removeprefix(".")
-    figure.savefig(drawn, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    write_output(path, drawn.getvalue(), "--plot", PICTURES)

@@ -3,7 +3,8 @@ checksum.
 
 It holds the function, the preprocessing, the units of the target and the plan. The points of a
 kernel model and the landmarks of an additive one are rows of the site's table. Only a linear model
-(weights of features) holds no rows. The file has mode 0600 and a warning if it holds rows.
+(weights of features) holds no rows. The file has mode 0600 and a warning if it holds rows. All
+files hold how many rows of the training are in each range of each column (`coreg_core.stability`).
 
 The function is a kernel expansion (agreement), all that a site owns after an additive training, or
 its local model.
@@ -30,6 +31,7 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation import Probability
 from coreg_core.kernels import Gaussian, Kernel, Linear, make_kernel
+from coreg_core.stability import Shares
 from coreg_wire.files.disk import write_whole
 from site_agent.data.preprocessing import Preprocessing, Range
 from site_agent.data.sources import BadTable
@@ -91,6 +93,8 @@ class ModelFile:
     score_probability: Probability | None = None
     positive: str = ""  # the value of a yes/no target that is 1
     negative: str = ""  # the other one, if the site had labels of it
+    # Of each column and of the predictions, for the stability index; None in older files.
+    shares: list[Shares] | None = None
 
     @property
     def objective(self) -> str:
@@ -123,7 +127,11 @@ class ModelFile:
         """f(x) · divisor + shift, in the target's units, or the probability of a yes/no target,
         (n,).
         """
-        scores: Arr = self.function.predict(self.features(table)) * self.divisor + self.shift
+        return self.predict_features(self.features(table))
+
+    def predict_features(self, X: Arr) -> Arr:
+        """As `predict`, of rows that are encoded already (n, d)."""
+        scores: Arr = self.function.predict(X) * self.divisor + self.shift
         return scores if self.probability is None else self.probability.of(scores)
 
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
@@ -201,6 +209,7 @@ def save_model(path: Path, model: ModelFile) -> None:
         "preprocessing": model.preprocessing.to_json(),
         "probability": _nested(model.probability, "", arrays),
         "score_probability": _nested(model.score_probability, "", arrays),
+        "shares": model.shares,
         "contains_records": records,
         **{name: getattr(model, name) for name in (*_PLAIN, "sites")},
     }
@@ -328,6 +337,7 @@ def load_model(path: Path) -> ModelFile:
             probability=_of_nested(Probability | None, meta["probability"], arrays),
             score_probability=_of_nested(Probability | None, meta["score_probability"], arrays),
             sites=tuple(meta["sites"]),
+            shares=meta.get("shares"),
             **{name: meta[name] for name in _PLAIN},
         )
     except (

@@ -1,28 +1,29 @@
 """Does joining pay here? The findings of one run at this site, as plain values for a model file, as
-a table and as sentences. And the errors of models on a table of labelled records (`evaluate`).
+a table and as sentences.
 
 All errors are from labels that the models had not seen. Only the weight of the blend is chosen on
 them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import floor, isfinite, log10
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from coreg_core.additive.check import gain
+from coreg_core.additive.check import WIDER
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.agreement.views import PathChoice
-from coreg_core.arrays import Arr, Ints
+from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
-from coreg_core.evaluation import LEAST_TO_CALIBRATE, auc, can_calibrate, estimate, paired, quality
-from site_agent.data.notation import Notation
+from coreg_core.evaluation import (
+    LEAST_TO_CALIBRATE,
+    can_calibrate,
+    fit_probability,
+    p_value,
+    paired,
+)
 from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.sources import Source, some
-from site_agent.data.tables import read_table
 from site_agent.machine.results import (
     LABELS_TO_JUDGE,
     AdditiveResult,
@@ -32,6 +33,7 @@ from site_agent.machine.results import (
     Result,
 )
 from site_agent.models import explain
+from site_agent.models.figures import of_classes, of_residuals, table, tenth_lines
 from site_agent.models.file import ModelFile, load_model
 
 Found: TypeAlias = dict[str, Any]
@@ -84,14 +86,17 @@ def of_training(
     verdict, y, left = judged.verdict, judged.labels, judged.verdict.left_out
     found: Found = {"labels": len(y), "recommended": verdict.recommended, "slope": verdict.slope}
     if left:
-        found["mean"] = _errors((y - y.mean()) * (len(y) / (len(y) - 1)))
+        found["mean"] = of_residuals((y - y.mean()) * (len(y) / (len(y) - 1)), y)
         shown = slice(0, min(MOST_POINTS, *map(len, left.values())))
         found["left_out"] = {
             "labels": y[shown].tolist(),
             "residuals": {k: r[shown].tolist() for k, r in left.items()},
         }
     for key, residuals in left.items():
-        found[key] = _errors(residuals, None if key == "local" else left["local"])
+        baseline = None if key == "local" else left["local"]
+        found[key] = of_residuals(residuals, y, baseline, wider=WIDER)
+        if classes:
+            found[key] |= _of_scores(y[: len(residuals)] - residuals, y[: len(residuals)])
     if gains and len(y) < LABELS_TO_JUDGE:
         # Too few labels to judge: what the sites with labels found.
         found["elsewhere"] = dict(gains)
@@ -99,23 +104,29 @@ def of_training(
             found["recommended"] = "score"
     if classes:
         found["calibrated"] = can_calibrate(y)
-        found["auc"] = {key: _known(auc(y[: len(r)] - r, y[: len(r)])) for key, r in left.items()}
+        found["auc"] = {key: found[key]["auc"] for key in left}
     return found
+
+
+def _of_scores(scores: Arr, labels: Arr) -> Found:
+    """Of left-out scores, turned into probabilities by the same labels."""
+    return of_classes(fit_probability(scores, labels).of(scores), labels)
 
 
 def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
     """With kernel = "linear": this site's coefficients in the units of its columns, with standard
-    errors; the noise and R².
+    errors and p-values; the noise and R².
     """
     if (estimated := model.slopes()) is None:
         return {}
     scales = [scale for column in preprocessing.columns for scale in column.scales]
     slopes, errors = (np.asarray(each) / scales for each in estimated)
-    names = preprocessing.feature_names
-    rows = zip(names, slopes.tolist(), errors.tolist(), strict=True)
-    each = [dict(zip(("column", "coefficient", "se"), row, strict=True)) for row in rows]
+    rows = zip(preprocessing.feature_names, slopes.tolist(), errors.tolist(), strict=True)
     return {
-        "coefficients": each,
+        "coefficients": [
+            {"column": name, "coefficient": b, "se": se, "p": p_value(b, se)}
+            for name, b, se in rows
+        ],
         "noise": model.noise,
         "r2": 1.0 - (model.noise / model.deviation_of_labels) ** 2,
     }
@@ -128,47 +139,25 @@ def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) ->
     """
     place = couplings.index(0.0)
     left_out = choice.left_out[place]
+    labels = None if choice.y is None else choice.y * divisor
     found: Found = {"labels": len(left_out), "chosen": couplings[choice.chosen]}
     if (folds := choice.folds) is None:
-        return found | {"local": _errors(left_out * divisor)}
+        return found | {"local": of_residuals(left_out * divisor, labels)}
     local = folds.members[place]
     beside = paired(folds.choice, local)
     kept = "local" if beside.difference > beside.standard_error else "joined"
     return {
         **found,
-        "mean": _errors(folds.mean * divisor),
-        "local": _errors(local * divisor),
-        "agreement": _errors(folds.choice * divisor, local * divisor),
+        "mean": of_residuals(folds.mean * divisor, labels),
+        "local": of_residuals(local * divisor, labels),
+        "agreement": of_residuals(folds.choice * divisor, labels, local * divisor, wider=WIDER),
         "recommended": kept,
     }
-
-
-def _errors(residuals: Arr, local: Arr | None = None) -> dict[str, float]:
-    """The error with its standard error, and its relative change against the local model on the
-    same rows.
-    """
-    error = estimate(residuals)
-    out = {"rmse": error.rmse, "se": _known(error.standard_error) or 0.0, "rows": error.rows}
-    if local is None:
-        return out
-    beside = gain(local[: len(residuals)], residuals)
-    return {**out, "change": beside.change, "change_se": _known(beside.standard_error) or 0.0}
-
-
-def _known(value: float) -> float | None:
-    return value if isfinite(value) else None
 
 
 def chose_local(found: Mapping[str, Any]) -> bool:
     """Whether the site's labels chose λ = 0, so that the kept model is the local model."""
     return found.get("chosen") == 0.0
-
-
-def decimals(largest: float) -> str:
-    """The format of a column of errors: as many decimals for each as give the largest four
-    digits.
-    """
-    return f"{max(0, 3 - floor(log10(largest)))}f" if 1e-3 <= largest < 1e7 else "4g"
 
 
 def shown_models(found: Mapping[str, Any]) -> dict[str, str]:
@@ -183,38 +172,23 @@ def shown_models(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def lines(found: Mapping[str, Any], target: str) -> list[str]:
-    """The errors as text under a header: a bar for each error, its light end for one standard
-    error; none without errors.
+    """The errors as a table under a header, and tenths of a yes/no target for the recommended
+    model; none without errors.
     """
-    if not (shown := shown_models(found)):
+    if not (names := shown_models(found)):
         return []
-    of = (
-        f"the score for {target}, which is 0 or 1,"
-        if found.get("auc")
-        else f"{target}, in units of {target},"
-    )
-    left_out = max(int(found[key]["rows"]) for key in shown)
-    longest = max(found[key]["rmse"] + found[key]["se"] for key in shown) or 1.0
-    digits = decimals(longest)
-    out = [
+    of = f"{target}, in units of {target},"
+    if found.get("auc"):
+        of = f"the score for {target}, which is 0 or 1,"
+    left_out = max(int(found[key]["rows"]) for key in names)
+    models = {name: found[key] for key, name in names.items()}
+    best = found.get("recommended", "")
+    return [
         f"root mean square error of {of} on {left_out} left-out labels (± one standard error)",
-        f"{'model':<18} {'error':>9} ± {'s.e.':<7} {'change':>8} ± s.e.",
+        "model               error ± s.e.      change ± s.e.",
+        *table(models),
+        *tenth_lines(found.get(best, {}).get("tenths"), f"these labels, {ROWS.get(best)}"),
     ]
-    for key, name in shown.items():
-        error, se, change = found[key]["rmse"], found[key]["se"], found[key].get("change")
-        whole, end = round(40 * error / longest), round(40 * (error + se) / longest)
-        bar = "█" * whole + "░" * (end - whole)
-        beside = (
-            "" if change is None else f"{100 * change:+.1f} % ± {100 * found[key]['change_se']:.1f}"
-        )
-        out.append(f"{name:<18} {error:>9.{digits}} ± {se:<7.{digits}} {beside:<15} {bar}")
-    if areas := {key: area for key, area in (found.get("auc") or {}).items() if area is not None}:
-        listed = ", ".join(f"{ROWS[key]} {area:.2f}" for key, area in areas.items())
-        out.append(
-            "area under the ROC curve on the same labels (AUC; 0.5 is chance, 1 is perfect):"
-            f" {listed}"
-        )
-    return out
 
 
 def aligned(result: AlignmentResult) -> list[str]:
@@ -234,12 +208,13 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
     wide = max(len(row["column"]) for row in rows)
     out = [
         f"change of the score of {target} for one unit of each column, all others fixed (± s.e., 95"
-        " % interval)"
+        " % interval, p)"
     ]
     for row in rows:
         b, se = row["coefficient"], row["se"]
         ends = f"{b - 1.96 * se:>11.4g} to {b + 1.96 * se:<11.4g}"
-        out.append(f"{row['column']:<{wide}} {b:>11.4g} ± {se:<9.3g} {ends}")
+        p = row.get("p", p_value(b, se))  # an older file has none
+        out.append(f"{row['column']:<{wide}} {b:>11.4g} ± {se:<9.3g} {ends} {p:.3g}")
     return [
         *out,
         (
@@ -249,7 +224,7 @@ def coefficients(found: Mapping[str, Any], target: str) -> list[str]:
     ]
 
 
-def _of_scores(found: Mapping[str, Any]) -> list[str]:
+def _scores_at_the_end(found: Mapping[str, Any]) -> list[str]:
     """What the training's own joint scores are worth; nothing where it ended without any."""
     if "scored" not in found:
         return []
@@ -265,7 +240,7 @@ def _of_scores(found: Mapping[str, Any]) -> list[str]:
 
 def sentences(found: Mapping[str, Any], target: str) -> list[str]:
     return [
-        *_of_scores(found),
+        *_scores_at_the_end(found),
         *recommended(found),
         *lines(found, target),
         *_rows_elsewhere(found),
@@ -413,111 +388,3 @@ def report(models: Sequence[Path]) -> dict[Path, ModelFile]:
             " additive objective or a path of couplings."
         )
     return {path: loaded[path] for path in runs.values()}
-
-
-# --- models on the site's own held-back records ---------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """Of each model its error, ``paired`` with that of the first model on the same rows, and the
-    quality of probabilities.
-    """
-
-    target: str
-    rows: int
-    models: dict[str, dict[str, Any]]
-    notes: tuple[str, ...]
-    seen: int  # rows that are known to be of the training; a model does not hold all of them
-
-
-def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evaluated:
-    """Errors of each model on the labelled rows of ``data``, with standard errors, each paired with
-    the first model's.
-    """
-    loaded = {str(path): load_model(path) for path in models}
-    if len(loaded) < len(models):
-        raise UsageError("a model is named twice. Name each model once.")
-    if len(kinds := {(model.target, model.positive) for model in loaded.values()}) > 1:
-        what = f"the models have different targets or positive values ({some(sorted(kinds))})"
-        raise UsageError(f"{what}. Compare equal ones.")
-    [(target, positive)] = kinds
-    na_values = dict.fromkeys(
-        text for model in loaded.values() for text in model.preprocessing.na_values
-    )
-    negatives = {model.negative for model in loaded.values()} - {""}
-    negative = negatives.pop() if len(negatives) == 1 else ""
-    whole = read_table(data, na_values=tuple(na_values), notation=notation).with_classes(
-        target, positive, negative
-    )
-    whole.require([target], "the target of the model")
-    rows: Ints = np.flatnonzero(~np.isnan(whole.numbers(target, target=True))).astype(np.int64)
-    if len(rows) < 2:
-        raise BadData(
-            f"{data}: {len(rows)} rows have a value in {target!r}. An error needs at least two."
-        )
-    table = whole.rows(rows)
-    y = table.numbers(target, target=True)
-    used = dict.fromkeys(name for model in loaded.values() for name in model.preprocessing.sources)
-    whole.require(list(used), "a feature of these models")
-    notes = [*whole.notes, *whole.doubts(list(used))]
-    if positive and not y.any():
-        notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}")
-    if len(rows) < len(whole):
-        notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
-    for model in loaded.values():
-        notes += [text for text in model.preprocessing.moved(table) if text not in notes]
-    if seen := max(model.rows_seen(table) for model in loaded.values()):
-        what = (
-            f"{data}: at least {seen} of these rows have the features of rows of the training. If"
-            " they are the same"
-        )
-        todo = "use others. `coreg-agent report` has errors on left-out labels"
-        notes.append(f"{what} individuals, these errors are too small: {todo}")
-    if not np.isin(y, (0.0, 1.0)).all() and any(
-        model.probability is not None for model in loaded.values()
-    ):
-        raise BadData(
-            f"{data}: {target!r} has other values than 0 and 1, and these models predict a"
-            " probability."
-        )
-    compared, residuals = dict[str, dict[str, Any]](), list[Arr]()
-    for name, model in loaded.items():
-        predicted = model.predict(table)
-        residuals.append(y - predicted)
-        error = estimate(residuals[-1])
-        beside = asdict(paired(residuals[-1], residuals[0])) if compared else None
-        compared[name] = {"rmse": error.rmse, "se": error.standard_error, "paired": beside}
-        if model.probability is not None:
-            figures = zip(
-                ("auc", "log_loss", "calibration_error"), quality(predicted, y), strict=True
-            )
-            compared[name] |= {figure: _known(value) for figure, value in figures}
-    return Evaluated(target, len(y), compared, tuple(notes), seen)
-
-
-def evaluated_lines(evaluated: Evaluated) -> list[str]:
-    """One line for each model: its error ± one standard error, its change against the first model,
-    and a bar.
-    """
-    longest = max(each["rmse"] for each in evaluated.models.values()) or 1.0
-    width, digits = max(len(name) for name in evaluated.models), decimals(longest)
-    out = []
-    for name, each in evaluated.models.items():
-        change, bar = "", "█" * round(36 * each["rmse"] / longest)
-        if (beside := each["paired"]) is not None:
-            clear = "more" if abs(beside["difference"]) > beside["standard_error"] else "less"
-            change = f"{100 * beside['change']:+.1f} %" + f" ({clear} than one s.e.)" * (
-                not evaluated.seen
-            )
-        error = f"{each['rmse']:>8.{digits}} ± {each['se']:<7.{digits}}"
-        out.append(f"{name:<{width}}  {error}  {change:<30} {bar}")
-    for name, each in evaluated.models.items():
-        if "auc" in each:
-            known = "unknown (one class)" if each["auc"] is None else f"{each['auc']:.3f}"
-            figures = (
-                f"log loss {each['log_loss']:.3f}, calibration error"
-                f" {each['calibration_error']:.3f}"
-            )
-            out.append(f"{name:<{width}}  AUC {known}, {figures}")
-    return out

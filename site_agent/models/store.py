@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, StorageError
 from coreg_core.evaluation import estimate
 from coreg_core.names import check_name
@@ -26,6 +29,8 @@ from site_agent.models import findings
 from site_agent.models.batch import write_joint_scores
 from site_agent.models.explain import own_columns
 from site_agent.models.file import ModelFile, load_model, save_model
+from site_agent.models.stability import training_shares
+from site_agent.site_data import PrivateData
 
 MANIFEST, MODEL, LOCAL = "manifest.json", "model.coreg", "local.coreg"
 UNNAMED = "unnamed"  # the folder for a federation without studies
@@ -81,6 +86,11 @@ class ModelStore:
         return Path(
             max(having, key=lambda m: (m["stop"] == Outcome.CONVERGED.name, m["at"]))["folder"]
         )
+
+    def local_and_joined(self) -> list[Path]:
+        """The models of the newest run, if they exist."""
+        newest = self.newest()
+        return [path for path in (newest / LOCAL, newest / MODEL) if path.exists()]
 
     def recommended(self) -> Path:
         """The model of the newest run that its report advises for predictions alone."""
@@ -149,10 +159,14 @@ class ModelStore:
             sentences += findings.sentences(found, target)
         for text in sentences:
             note(text)
+        rows = _training_rows(prepared.data)
 
         def write(folder: Path) -> tuple[Path, ...]:
             for name, model in models.items():
-                save_model(folder / name, model if name == LOCAL else replace(model, found=found))
+                counted = replace(model, shares=training_shares(model, rows))
+                if name != LOCAL:
+                    counted = replace(counted, found=found)
+                save_model(folder / name, counted)
             files = tuple(folder / name for name in models)
             if scores is None:
                 return files
@@ -228,6 +242,12 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise StorageError(f"{path}: cannot be read ({error}). Move its folder away.") from None
     return manifest
+
+
+def _training_rows(data: PrivateData) -> Arr:
+    """The shared rows, and the labelled ones that are not among them."""
+    private = np.full(len(data.y), True) if data.positions is None else data.positions < 0
+    return np.concatenate([data.Z, data.X[private]])
 
 
 # --- the models of one run ------------------------------------------------------------------------

@@ -34,8 +34,8 @@ from site_agent.machine.additive import AdditiveComputation
 from site_agent.machine.results import Judged, ScoringResult
 from site_agent.models import findings
 from site_agent.models.batch import Scored, batch_of
+from site_agent.models.evaluate import evaluate, evaluated_lines
 from site_agent.models.file import ModelFile, load_model, save_model
-from site_agent.models.findings import evaluate, evaluated_lines
 from site_agent.service.app import Joined
 from site_agent.site_data import PrivateData
 
@@ -89,14 +89,14 @@ def test_models_are_compared_with_the_first_on_the_same_rows(folder):
         errors = table.numbers("y") - load_model(folder / f"{name}.model").predict(table)
         assert row["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
         assert 0.0 < row["se"] < row["rmse"]
-    first, beside = (each["paired"] for each in found["models"])
-    assert first is None
-    assert (beside["change"] < -0.8, beside["difference"] < -5 * beside["standard_error"]) == (
-        True,
-        True,
-    )
+    first, beside = found["models"]
+    assert "change" not in first
+    assert beside["change"] == pytest.approx(beside["rmse"] / first["rmse"] - 1.0)
+    assert beside["change"] < -5 * beside["change_se"] < 0.0
     assert any("1 rows without 'y' are left out" in note for note in found["notes"])
-    assert agent(*words).stdout.splitlines()[-1].count("(more than one s.e.)") == 1
+    printed = agent(*words).stdout.splitlines()
+    change = f"{100 * beside['change']:+.1f} % ± {100 * beside['change_se']:.1f}"
+    assert [change in line for line in printed] == [False, False, True, False, False]
 
 
 def test_an_evaluation_that_is_not_possible_is_refused_by_name(folder):
@@ -315,7 +315,10 @@ def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
     assert lines[1].startswith(
         "root mean square error of the score for y, which is 0 or 1, on 60 left-out labels"
     )
-    assert lines[-1].startswith("area under the ROC curve")
+    listed = [line for line in lines if " AUC " in line]
+    names = ["local model", "joined model", "scored together"]
+    assert [line.split(" AUC ")[0].strip() for line in listed] == names
+    assert "tenths of these labels, scored together, the largest probabilities first" in lines
     assert found["auc"]["local"] < found["auc"]["joined"] < found["auc"]["score"]
     few = findings.of_training(judged(9, joined=0.4, two=True), classes=True)
     assert "hardly calibrated. This takes 10 labels" in findings.recommended(few)[-1]
@@ -358,7 +361,7 @@ def classified(tmp_path_factory):
 def test_three_sites_train_probabilities(classified) -> None:
     run, tmp_path = classified, classified.folder
     (own, local), notes = run.write("b")
-    assert any(note.startswith("area under the ROC curve on the same labels") for note in notes)
+    assert any(note.startswith("joined model    AUC ") for note in notes)
     model, probabilities = load_model(own), run.results["b"].probabilities
     assert (model.positive, model.probability, model.score_probability) == (
         "yes",
@@ -376,7 +379,6 @@ def test_three_sites_train_probabilities(classified) -> None:
         (evaluate([local, own], tmp_path / "b.csv", Notation()), True),
     ):
         assert any(f"at least {each.seen} of these rows" in note for note in each.notes) is known
-        assert ("than one s.e." in "".join(evaluated_lines(each))) is not known
     row = found.models[str(own)]
     assert 0.6 < row["auc"] <= 1.0
     assert (row["log_loss"] < np.log(2), row["calibration_error"] < 0.2) == (True, True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import statsmodels.api as sm
 from numpy.testing import assert_allclose
 from sklearn.ensemble import RandomForestRegressor
 
@@ -25,6 +26,7 @@ from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.training import train
 from coreg_core.errors import BadData
 from coreg_core.estimators import AdditiveRegressor
+from coreg_core.evaluation import p_value
 from coreg_core.objectives.additive import IN_MEMORY, Additive
 
 CASES = json.loads((Path(__file__).parent / "additive_method.json").read_text())
@@ -409,6 +411,53 @@ def test_the_coefficients_of_a_linear_training_are_the_posterior_of_the_pooled_c
     estimate, error = (np.concatenate(each) for each in zip(*models, strict=True))
     assert_allclose(estimate, mean[:6] / deviations, atol=1e-8)
     assert_allclose(error, unit * np.sqrt(np.diag(S)[:6]) / deviations, rtol=1e-8)
+
+
+def test_p_values_are_those_of_statsmodels_on_the_pooled_columns_and_the_prior():
+    """The prior is rows of its own beside the pooled ones, with a goal of zero."""
+    sites, n_common, _, _ = federation()
+    noise = np.random.default_rng(0).normal(size=(3, 40))
+    sites = [replace(rows, y=0.2 * rows.y + e) for rows, e in zip(sites, noise, strict=True)]
+    run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
+    f, basis = run.fit, [site.features.basis for site in run.sites]
+    own = np.concatenate([rows.own for rows in sites])
+    Z = [b.standardised(rows.X)[own] for b, rows in zip(basis, sites, strict=True)]
+    design = np.c_[*Z, np.eye(3)[np.repeat(np.arange(3), 40)], np.ones(120)]
+    precision = np.r_[np.repeat(1.0 / f.prior, [2, 2, 2, 3]), 0.0]
+    unit, y = f.moments.deviation, np.concatenate([rows.y for rows in sites])
+    scale = unit * np.sqrt(f.noise[0])
+    rows = np.concatenate([design / scale, np.diag(np.sqrt(precision)) / unit])
+    goal = np.concatenate([(y - y.mean()) / scale, np.zeros(10)])
+    pooled = sm.OLS(goal, rows).fit(cov_type="fixed scale", cov_kwds={"scale": 1.0}, use_t=False)
+    models = [
+        SiteModel.of(f, s.own, s.features, s.local, s.conclusion, s.private_noise).slopes()
+        for s in run.sites
+    ]
+    estimate, error = (np.concatenate(each) for each in zip(*models, strict=True))
+    deviations = np.concatenate([b.deviation for b in basis])
+    assert_allclose(estimate * deviations, pooled.params[:6], atol=1e-8)
+    assert_allclose(error * deviations, pooled.bse[:6], rtol=1e-8)
+    found = [p_value(b, se) for b, se in zip(estimate, error, strict=True)]
+    assert_allclose(found, pooled.pvalues[:6], atol=1e-8)
+    assert min(found) < 0.05 < max(found)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_p_values_of_600_labels_are_within_a_twentieth_of_ordinary_least_squares(seed):
+    sites, n_common, _, _ = federation(seed, n=200, m=100)
+    noise = np.random.default_rng(seed).normal(size=(3, 200))
+    sites = [replace(rows, y=0.1 * rows.y + e) for rows, e in zip(sites, noise, strict=True)]
+    run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
+    models = [
+        SiteModel.of(run.fit, s.own, s.features, s.local, s.conclusion, s.private_noise).slopes()
+        for s in run.sites
+    ]
+    found = [p_value(b, se) for model in models for b, se in zip(*model, strict=True)]
+    own = np.concatenate([rows.own for rows in sites])
+    X = np.column_stack([rows.X[own] for rows in sites])
+    pooled = sm.OLS(np.concatenate([rows.y for rows in sites]), sm.add_constant(X)).fit()
+    assert_allclose(found, pooled.pvalues[1:], atol=0.05)
+    assert max(found) > 0.1, "some p-value could differ"
 
 
 # --- the estimator --------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
+from scipy.stats import ks_2samp
 from sklearn.base import clone
+from sklearn.calibration import calibration_curve
 from sklearn.metrics import log_loss as sklearn_log_loss
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import r2_score, roc_auc_score, roc_curve
 
 from coreg_core.errors import BadData
 from coreg_core.estimators import CoRLSR, CoRLSRClassifier
@@ -22,6 +24,9 @@ from coreg_core.evaluation import (
     fit_probability,
     log_loss,
     paired,
+    r_squared,
+    ranks,
+    tenths,
 )
 
 seeds = st.integers(0, 10_000)
@@ -46,13 +51,58 @@ def test_errors_and_their_standard_errors_by_hand() -> None:
     residuals = np.array([1.0, 2.0, 2.0, 3.0])  # squares 1, 4, 4, 9: mean 4.5, variance 11
     rmse, se = np.sqrt(4.5), np.sqrt(11 / 4)
     assert_allclose(list(vars(estimate(residuals)).values()), [rmse, se / (2 * rmse), 4])
-    assert_allclose(
-        list(vars(paired(residuals, np.full(4, 2.0))).values()), [0.5, se, rmse / 2 - 1, 4]
-    )
+    ratio = rmse / 2.0  # of the baseline, whose squares are 4; se of the squares as above
+    beside = paired(residuals, np.full(4, 2.0))
+    assert_allclose(list(vars(beside).values()), [0.5, se, ratio - 1, se / (2 * ratio * 4)])
     p = np.array([0.1, 0.3, *np.linspace(0.4, 0.9, 10)])  # bins of two, two, and eight of one
     assert calibration_error(p, np.array([1.0, 0.0, *[1.0] * 10])) == pytest.approx(
         (2 * 0.3 + np.sum(1 - p[2:])) / 12
     )
+
+
+@given(seeds)
+def test_ks_is_the_two_sample_statistic_of_scipy(seed: int) -> None:
+    scores, labels = drawn(seed)
+    expected = ks_2samp(scores[labels > 0], scores[labels == 0]).statistic
+    assert ranks(scores, labels)[1] == pytest.approx(expected, abs=1e-12)
+
+
+def test_ranks_of_one_class_are_not_known() -> None:
+    assert np.isnan(ranks(np.arange(3.0), np.ones(3))).all()
+    assert np.isnan(ranks(np.zeros(0), np.zeros(0))).all()
+
+
+@given(seeds)
+def test_tenths_are_the_bins_and_the_roc_curve_of_scikit_learn(seed: int) -> None:
+    _, labels = drawn(seed, 200)
+    p = np.random.default_rng(seed).permutation(200) / 199.0  # all different
+    found = tenths(p, labels)
+    positive, mean = calibration_curve(labels, p, n_bins=10, strategy="quantile")
+    assert_allclose([found["positive"][::-1], found["probability"][::-1]], [positive, mean])
+    assert_allclose(found["lift"], positive[::-1] / labels.mean())
+    _, recall, at = roc_curve(labels, p, drop_intermediate=False)
+    lowest = np.sort(p)[::-1][19::20]  # of each tenth of 20 rows
+    assert_allclose(found["gain"], [recall[at == each][0] for each in lowest])
+    error = np.abs(positive - mean).mean()
+    assert calibration_error(p, labels) == pytest.approx(error, abs=1e-12)
+
+
+def test_equal_probabilities_share_a_tenth() -> None:
+    found = tenths(np.repeat([0.2, 0.6], [15, 5]), np.repeat([0.0, 1.0], [10, 10]))
+    assert found == {
+        "rows": [5.0, 15.0],
+        "probability": [pytest.approx(0.6), pytest.approx(0.2)],
+        "positive": [1.0, pytest.approx(1 / 3)],
+        "lift": [2.0, pytest.approx(2 / 3)],
+        "gain": [0.5, 1.0],
+    }
+
+
+@given(seeds)
+def test_r_squared_is_scikit_learns(seed: int) -> None:
+    y, e = np.random.default_rng(seed).normal(size=(2, 20))
+    assert r_squared(e, y) == pytest.approx(r2_score(y, y - e), abs=1e-12)
+    assert np.isnan(r_squared(e, np.ones(20)))
 
 
 @given(seeds)

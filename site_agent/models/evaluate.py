@@ -1,0 +1,130 @@
+"""Models on the site's own labelled records that no training has seen: errors, ranks, calibration,
+and how far the records moved from those of the training.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coreg_core.arrays import Arr, Ints
+from coreg_core.errors import BadData, UsageError
+from site_agent.data.notation import Notation
+from site_agent.data.sources import SHOWN, Source, shortened, some
+from site_agent.data.tables import Table, read_table
+from site_agent.models.figures import of_classes, of_residuals, table, tenth_lines
+from site_agent.models.file import ModelFile, load_model
+from site_agent.models.stability import moved
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """Of each model its error, the change against the first model's on the same rows, and its other
+    figures.
+    """
+
+    target: str
+    rows: int
+    models: dict[str, dict[str, Any]]
+    notes: list[str]
+    seen: int  # rows that are known to be of the training; a model does not hold all of them
+    left_out: dict[str, Any]  # labels and residuals of single rows, for a picture
+
+
+def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evaluated:
+    """Errors of each model on the labelled rows of ``data``, with standard errors, each paired with
+    the first model's.
+    """
+    loaded = {str(path): load_model(path) for path in models}
+    if len(loaded) < len(models):
+        raise UsageError("a model is named twice. Name each model once.")
+    target, table, notes = _labelled(loaded, data, notation)
+    y = table.numbers(target, target=True)
+    probabilities = any(model.probability is not None for model in loaded.values())
+    if probabilities and not np.isin(y, (0.0, 1.0)).all():
+        raise BadData(
+            f"{data}: {target!r} has other values than 0 and 1, and these models predict a"
+            " probability."
+        )
+    seen = max(model.rows_seen(table) for model in loaded.values())
+    if seen:
+        notes.append(
+            f"{data}: at least {seen} of these rows have the features of rows of the training. If"
+            " they are the same individuals, these errors are too small: use others. `coreg-agent"
+            " report` has errors on left-out labels"
+        )
+    residuals = dict[str, Arr]()
+    figures = dict[str, dict[str, Any]]()
+    for name, model in loaded.items():
+        X = model.features(table)
+        predicted = model.predict_features(X)
+        residuals[name] = y - predicted
+        baseline = next(iter(residuals.values())) if figures else None
+        figures[name] = of_residuals(residuals[name], y, baseline)
+        figures[name]["stability"] = moved(model, X, predicted)
+        if model.probability is not None:
+            figures[name] |= of_classes(predicted, y)
+    single_rows = {"labels": y, "residuals": residuals}
+    return Evaluated(target, len(y), figures, notes, seen, left_out=single_rows)
+
+
+def _labelled(
+    loaded: Mapping[str, ModelFile], data: Source, notation: Notation
+) -> tuple[str, Table, list[str]]:
+    """The target of all models, the rows that have a value of it, and notes on the table."""
+    kinds = {(model.target, model.positive) for model in loaded.values()}
+    if len(kinds) > 1:
+        what = f"the models have different targets or positive values ({some(sorted(kinds))})"
+        raise UsageError(f"{what}. Compare equal ones.")
+    [(target, positive)] = kinds
+    encodings = [model.preprocessing for model in loaded.values()]
+    negatives = {model.negative for model in loaded.values()} - {""}
+    negative = negatives.pop() if len(negatives) == 1 else ""
+    na_values = _each_once(map(attrgetter("na_values"), encodings))
+    whole = read_table(data, na_values=tuple(na_values), notation=notation)
+    whole = whole.with_classes(target, positive, negative)
+    whole.require([target], "the target of the model")
+    used = _each_once(map(attrgetter("sources"), encodings))
+    whole.require(used, "a feature of these models")
+    y = whole.numbers(target, target=True)
+    rows: Ints = np.flatnonzero(~np.isnan(y)).astype(np.int64)
+    if len(rows) < 2:
+        raise BadData(
+            f"{data}: {len(rows)} rows have a value in {target!r}. An error needs at least two."
+        )
+    notes = [*whole.notes, *whole.doubts(used)]
+    if positive and not y[rows].any():
+        notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}")
+    if len(rows) < len(whole):
+        notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
+    table = whole.rows(rows)
+    return target, table, notes + _each_once(each.moved(table) for each in encodings)
+
+
+def _each_once(lists: Iterable[Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(chain.from_iterable(lists)))
+
+
+def evaluated_lines(evaluated: Evaluated) -> list[str]:
+    """The errors as a table, with the change against the first model; then of each model its
+    tenths of a yes/no target, and the stability index.
+    """
+    models = evaluated.models
+    out = table(models)
+    for name, each in models.items():
+        out += tenth_lines(each.get("tenths"), f"these rows, {name}")
+    for name, each in models.items():
+        if index := each["stability"]:
+            out.append(f"{name}: stability index against the training, {_listed(index)}")
+    return out
+
+
+def _listed(index: Mapping[str, Any]) -> str:
+    """The predictions' index, and those of the columns that moved most."""
+    columns = sorted(index["columns"].items(), key=itemgetter(1), reverse=True)
+    listed = shortened([f"{name} {value:.3f}" for name, value in columns], SHOWN)
+    return f"{index['by_chance']:.3f} by chance: predictions {index['predictions']:.3f}; {listed}"

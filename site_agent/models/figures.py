@@ -1,0 +1,123 @@
+"""Figures of predictions of known labels, as plain values and as text, for `report` and
+`evaluate`.
+"""
+
+from collections.abc import Mapping
+from math import floor, isfinite, log10
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from coreg_core.arrays import Arr
+from coreg_core.evaluation import (
+    TENTHS,
+    calibration_error,
+    estimate,
+    log_loss,
+    paired,
+    r_squared,
+    ranks,
+    tenths,
+)
+from coreg_core.stability import LEAST_ROWS
+
+Figures: TypeAlias = Mapping[str, Any]
+OF_NUMBERS = {"r2": "R²", "mae": "mean absolute error"}
+OF_CLASSES = {
+    "auc": "AUC",
+    "gini": "Gini",
+    "ks": "KS",
+    "log_loss": "log loss",
+    "calibration_error": "calibration error",
+}
+WIDTH = 15  # of the longest name of a model in a report
+
+
+def of_residuals(
+    residuals: Arr, labels: Arr | None, baseline: Arr | None = None, *, wider: float = 1.0
+) -> dict[str, Any]:
+    """The error with its standard error, R² where the labels are known, and the relative change
+    against the baseline on the same rows, its standard error times ``wider``.
+    """
+    n = len(residuals)
+    error = estimate(residuals)
+    out = {
+        "rmse": error.rmse,
+        "se": known(error.standard_error) or 0.0,
+        "rows": n,
+        "mae": float(np.abs(residuals).mean()),
+        "r2": None if labels is None else known(r_squared(residuals, labels[:n])),
+    }
+    if baseline is None:
+        return out
+    beside = paired(residuals, baseline[:n])
+    return {**out, "change": beside.change, "change_se": wider * (known(beside.change_se) or 0.0)}
+
+
+def of_classes(probabilities: Arr, labels: Arr) -> dict[str, Any]:
+    """How probabilities rank labels of 0 and 1, and their calibration. Tenths only if each holds
+    `LEAST_ROWS` rows: none shows a single label.
+    """
+    area, distance = ranks(probabilities, labels)
+    columns = tenths(probabilities, labels) if labels.any() else {"rows": [0.0]}
+    return {
+        "auc": known(area),
+        "gini": known(2.0 * area - 1.0),
+        "ks": known(distance),
+        "log_loss": log_loss(probabilities, labels),
+        "calibration_error": calibration_error(probabilities, labels),
+        "tenths": columns if min(columns["rows"]) >= LEAST_ROWS else {},
+    }
+
+
+def known(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if isfinite(value) else None
+
+
+def decimals(largest: float) -> str:
+    """The format of a column of errors: as many decimals for each as give the largest four
+    digits.
+    """
+    return f"{max(0, 3 - floor(log10(largest)))}f" if 1e-3 <= largest < 1e7 else "4g"
+
+
+def table(models: Mapping[str, Figures]) -> list[str]:
+    """One line for each model: its error and its change, each ± one standard error, and a bar whose
+    light end is one standard error. Then its other figures, which an older file does not have.
+    """
+    longest = max(each["rmse"] + each["se"] for each in models.values()) or 1.0
+    digits = f".{decimals(longest)}"
+    width = max(WIDTH, *map(len, models))
+    errors = list[str]()
+    others = list[str]()
+    for name, each in models.items():
+        error = each["rmse"]
+        se = each["se"]
+        change = ""
+        if "change" in each:
+            change = f"{100 * each['change']:+.1f} % ± {100 * each['change_se']:.1f}"
+        whole = round(36 * error / longest)
+        bar = "█" * whole + "░" * (round(36 * (error + se) / longest) - whole)
+        errors.append(f"{name:<{width}} {error:>9{digits}} ± {se:<7{digits}} {change:<16} {bar}")
+        if "mae" in each:
+            shown = OF_CLASSES if "auc" in each else OF_NUMBERS
+            listed = ", ".join(f"{label} {_shown(each[key])}" for key, label in shown.items())
+            others.append(f"{name:<{width}} {listed}")
+    return errors + others
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"
+
+
+def tenth_lines(columns: Figures | None, of: str) -> list[str]:
+    """`coreg_core.evaluation.tenths` as a table, with a heading; none without them."""
+    if not columns:
+        return []
+    rows = zip(*(columns[name] for name in TENTHS), strict=True)
+    return [
+        f"tenths of {of}, the largest probabilities first",
+        "  rows  predicted  observed   lift    gain",
+        *("{:>6.0f} {:>10.3f} {:>9.3f} {:>6.2f} {:>7.3f}".format(*row) for row in rows),
+    ]

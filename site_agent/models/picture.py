@@ -1,0 +1,78 @@
+"""The picture of `report` and `evaluate` (extra ``plot``): a row of panels, in SVG, PNG or PDF."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coreg_wire.files.output import PICTURES, check_output, write_output
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BY = {
+    "shapley": "mean contribution",
+    "permutation": "growth of the error, permuted",
+    "stability": "population stability index",
+}
+
+
+def draw(path: Path, target: str, models: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Errors by model; calibration and gain of classes, or residuals of numbers; own columns.
+
+    ``models``: the figures of each. ``found``: "left_out", "columns" and "columns_by", where known.
+    """
+    from matplotlib.figure import Figure
+
+    check_output(path, "--plot", PICTURES)
+    models = {_short(name): each for name, each in models.items()}
+    classes = any("auc" in each for each in models.values())
+    panels = 4 if classes else 3
+    figure = Figure(figsize=(4.0 * panels, 4.0), layout="constrained")
+    errors, *middle, last = figure.subplots(1, panels)
+    sizes = [each["rmse"] for each in models.values()]
+    errors.barh(list(models), sizes, xerr=[each["se"] for each in models.values()])
+    errors.invert_yaxis()
+    errors.set(title="Error", xlabel=f"root mean square error of {target} ± s.e.")
+    if classes:
+        _tenths(middle[0], middle[1], models)
+    else:
+        _residuals(middle[0], target, found.get("left_out") or {"residuals": {}})
+    values = found.get("columns") or {}
+    ordered = sorted(values, key=lambda name: -values[name])
+    last.barh(ordered, [values[name] for name in ordered])
+    last.invert_yaxis()
+    last.set(title="Own columns", xlabel=BY.get(found.get("columns_by", ""), ""))
+    drawn = io.BytesIO()
+    kind = path.suffix.lower().removeprefix(".")
+    figure.savefig(drawn, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    write_output(path, drawn.getvalue(), "--plot", PICTURES)
+
+
+def _short(name: str) -> str:
+    """The end of a path: a whole one leaves no room for the axes."""
+    return "/".join(Path(name).parts[-2:])[-40:]
+
+
+def _residuals(axes: "Axes", target: str, left_out: Mapping[str, Any]) -> None:
+    for name, each in left_out["residuals"].items():
+        predicted = np.array(left_out["labels"]) - np.array(each)
+        axes.plot(predicted, each, ".", alpha=0.6, label=name)
+        axes.legend()
+    axes.axhline(0.0, color="grey")
+    axes.set(title="Residuals", xlabel=f"predicted {target}", ylabel="label − prediction")
+
+
+def _tenths(calibration: "Axes", gain: "Axes", models: Mapping[str, Any]) -> None:
+    for axes in (calibration, gain):
+        axes.axline((0.0, 0.0), slope=1.0, color="grey")
+    for name, each in models.items():
+        if columns := each.get("tenths"):
+            calibration.plot(columns["probability"], columns["positive"], "o-", label=name)
+            calibration.legend()
+            rows = np.cumsum([0.0, *columns["rows"]])
+            gain.plot(rows / rows[-1], [0.0, *columns["gain"]], "o-")
+    calibration.set(title="Calibration by tenths", xlabel="predicted", ylabel="share of label 1")
+    gain.set(title="Gain", xlabel="share of rows, the largest first", ylabel="share of labels 1")

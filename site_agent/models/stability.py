@@ -1,0 +1,52 @@
+"""Ranges of a training's columns and predictions, and how far new rows moved from them
+(`coreg_core.stability`).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.arrays import Arr
+from coreg_core.stability import Shares, by_chance, shares, stability, tenths_of
+from site_agent.models.file import ModelFile, blocks
+
+MOST_ROWS = 10_000  # of a training that are counted, evenly spaced
+
+
+def training_shares(model: ModelFile, X: Float64[Arr, "n d"]) -> list[Shares]:
+    """How many of the training's rows are in each range of each column, and of the predictions."""
+    X = X[np.linspace(0, len(X) - 1, min(len(X), MOST_ROWS)).astype(np.int64)]
+    return [
+        shares(values, np.arange(0.5, levels) if levels else tenths_of(values))
+        for values, levels in _values(model, X, model.predict_features(X))
+    ]
+
+
+def moved(
+    model: ModelFile, X: Float64[Arr, "m d"], predictions: Float64[Arr, " m"]
+) -> dict[str, Any] | None:
+    """The stability index of each column and of the predictions, and what chance alone gives the
+    predictions; None of a file that keeps no ranges.
+    """
+    if model.shares is None:
+        return None
+    pairs = zip(model.shares, _values(model, X, predictions), strict=True)
+    *columns, last = [stability(training, values) for training, (values, _) in pairs]
+    return {
+        "columns": dict(zip(model.preprocessing.sources, columns, strict=True)),
+        "predictions": last,
+        "by_chance": by_chance(model.shares[-1], len(X)),
+    }
+
+
+def _values(model: ModelFile, X: Arr, predictions: Arr) -> Iterator[tuple[Arr, int]]:
+    """Of each column the place of the level from 1 (0: none of them) and how many there are, or the
+    encoded number (a missing cell is the mean) and 0; then the predictions.
+    """
+    for column, block in zip(model.preprocessing.columns, blocks(model.preprocessing), strict=True):
+        n = len(column.levels)
+        own = X[:, block]
+        yield (own[:, :n] @ np.arange(1.0, n + 1.0) if n else own[:, 0]), n
+    yield predictions, 0
