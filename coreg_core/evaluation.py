@@ -22,10 +22,11 @@ on the first group of sets of the benefit study.
 
 from dataclasses import dataclass
 from math import erfc, sqrt
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.special import expit, log_expit, logit
+from scipy.special import expit, log_expit, log_softmax, logit, softmax
 
 from coreg_core.arrays import Arr
 
@@ -136,6 +137,66 @@ def fit_probability(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> P
     start = np.array([np.log(_SLOPE), float(logit(goal.mean())) - _SLOPE * float(scores.mean())])
     found = minimize(loss, start, jac=True, method="L-BFGS-B")
     return Probability(float(np.exp(found.x[0])), float(found.x[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassProbabilities:
+    """From scores of several classes to probabilities: p_k ∝ exp(A s_k + B_k)."""
+
+    slope: float
+    offsets: Float64[Arr, " t"]
+
+    def log_odds(self, scores: Float64[Arr, "n t"]) -> Float64[Arr, "n t"]:
+        """log p."""
+        return np.asarray(log_softmax(self.slope * scores + self.offsets, axis=1))
+
+    def of(self, scores: Float64[Arr, "n t"]) -> Float64[Arr, "n t"]:
+        """p, whose rows add up to 1."""
+        return np.asarray(softmax(self.slope * scores + self.offsets, axis=1))
+
+
+AnyProbability: TypeAlias = Probability | ClassProbabilities
+
+
+def fit_class_probabilities(
+    scores: Float64[Arr, "n t"], labels: Float64[Arr, " n"]
+) -> ClassProbabilities:
+    """A and B of left-out scores and their labels, places of classes: multinomial calibration.
+
+    min Σ log-loss + ½ (log A/4)²/τ², with labels smoothed to (n_k + 1)/(n_k + K).
+    """
+    from scipy.optimize import minimize
+
+    n, K = scores.shape
+    if not n:
+        return ClassProbabilities(_SLOPE, np.zeros(K))
+    place = labels.astype(np.int64)
+    count = np.bincount(place, minlength=K)
+    missed = 1.0 / (count + K)  # of each other class
+    goal = np.repeat(missed[place][:, None], K, axis=1)
+    goal[np.arange(n), place] = (count[place] + 1.0) / (count[place] + K)
+
+    def loss(x: Arr) -> tuple[float, Arr]:
+        slope = float(np.exp(x[0]))
+        away = float(x[0] - np.log(_SLOPE)) / _SPREAD**2
+        logits = slope * scores + x[1:]
+        off = softmax(logits, axis=1) - goal
+        value = -float(np.sum(goal * log_softmax(logits, axis=1)))
+        slopes = [slope * float(np.sum(off * scores)) + away]
+        return value + 0.5 * (away * _SPREAD) ** 2, np.concatenate([slopes, off.sum(axis=0)])
+
+    start = np.concatenate([[np.log(_SLOPE)], np.log(goal.mean(axis=0))])
+    start[1:] -= _SLOPE * scores.mean(axis=0)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B").x
+    return ClassProbabilities(float(np.exp(found[0])), found[1:] - found[1:].mean())
+
+
+def brier_residuals(
+    probabilities: Float64[Arr, "n t"], labels: Float64[Arr, " n"]
+) -> Float64[Arr, " n"]:
+    """√Σ_k (p_k − [label is k])² of each row: the mean of their squares is the Brier score."""
+    truth = labels[:, None] == np.arange(probabilities.shape[1])
+    return np.asarray(np.sqrt(np.sum((probabilities - truth) ** 2, axis=1)))
 
 
 def ranks(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> tuple[float, float]:

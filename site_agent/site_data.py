@@ -29,6 +29,7 @@ class PrivateData:
     ids: tuple[str, ...] = ()  # of the unlabelled rows, in their order
     positive: str = ""  # the value of a yes/no target that ``y`` has as 1
     negative: str = ""  # the other value, if a labelled row has it
+    classes: tuple[str, ...] = ()  # of which ``y`` has the places
     score_sites: int = 3  # the fewest sites of a joint score that this site takes part in; 0: none
     target: str = ""  # the column of ``y``
 

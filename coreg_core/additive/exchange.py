@@ -25,10 +25,10 @@ import numpy as np
 from jaxtyping import Float64, UInt64
 
 from coreg_core.additive.check import Conclusion, OwnLabels, concluded, left_out_score
-from coreg_core.additive.features import SiteRows, fit_features
-from coreg_core.additive.label_privacy import noise_variance, unbiased
+from coreg_core.additive.features import SiteRows, fit_features_of
+from coreg_core.additive.label_privacy import columns_of, noise_variance, unbiased
 from coreg_core.additive.learned import Scored
-from coreg_core.additive.moments import Fit, Own, ScoreWeights, fit, positive, precision
+from coreg_core.additive.moments import Own, fit, positive, precision
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.terms import (
     MOST_PRECISION,
@@ -68,6 +68,7 @@ class SiteExchange:
         scores: bool = True,
         randomised: Arr | None = None,  # labels, if the plan has label_epsilon
     ):
+        """``data.y``: numbers, or places among the plan's classes."""
         self.site = site
         self._seed = seed
         self._scores = scores
@@ -82,25 +83,26 @@ class SiteExchange:
                 cross.MOST_ENCRYPTED / max(n_sites - 1, 1),
             )
         )
-        _, self.local, _ = fit_features(
-            data.X, n_common, data.own, data.y, k=k, seed=seed, kernel=rules.kernel
+        self._y = columns_of(data.y, rules.classes)
+        _, self.local_models, _ = fit_features_of(
+            data.X, n_common, data.own, self._y, k=k, seed=seed, kernel=rules.kernel
         )
-        spread = float(np.std(data.y)) if len(data.y) else 0.0
-        if self.local is not None:
-            spread = float(np.sqrt(np.mean(self.local.left_out**2)))
         inner = data.own < n_common
         counts = [(~inner).sum(), inner.sum()]  # of private labels, of common ones
         enough = np.array([each >= rules.least_labels for each in counts])
         self._inner: Flags = inner
         self._sent: Flags = enough[inner.astype(int)]
         if randomised is None:
-            self._error: Arr = rules.label_noise * spread * label_normals
-            self._noisy: Arr = data.y + self._error
+            spread = float(np.std(data.y)) if len(data.y) else 0.0
+            if (local := self.local_models[0]) is not None:
+                spread = float(np.sqrt(np.mean(local.left_out**2)))
+            self._error: Arr = (rules.label_noise * spread * label_normals)[:, None]
+            self._noisy: Arr = self._y + self._error
         else:
             self._noisy = unbiased(randomised, rules)
-            self._error = self._noisy - data.y
+            self._error = self._noisy - self._y
         # Features use the labels that the site sends, as it sends them.
-        self.features, noisy, W = fit_features(
+        self.features, noisy, W = fit_features_of(
             data.X,
             n_common,
             data.own[self._sent],
@@ -110,24 +112,27 @@ class SiteExchange:
             kernel=rules.kernel,
         )
         self._kept: dict[int, Some] = {}
-        self.scores: Arr = np.zeros(0)  # of `Terms.scored`, at the end
+        # Scores of `Terms.scored` at the end, a column for each target.
+        self.scores: Arr = np.zeros((0, rules.targets))
         self._W = W
-        self._noisy_left_out = np.zeros(0) if noisy is None else noisy.left_out
+        none = np.zeros(0)
+        self._noisy_left_out = [none if local is None else local.left_out for local in noisy]
 
     def summary(self) -> SiteSummary:
         """The first step."""
         flags = np.zeros(self._n_common, dtype=bool)
         y = self._noisy[self._sent]
         flags[self._data.own[self._sent & self._inner]] = True
-        level, deviation = (
-            _two_digits(float(y.mean()), float(y.std(ddof=1))) if len(y) else (0.0, 0.0)
-        )
+        told = [(0.0, 0.0)] * y.shape[1]
+        if len(y):
+            told = [_two_digits(float(t.mean()), float(t.std(ddof=1))) for t in y.T]
+        levels, deviations = zip(*told, strict=True)
         norm = float(np.linalg.norm(self._W[: self._n_common], axis=1).max())
         # A power of 2^(1/4) discloses little of the largest row.
         norm = 2.0 ** (ceil(4 * log2(norm) - 1e-9) / 4) * (1 + 1e-12) if norm > 0 else 1.0
         private = int((self._sent & ~self._inner).sum())
         width = self._W.shape[1]
-        return SiteSummary(flags, width, norm, level, deviation, private, self._scores)
+        return SiteSummary(flags, width, norm, levels, deviations, private, self._scores)
 
     def announce(self, summaries: Sequence[SiteSummary], seed: bytes) -> cross.Message:
         """The second step; ``seed`` is the digest of the attempt's chain.
@@ -151,14 +156,19 @@ class SiteExchange:
         entering = np.zeros(len(self._W), dtype=bool)
         entering[np.flatnonzero(T.used)[self._mine]] = True
         self._entering: Flags = entering[self._data.own]
-        self._labels = np.zeros(T.rows)
+        self._labels = np.zeros((T.rows, len(T.targets)))
         self._labels[self._mine] = T.labels(self._noisy[self._entering], self.site)
         private = self._sent & ~self._inner & bool(T.private[self.site])
         self._private: Flags = np.asarray(private)
         X = self._common / T.norms[self.site]
         phi = self._common[:, : T.d[self.site]] / T.norms[self.site]
         Y = np.column_stack(
-            [phi * T.labelled[:, None], phi, T.share * self._labels, (T.share * self._mine)]
+            [
+                phi * T.labelled[:, None],
+                phi,
+                T.share[:, None] * self._labels,
+                T.share * self._mine,
+            ]
         )
         self._exact = Y.T @ X
         return X, Y
@@ -180,14 +190,15 @@ class SiteExchange:
         e = T.exponent
         d = T.d[v]
         D = sum(T.d)
+        K = len(T.targets)
         mine = T.blocks[v]
         P, C, b, o = (
-            np.zeros(shape, dtype=WORD) for shape in ((D, D), (D, D), (D,), (T.n_sites, D))
+            np.zeros(shape, dtype=WORD) for shape in ((D, D), (D, D), (K, D), (T.n_sites, D))
         )
         P[mine, mine] = word(self._exact[:d, :d], e)
         C[mine, mine] = word(self._exact[d : 2 * d, :d], e)
-        b[mine] = word(self._exact[2 * d, :d], e)
-        o[v, mine] = word(self._exact[2 * d + 1, :d], e)
+        b[:, mine] = word(self._exact[2 * d : 2 * d + K, :d], e)
+        o[v, mine] = word(self._exact[2 * d + K, :d], e)
         shares = {}
         for u, message in enumerate(messages):
             if u == v:
@@ -202,10 +213,10 @@ class SiteExchange:
             else:
                 P[theirs, mine] = second[:du, :d]
                 C[theirs, mine] = second[du : 2 * du, :d]
-            b[theirs] += first[2 * d, :du]
-            b[mine] += second[2 * du, :d]
-            o[v, theirs] = first[2 * d + 1, :du]
-            o[u, mine] = second[2 * du + 1, :d]
+            b[:, theirs] += first[2 * d : 2 * d + K, :du]
+            b[:, mine] += second[2 * du : 2 * du + K, :d]
+            o[v, theirs] = first[2 * d + K, :du]
+            o[u, mine] = second[2 * du + K, :d]
             further = first[d : 2 * d, du:]
             shares[u] = cross.rounded(further + self._noise(further.shape, e))
             self._kept[u] = cross.rounded(second[du : 2 * du, d:])
@@ -216,10 +227,12 @@ class SiteExchange:
         o[:, mine] += self._noise((T.n_sites, d), e)
         labels = self._labels[self._mine]
         share = T.share[self._mine]
-        scalars = np.zeros(T.n_sites + 1)
-        scalars[v] = share @ labels
-        scalars[-1] = share @ labels**2
-        words = _rounded(P, b, o, scalars, e) | {"C": cross.rounded(C)[np.tril_indices(D)]}
+        scalars = np.zeros((K, T.n_sites + 1))
+        scalars[:, v] = share @ labels
+        scalars[:, -1] = share @ labels**2
+        words = _rounded(P, b.ravel(), o, scalars.ravel(), e) | {
+            "C": cross.rounded(C)[np.tril_indices(D)]
+        }
         return words, shares
 
     def add_private(self, total: Mapping[str, Some], shares: Mapping[int, Some]) -> Words | None:
@@ -235,7 +248,7 @@ class SiteExchange:
         self._check(P, C)
         C = C / T.rows * np.outer(T.scale, T.scale)
         self._C = positive(C) if T.noise else C
-        self._parts = (T.part(total),) if T.n_labelled else ()
+        self._parts = [T.part(total)] if T.n_labelled else []
         self._C_WW = self._common.T @ self._common / T.rows
         self._C_Wx = np.zeros((self._common.shape[1], D))
         self._C_Wx[:d] = self._C[T.blocks[v]]
@@ -247,25 +260,28 @@ class SiteExchange:
             return None
         p = np.zeros((D, D))
         o = np.zeros((T.n_sites, D))
-        b = np.zeros(D)
-        scalars = np.zeros(2 * T.n_sites + 1)
+        K = len(T.targets)
+        b = np.zeros((K, D))
+        of_labels = np.zeros((K, T.n_sites + 1))
+        weights = np.zeros(T.n_sites)
         if self._private.any():
             x = self._completed()
             t = T.labels(self._noisy[self._private], v)
             w = self._precision
             p = w * x.T @ x
-            b = w * x.T @ t
+            b = w * t.T @ x
             o[v] = w * x.sum(axis=0)
-            scalars[v] = w * t.sum()
-            scalars[T.n_sites] = w * t @ t
-            scalars[T.n_sites + 1 + v] = w * len(t)
+            of_labels[:, v] = w * t.sum(axis=0)
+            of_labels[:, -1] = w * (t**2).sum(axis=0)
+            weights[v] = w * len(t)
             p = p + T.noise * self._normal(p.shape)
             o = o + T.noise * (T.private > 0)[:, None] * self._normal(o.shape)
         e = T.private_exponent
-        return _rounded(word(p, e), word(b, e), word(o, e), scalars, e)
+        scalars = np.concatenate([of_labels.ravel(), weights])
+        return _rounded(word(p, e), word(b.ravel(), e), word(o, e), scalars, e)
 
     def parts(
-        self, total: Mapping[str, Some] | None, normals: Float64[Arr, " r"]
+        self, total: Mapping[str, Some] | None, normals: Float64[Arr, "t r"]
     ) -> dict[int, UInt64[np.ndarray, " q"]]:
         """The fifth step: the fit, and words of this site's parts of the score for each other site
         (`Terms.rows_scored_for`).
@@ -274,61 +290,80 @@ class SiteExchange:
         T = self.terms
         v = self.site
         if total is not None:
-            self._parts = (*self._parts, T.part(total, private=True))
-        m = T.moments(self._C, self._parts)
-        self.fit: Fit = fit(m)
-        self.own = Own.of(m, v, self._C_WW, self._C_Wx)
-        beta = ScoreWeights.of(self.fit).of_sites(range(T.n_sites))
+            self._parts.append(T.part(total, private=True))
+        moments = [
+            T.moments(self._C, tuple(part[k] for part in self._parts), k)
+            for k in range(len(T.targets))
+        ]
+        self.fits = [fit(m) for m in moments]
+        own = Own.of(moments[0], v, self._C_WW, self._C_Wx)
+        self.owns = [replace(own, moments=m) for m in moments]
+        betas = np.array([f.coef for f in self.fits])
         sizes = [
-            norm * float(np.linalg.norm(beta[block]))
+            norm * float(np.linalg.norm(betas[:, block], axis=1).max())
             for norm, block in zip(T.norms, T.blocks, strict=True)
         ]
         bound = T.n_sites * max(sizes) + 1e-300
         self._score_exponent = HEADROOM - ceil(log2(bound))
-        part = self._W[: self._n_common, : T.d[v]] @ beta[T.blocks[v]]
-        self._part = part[T.rows_scored_for(v)]
+        part = betas[:, T.blocks[v]] @ self._W[: self._n_common, : T.d[v]].T
+        self._part = part[:, T.rows_scored_for(v)]
         if T.noise:  # An exact score would be an equation of 53 bits about the features.
-            grain = SCORE_GRAIN * T.deviation
-            part = np.rint((part + SCORE_NOISE * T.deviation * normals) / grain) * grain
+            deviations = np.array([[of.deviation] for of in T.targets])
+            grain = SCORE_GRAIN * deviations
+            part = np.rint((part + SCORE_NOISE * deviations * normals) / grain) * grain
             part = np.clip(part, -bound / T.n_sites, bound / T.n_sites)
         rows = {u: T.rows_scored_for(u) for u in range(T.n_sites) if u != v}
-        return {u: word(part[at], self._score_exponent) for u, at in rows.items() if len(at)}
+        words = word(part, self._score_exponent)
+        return {u: words[:, at].ravel() for u, at in rows.items() if len(at)}
 
-    def finish(self, words: UInt64[np.ndarray, " q"] | None) -> Conclusion:
-        """The last step: the verdict by own labels, and a joined model that learns from scores.
+    def finish(self, words: UInt64[np.ndarray, " q"] | None) -> tuple[Conclusion, ...]:
+        """The last step: for each target the verdict by own labels, and a joined model that learns
+        from scores.
 
         ``words``: the sum of the others' parts, None if none came.
         """
-        score = None
-        scored = None
+        own: list[Arr | None] = [None] * len(self.fits)
+        scored: list[Scored | None] = [None] * len(self.fits)
         if words is not None:
-            scores = self.fit.intercept(self.site) + self._part + value(words, self._score_exponent)
-            score = scores[: int(self._mine.sum())]
-            self.scores = scores[len(score) :]
-            scored = Scored(self._data.X[self.terms.scored], self.scores)
-        self._score: Arr | None = score
+            others = value(words.reshape(self._part.shape), self._score_exponent)
+            intercepts = np.array([[f.intercept(self.site)] for f in self.fits])
+            scores = intercepts + self._part + others
+            c = int(self._mine.sum())
+            own = list(scores[:, :c])
+            self.scores = scores[:, c:].T
+            X = self._data.X[self.terms.scored]
+            scored = [Scored(X, column) for column in self.scores.T]
+        self._own_scores = own
+        return tuple(
+            concluded(
+                fit_k,
+                own_k,
+                self._own_labels(k),
+                score,
+                of_others,
+                seed=self._seed,
+                kernel=self._rules.kernel,
+            )
+            for k, (fit_k, own_k, score, of_others) in enumerate(
+                zip(self.fits, self.owns, own, scored, strict=True)
+            )
+        )
+
+    def _own_labels(self, target: int) -> OwnLabels:
         order = self._order()
         weight = np.where(self._private, self._precision, 0.0)
         weight[self._entering] = self.terms.share[self._mine]
         own = self._data.own[order]
-        labels = OwnLabels(
+        local = self.local_models[target]
+        return OwnLabels(
             self._data.X[own],
             self._W[own],
-            self._data.y[order],
-            self._error[order],
+            self._y[order, target],
+            self._error[order, target],
             weight[order],
             int(self._mine.sum()),
-            None if self.local is None else self.local.left_out[order],
+            None if local is None else local.left_out[order],
             self._lone,
-        )
-        return concluded(
-            self.fit,
-            self.own,
-            labels,
-            score,
-            scored,
-            seed=self._seed,
-            kernel=self._rules.kernel,
         )
 
     def _order(self) -> Ints:
@@ -347,19 +382,30 @@ class SiteExchange:
         The variance of the labels' noise is in both errors, so it is subtracted. None: there are no
         scores, or the noise is larger than the error. This local model then learnt mostly noise.
         """
-        if self._score is None or not self._mine.any() or not len(self._noisy_left_out):
+        if not self._mine.any() or not all(map(len, self._noisy_left_out)):
             return None
-        local = self._noisy_left_out[self._entering[self._sent]]
-        score = left_out_score(self.fit, self._noisy[self._entering], self._score)
-        noise = noise_variance(self._rules)
-        error = float(np.mean(local**2)) - noise
-        if error < noise:
+        score = 0.0
+        local = 0.0
+        kept = self._entering[self._sent]
+        told = self._noisy[self._entering]
+        for k, (fit_k, scores) in enumerate(zip(self.fits, self._own_scores, strict=True)):
+            if scores is None:
+                return None
+            score += float(np.mean(left_out_score(fit_k, told[:, k], scores) ** 2))
+            local += float(np.mean(self._noisy_left_out[k][kept] ** 2))
+        noise = noise_variance(self._rules) * len(self.fits)
+        if local - noise < noise:
             return None
-        return sqrt(max(float(np.mean(score**2)) - noise, 0.0) / error) - 1.0
+        return sqrt(max(score - noise, 0.0) / (local - noise)) - 1.0
 
-    def model(self, found: Conclusion) -> SiteModel:
-        """The site's models, with its verdict."""
-        return SiteModel.of(self.fit, self.own, self.features, self.local, found, self._lone)
+    def models(self, found: Sequence[Conclusion]) -> tuple[SiteModel, ...]:
+        """The site's models of each target, with its verdict."""
+        return tuple(
+            SiteModel.of(fit_k, own, self.features, local, conclusion, self._lone)
+            for fit_k, own, local, conclusion in zip(
+                self.fits, self.owns, self.local_models, found, strict=True
+            )
+        )
 
     @property
     def _lone(self) -> float | None:
@@ -369,11 +415,18 @@ class SiteExchange:
 
     @cached_property
     def _precision(self) -> float:
-        """The weight of a private row; 1 where labels are equal."""
-        left_out = self._noisy_left_out
-        return (
-            min(precision(left_out, self.terms.deviation), MOST_PRECISION) if len(left_out) else 1.0
-        )
+        """The weight of a private row; 1 where labels of some target are equal.
+
+        Of several targets the mean of their squared errors counts.
+        """
+        if not all(map(len, self._noisy_left_out)):
+            return 1.0
+        scaled = [
+            left_out / of.deviation
+            for left_out, of in zip(self._noisy_left_out, self.terms.targets, strict=True)
+        ]
+        error = np.sqrt(np.mean(np.square(scaled), axis=0))
+        return min(precision(error, 1.0), MOST_PRECISION)
 
     def _completed(self) -> Float64[Arr, "n D"]:
         """Features of private rows, divided by the norms and by √M, and clipped at norm 1."""

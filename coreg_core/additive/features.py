@@ -196,7 +196,7 @@ class SiteFeatures:
     """W(x) = (basis, `DIRECTION` · local functions) V, of which the first d columns are φ."""
 
     basis: Basis
-    directions: LocalModel | None  # None: the basis alone
+    directions: tuple[LocalModel, ...]  # one for each target; none: the basis alone
     levels: Float64[Arr, " h"]  # means of the local functions over the common rows
     components: Float64[Arr, "r k"]
     centre: Float64[Arr, " k"]  # the mean of W over the rows that a federation uses; 0 for all rows
@@ -211,15 +211,19 @@ class SiteFeatures:
         """W, and the local functions of the directions (no column without them)."""
         Phi = self.basis(X)
         W = Phi @ self.components[: Phi.shape[1]] - self.centre
-        if self.directions is None:
+        if not self.directions:
             return W, np.zeros((len(X), 0))
-        functions = self.directions.functions(Phi, self.basis.standardised(X))
-        return W + self._of(functions), functions
-
-    def _of(self, functions: Arr) -> Arr:
-        assert self.directions is not None, "asked only with directions"
-        scaled = (DIRECTION / self.directions.unit) * functions - DIRECTION * self.levels
-        return np.asarray(scaled @ self.components[len(self.components) - functions.shape[1] :])
+        S = self.basis.standardised(X)
+        functions = [
+            local.functions(Phi if local.basis.width == self.basis.width else local.basis(X), S)
+            for local in self.directions
+        ]
+        units = np.repeat(
+            [local.unit for local in self.directions], [each.shape[1] for each in functions]
+        )
+        values = np.concatenate(functions, axis=1)
+        scaled = DIRECTION * (values / units - self.levels)
+        return W + scaled @ self.components[Phi.shape[1] :], values
 
 
 def fit_features(
@@ -235,40 +239,76 @@ def fit_features(
     """A site's features, its local model (None below `LEAST_LABELS` labels, or if all are equal),
     and W of these rows.
     """
+    features, [local], W = fit_features_of(
+        X, n_common, own, y[:, None], k=k, seed=seed, kernel=kernel
+    )
+    return features, local, W
+
+
+def fit_features_of(
+    X: Float64[Arr, "n p"],
+    n_common: int,
+    own: Int64[Ints, " l"],
+    targets: Float64[Arr, "l t"],
+    *,
+    k: int,
+    seed: int,
+    kernel: Kernel = "gaussian",
+) -> tuple[SiteFeatures, tuple[LocalModel | None, ...], Float64[Arr, "n k"]]:
+    """`fit_features` of several targets, which share the features."""
     mean, deviation = mean_and_deviation(X)
     nothing = np.zeros((0, X.shape[1]))
     linear = Basis(mean, deviation, nothing, 0.0, nothing, np.zeros(X.shape[1]))
     S = linear.standardised(X)
-    able = len(y) >= LEAST_LABELS and np.ptp(y) > 0.0
+    able = [len(y) >= LEAST_LABELS and np.ptp(y) > 0.0 for y in targets.T]
     if kernel == "linear":
         bases = [_centred(linear, nothing, 0.0, nothing, S, n_common)]
     else:
         L, median = _landmarks(S, seed)
-        widths = [width * median for width in (WIDTHS if able else WIDTHS[:1])]
+        widths = [width * median for width in (WIDTHS if any(able) else WIDTHS[:1])]
         bases = [_centred(linear, L, w, _root(L, w), S, n_common) for w in widths]
+    local_models = tuple(
+        _local_model(bases, own, y, S, seed, kernel) if can else None
+        for y, can in zip(targets.T, able, strict=True)
+    )
+    directions = tuple(local for local in local_models if local is not None)
     basis, Phi = bases[0]
-    local = None
-    if able:
-        Phi, local = _local_ridge(bases, own, y)
-        basis = local.basis
-        if kernel == "gaussian" and len(y) >= LABELS_FOR_A_FOREST:
-            local = _with_forest(local, S[own], y, seed)
-    directions = local if kernel == "gaussian" else None
+    if directions and directions[0].basis is not basis:
+        basis, Phi = bases[1]
+    if kernel == "linear":
+        directions = ()
     levels = np.zeros(0)
-    if directions is not None:
-        functions = directions.functions(Phi, S)
-        if directions.forest is not None:
-            # The forest predicts an own row without its label.
-            functions[own, 1] = directions.out_of_bag
-        functions /= directions.unit
-        levels = functions[:n_common].mean(0)
-        Phi = np.concatenate([Phi, DIRECTION * (functions - levels)], axis=1)
-    values, V = np.linalg.eigh(Phi[:n_common].T @ Phi[:n_common] / n_common)
-    rank = max(int(np.sum(values > 1e-9 * values[-1])), 1)
+    if directions:
+        by_basis = {each.width: Phi for each, Phi in bases}
+        functions = [_at_rows(local, by_basis[local.basis.width], S, own) for local in directions]
+        values = np.concatenate(functions, axis=1)
+        levels = values[:n_common].mean(0)
+        Phi = np.concatenate([Phi, DIRECTION * (values - levels)], axis=1)
+    spectrum, V = np.linalg.eigh(Phi[:n_common].T @ Phi[:n_common] / n_common)
+    rank = max(int(np.sum(spectrum > 1e-9 * spectrum[-1])), 1)
     components = V[:, ::-1][:, : min(k, rank)]
     centre = np.zeros(components.shape[1])
     features = SiteFeatures(basis, directions, levels, components, centre)
-    return features, local, Phi @ components
+    return features, local_models, Phi @ components
+
+
+def _local_model(
+    bases: Sequence[tuple[Basis, Arr]], own: Ints, y: Arr, S: Arr, seed: int, kernel: Kernel
+) -> LocalModel:
+    local = _local_ridge(bases, own, y)
+    if kernel == "gaussian" and len(y) >= LABELS_FOR_A_FOREST:
+        local = _with_forest(local, S[own], y, seed)
+    return local
+
+
+def _at_rows(local: LocalModel, Phi: Arr, S: Arr, own: Ints) -> Float64[Arr, "n h"]:
+    """The local functions in units of the labels; the forest predicts an own row without its
+    label.
+    """
+    functions = local.functions(Phi, S)
+    if local.forest is not None:
+        functions[own, 1] = local.out_of_bag
+    return np.asarray(functions / local.unit)
 
 
 def _landmarks(S: Arr, seed: int) -> tuple[Arr, float]:
@@ -282,11 +322,9 @@ def _landmarks(S: Arr, seed: int) -> tuple[Arr, float]:
     return L, float(np.median(apart)) if len(apart) else 1.0
 
 
-def _local_ridge(
-    bases: Sequence[tuple[Basis, Arr]], own: Ints, y: Arr
-) -> tuple[Float64[Arr, "n r"], LocalModel]:
+def _local_ridge(bases: Sequence[tuple[Basis, Arr]], own: Ints, y: Arr) -> LocalModel:
     """Kernel ridge of own labels on the first basis, or on a narrower one if its left-out error is
-    clearly less; and the features of that basis.
+    clearly less.
     """
     fits = [
         min((ridge_fit(Phi[own], y, ridge) for ridge in RIDGES), key=_error) for _, Phi in bases
@@ -294,10 +332,10 @@ def _local_ridge(
     best = 0
     if len(fits) > 1 and _error(fits[1]) < NARROW * _error(fits[0]):
         best = 1
-    basis, Phi = bases[best]
+    basis, _ = bases[best]
     coef, intercept, left_out = fits[best]
     unit = float(y.std())
-    return Phi, LocalModel(basis, coef, intercept, None, 0.0, left_out, np.zeros(0), unit)
+    return LocalModel(basis, coef, intercept, None, 0.0, left_out, np.zeros(0), unit)
 
 
 def _error(fit: tuple[Arr, float, Arr]) -> float:

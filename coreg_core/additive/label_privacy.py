@@ -5,7 +5,9 @@ once. Level, deviation, features and sums are computed from randomised labels, s
 guarantee.
 
 A **yes/no label** is flipped with probability p = 1/(1 + e^ε) (Warner 1965). The sums take
-(flipped − p)/(1 − 2p), whose mean is the true label.
+(flipped − p)/(1 − 2p), whose mean is the true label. One of K **classes** stays with probability
+e^ε/(e^ε + K − 1), and becomes each other one with probability q = 1/(e^ε + K − 1) (Kairouz et al.
+2014). The sums take ([class is k] − q)/(1 − K q) for each k.
 
 A **number** is clipped to the plan's range and rounded to one of `STEPS` + 1 places on a grid. Two
 labels are then at most `STEPS` places apart. A random whole number z of places is added, with
@@ -23,6 +25,7 @@ The uniform numbers come from outside. A label has to have the same ones wheneve
 under the same terms, and independent ones otherwise: outputs that share them would tell the label.
 """
 
+from collections.abc import Sequence
 from math import ceil, exp
 
 import numpy as np
@@ -36,15 +39,28 @@ TAIL = 16.0
 MARGIN = 2.0**-20
 
 
-def _flipped(rules: Additive) -> float:
-    """p, rounded up."""
-    return 1.0 / (1.0 + exp(rules.label_epsilon * (1.0 - MARGIN)))
+def columns_of(y: Float64[Arr, " n"], classes: Sequence[str]) -> Float64[Arr, "n t"]:
+    """The targets of labels: the numbers, or for each class whether the label is its place."""
+    if not len(classes):
+        return y[:, None]
+    return np.asarray(y[:, None] == np.arange(len(classes)), dtype=np.float64)
+
+
+def _other(rules: Additive) -> float:
+    """q, the probability of each other class, rounded up; p of a yes/no label."""
+    others = max(rules.targets, 2) - 1
+    return 1.0 / (others + exp(rules.label_epsilon * (1.0 - MARGIN)))
 
 
 def randomised(y: Float64[Arr, " n"], rules: Additive, uniforms: Float64[Arr, "n 2"]) -> Arr:
-    """The randomised labels (n,): 0 or 1, or places on the grid in the labels' unit."""
+    """The randomised labels (n,): 0 or 1, the place of a class, or places on the grid in the
+    labels' unit.
+    """
     if rules.task == "classification":
-        return np.abs(y - (uniforms[:, 0] < _flipped(rules)))
+        others = max(rules.targets, 2) - 1
+        changes = uniforms[:, 0] < others * _other(rules)
+        by = 1.0 + np.minimum(np.floor(uniforms[:, 1] * others), others - 1.0)
+        return np.asarray(np.where(changes, (y + by) % (others + 1), y))
     low, high = rules.label_range
     step = rules.span / STEPS
     decay = rules.label_epsilon * (1.0 - MARGIN) / STEPS
@@ -56,17 +72,22 @@ def randomised(y: Float64[Arr, " n"], rules: Additive, uniforms: Float64[Arr, "n
     return np.asarray(low + step * np.clip(places + noise, -reach, STEPS + reach))
 
 
-def unbiased(labels: Arr, rules: Additive) -> Arr:
-    """Of randomised labels: numbers whose mean is the true label, or the clipped one."""
+def unbiased(labels: Float64[Arr, " n"], rules: Additive) -> Float64[Arr, "n t"]:
+    """Of randomised labels: columns of numbers whose mean is that of `columns_of` the true label,
+    or of the clipped one.
+    """
+    columns = columns_of(labels, rules.classes)
     if rules.task != "classification":
-        return labels
-    p = _flipped(rules)
-    return (labels - p) / (1.0 - 2.0 * p)
+        return columns
+    q = _other(rules)
+    return (columns - q) / (1.0 - max(rules.targets, 2) * q)
 
 
 def noise_variance(rules: Additive) -> float:
-    """The variance of an unbiased randomised label about its label."""
+    """The variance of an unbiased randomised label about its label, a mean over classes."""
     if rules.task == "classification":
-        p = _flipped(rules)
-        return p * (1.0 - p) / (1.0 - 2.0 * p) ** 2
+        K = max(rules.targets, 2)
+        q = _other(rules)
+        p = 1.0 - (K - 1) * q  # of the true class
+        return (p * (1.0 - p) + (K - 1) * q * (1.0 - q)) / K / (p - q) ** 2
     return 2.0 * (rules.span / rules.label_epsilon) ** 2

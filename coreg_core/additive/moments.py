@@ -114,11 +114,8 @@ class Moments:
 
     @cached_property
     def deviation(self) -> float:
-        """The common deviation of labels around their owners' means: the unit of the fit; 1 if all
-        are equal.
-        """
-        free = self.n.sum() - np.count_nonzero(self.n)
-        return float(np.sqrt(self.within / free)) if free > 0 and self.within > 0 else 1.0
+        """`common_deviation`: the unit of the fit."""
+        return common_deviation(self.n, self.within)
 
     def standard(self, part: Sums) -> tuple[Float64[Arr, "A A"], Float64[Arr, " A"], float]:
         """(G, b, Σ wy²) of a part for the features, the owners' offsets and 1, with labels less
@@ -138,6 +135,12 @@ class Moments:
             part.s / self.deviation**2 + 2.0 * level @ part.r / self.deviation + part.n @ level**2
         )
         return G, b, float(squares)
+
+
+def common_deviation(n: Float64[Arr, " M"], within: float) -> float:
+    """Of labels around their owners' means, √(within/(Σ n − owners)); 1 if all are equal."""
+    free = n.sum() - np.count_nonzero(n)
+    return float(np.sqrt(within / free)) if free > 0 and within > 0 else 1.0
 
 
 def precision(left_out: Float64[Arr, " n"], deviation: float) -> float:

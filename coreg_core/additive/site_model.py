@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.additive.check import Conclusion, Correction
-from coreg_core.additive.features import LocalModel, SiteFeatures
+from coreg_core.additive.features import Basis, LocalModel, SiteFeatures
 from coreg_core.additive.moments import Fit, Own, ScoreWeights
 from coreg_core.arrays import Arr, Ints
 
@@ -68,8 +68,8 @@ class SiteModel:
         known = own.deviations(fit, unit[-1:], lone)[1][0] ** 2
         score = ScoreWeights.of(fit)
         block = score.block(own.site)
-        if features.directions is not None:
-            features = replace(features, directions=without_labels(features.directions))
+        directions = tuple(map(without_labels, features.directions))
+        features = replace(features, directions=directions)
         return cls(
             features,
             None if local is None else without_labels(local),
@@ -89,12 +89,18 @@ class SiteModel:
             m.deviation * float(np.sqrt(fit.noise[0])),
         )
 
+    def corrected(
+        self, scores: Float64[Arr, " n"], local: Float64[Arr, " n"] | None
+    ) -> Float64[Arr, " n"]:
+        """Scores with the site's verdict; ``local``: `alone` of the same rows."""
+        return self.correct_score(scores, local)
+
     def slopes(self) -> tuple[Float64[Arr, " p"], Float64[Arr, " p"]] | None:
         """Slopes of the score in own columns, ∂score/∂x = Vᵀβ/deviation, and their deviations; None
         unless kernel = "linear".
         """
         basis = self.features.basis
-        if basis.width or self.features.directions is not None:
+        if basis.width or self.features.directions:
             return None
         start, stop = self.block.tolist()
         A = self.features.components[:, : stop - start] / basis.deviation[:, None]
@@ -135,3 +141,68 @@ class SiteModel:
         z = np.concatenate([self.features(X), np.ones((len(X), 1))], axis=1)
         variance = np.einsum("ij,jk,ik->i", z, self.variance, z) + self.least_variance
         return np.asarray(self.spread * np.sqrt(np.maximum(variance, 0.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassModel:
+    """The models of one site for several classes, one for each; values have a column for each."""
+
+    models: tuple[SiteModel, ...]
+
+    @property
+    def features(self) -> SiteFeatures:
+        """The classes share them."""
+        return self.models[0].features
+
+    @property
+    def local(self) -> "LocalClasses | None":
+        """None if this site has too few labels, or none of some class."""
+        models = [model.local for model in self.models if model.local is not None]
+        return LocalClasses(tuple(models)) if len(models) == len(self.models) else None
+
+    def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n t"]:
+        """The joined models, corrected by the site's own labels."""
+        return np.stack([model.predict(X) for model in self.models], axis=1)
+
+    def alone(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n t"] | None:
+        """The local models; None without them."""
+        return None if self.local is None else self.local.predict(X)
+
+    def phi(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n d"]:
+        """The features of the scores."""
+        return self.models[0].phi(X)
+
+    def part(self, phi: Float64[Arr, "n d"], present: Sequence[int]) -> Float64[Arr, "n t"]:
+        """The site's part of each score, as `SiteModel.part`."""
+        return np.stack([model.part(phi, present) for model in self.models], axis=1)
+
+    def corrected(
+        self, scores: Float64[Arr, "n t"], local: Float64[Arr, "n t"] | None
+    ) -> Float64[Arr, "n t"]:
+        """Scores with the site's verdicts; ``local``: `alone` of the same rows."""
+        columns = [
+            model.corrected(scores[:, k], None if local is None else local[:, k])
+            for k, model in enumerate(self.models)
+        ]
+        return np.stack(columns, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalClasses:
+    """Local models of several classes, one for each."""
+
+    models: tuple[LocalModel, ...]
+
+    @property
+    def basis(self) -> Basis:
+        """Of the first: all have its rows as landmarks."""
+        return self.models[0].basis
+
+    def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n t"]:
+        """A column for each class."""
+        return np.stack([model.predict(X) for model in self.models], axis=1)
+
+
+def model_of(models: tuple[SiteModel, ...]) -> SiteModel | ClassModel:
+    """A site's model of its targets."""
+    return models[0] if len(models) == 1 else ClassModel(models)

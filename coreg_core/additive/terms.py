@@ -12,7 +12,7 @@ sum over the others.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log2, sqrt
 from typing import TypeAlias
 
@@ -20,7 +20,14 @@ import numpy as np
 from jaxtyping import Bool, Float64, UInt64
 
 from coreg_core.additive.learned import evenly
-from coreg_core.additive.moments import NOISE, NOISE_PRIVATE, Moments, Sums, steadied
+from coreg_core.additive.moments import (
+    NOISE,
+    NOISE_PRIVATE,
+    Moments,
+    Sums,
+    common_deviation,
+    steadied,
+)
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import Refused
 from coreg_core.objectives.additive import MOST_FEATURES, Additive
@@ -44,8 +51,8 @@ class SiteSummary:
     labelled: Flags
     width: int  # columns of W
     norm: float  # the largest row norm of W over the common rows, rounded up to a power of 2^(1/4)
-    level: float
-    deviation: float
+    levels: tuple[float, ...]  # of each target
+    deviations: tuple[float, ...]
     private: int
     scores: bool = True  # whether the site takes part in joint scores
 
@@ -63,7 +70,7 @@ def _sized(labelled: Flags, n_private: int, rules: Additive) -> tuple[Flags, int
     features sends none, and a small atom neither. Refused: the labels allow too few features.
     """
     n_sites = len(labelled)
-    most = (cross.MOST_PROJECTED / max(n_sites - 1, 1) - 2) / 2
+    most = (cross.MOST_PROJECTED / max(n_sites - 1, 1) - 1 - rules.targets) / 2
     while True:
         labelled = in_whole_atoms(labelled, rules.least_labels)
         counted = int(labelled.any(axis=0).sum()) or n_private
@@ -84,6 +91,29 @@ def _sized(labelled: Flags, n_private: int, rules: Additive) -> tuple[Flags, int
             f" ({rules.rows_per_feature})."
         )
     return labelled, d
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The labels of one target: a number, or 1 for one of several classes."""
+
+    n: Float64[Arr, " M"]  # labels of each owner
+    levels: Float64[Arr, " M"]
+    within: float  # sum of squares around the levels
+
+    @property
+    def deviation(self) -> float:
+        """`Moments.deviation`."""
+        return common_deviation(self.n, self.within)
+
+    @property
+    def unit(self) -> float:
+        """Labels travel in it."""
+        return LABEL_UNIT * self.deviation
+
+    def scaled(self, y: Float64[Arr, " n"], site: int) -> Float64[Arr, " n"]:
+        """In [−1, 1], as a site sends them."""
+        return np.asarray(np.clip((y - self.levels[site]) / self.unit, -1.0, 1.0))
 
 
 def _scored(labelled: Flags) -> Ints:
@@ -137,9 +167,14 @@ class Terms:
         self.norms = np.array([summary.norm for summary in summaries]) * (2.0 if few else 1.0)
         self.scale = np.repeat(self.norms, self.d)
         self.n = (self.flags.sum(axis=1) + self.private).astype(float)
-        self.levels = np.array([each.level for each in summaries])
-        self.within = float(
-            np.maximum(self.n - 1, 0) @ np.array([each.deviation**2 for each in summaries])
+        free = np.maximum(self.n - 1, 0)
+        self.targets = tuple(
+            Target(self.n, np.array(levels), float(free @ np.array(deviations) ** 2))
+            for levels, deviations in zip(
+                zip(*(summary.levels for summary in summaries), strict=True),
+                zip(*(summary.deviations for summary in summaries), strict=True),
+                strict=True,
+            )
         )
         self.share = 1.0 / np.maximum(
             self.flags.sum(axis=0), 1
@@ -149,9 +184,8 @@ class Terms:
         self.private_exponent = HEADROOM - ceil(
             log2(MOST_PRECISION * max(int(self.private.sum()), 1))
         )
-        empty = self.moments(np.zeros((sum(self.d), sum(self.d))), ())
-        self.deviation = empty.deviation
-        self.blocks = empty.blocks
+        ends = np.cumsum(self.d).tolist()
+        self.blocks = tuple(slice(end - d, end) for end, d in zip(ends, self.d, strict=True))
 
     def judged(self, site: int) -> Ints:
         """The common rows of a site's labels in the sums."""
@@ -167,29 +201,29 @@ class Terms:
             return np.zeros(0, dtype=np.int64)
         return np.concatenate([self.judged(site), self.scored])
 
-    def moments(self, C: Arr, parts: tuple[Sums, ...]) -> Moments:
-        """With the opened parts."""
-        return Moments(self.d, C, self.rows, self.n, self.levels, self.within, parts, self.noise)
+    def moments(self, C: Arr, parts: tuple[Sums, ...], target: int = 0) -> Moments:
+        """Of one target, with its opened parts."""
+        of = self.targets[target]
+        return Moments(self.d, C, self.rows, self.n, of.levels, of.within, parts, self.noise)
 
-    def labels(self, y: Float64[Arr, " n"], site: int) -> Float64[Arr, " n"]:
+    def labels(self, y: Float64[Arr, "n t"], site: int) -> Float64[Arr, "n t"]:
         """Scaled labels in [−1, 1], as a site sends them."""
-        return np.asarray(
-            np.clip((y - self.levels[site]) / (LABEL_UNIT * self.deviation), -1.0, 1.0)
-        )
+        scaled = [of.scaled(column, site) for of, column in zip(self.targets, y.T, strict=True)]
+        return np.stack(scaled, axis=1)
 
-    def part(self, got: Mapping[str, Some], *, private: bool = False) -> Sums:
-        """Sums over common or private rows from opened words.
+    def part(self, got: Mapping[str, Some], *, private: bool = False) -> tuple[Sums, ...]:
+        """Sums of each target over common or private rows from opened words.
 
         Each site with private rows adds noise to their sums.
         """
         D = sum(self.d)
         M = self.n_sites
-        unit = LABEL_UNIT * self.deviation
+        K = len(self.targets)
         exponent = self.private_exponent if private else self.exponent
         scalars = joined(got["scalars"], exponent)
         if private:
             scale = self.scale * sqrt(M)
-            n = scalars[M + 1 :]
+            n = scalars[K * (M + 1) :]
             count = int(self.private.sum())
             mode = NOISE_PRIVATE
             noise = self.noise * sqrt(np.count_nonzero(self.private) / 2)
@@ -201,11 +235,15 @@ class Terms:
             noise = self.noise
         o = np.where(n[:, None] > 0, cross.opened(got["o"], exponent), 0.0)
         P = full(cross.opened(got["P"], exponent), D) * np.outer(scale, scale)
-        b = cross.opened(got["b"], exponent) * scale * unit
-        found = Sums(
-            P, o * scale, b, scalars[:M] * unit, float(scalars[M]) * unit**2, n, float(count), mode
+        b = cross.opened(got["b"], exponent).reshape(K, D) * scale
+        of_labels = scalars[: K * (M + 1)].reshape(K, M + 1)
+        found = Sums(P, o * scale, b[0], np.zeros(M), 0.0, n, float(count), mode)
+        if noise:
+            found = steadied(found, noise, scale)
+        return tuple(
+            replace(found, b=b_k * of.unit, r=s[:M] * of.unit, s=float(s[M]) * of.unit**2)
+            for of, b_k, s in zip(self.targets, b, of_labels, strict=True)
         )
-        return steadied(found, noise, scale) if noise else found
 
 
 # --- words and numbers ----------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class TrainedSite:
         learned = None if model is None else model.predict(X)
         if self.local is None:
             return Prepared(W, None, learned)
-        shared = self.local is self.features.directions
+        shared = self.features.directions == (self.local,)
         local = self.local.mixed(functions) if shared else self.local.predict(X)
         return Prepared(W, local, learned)
 
@@ -189,7 +189,7 @@ class _Training:
         """The labels that a site tells, with noise that it draws once."""
         if self.rules.private_labels:
             labels = randomised(y, self.rules, self.rng.random((len(y), 2)))
-            return unbiased(labels, self.rules)
+            return unbiased(labels, self.rules)[:, 0]
         share = self.rules.label_noise
         if not share or not len(y):
             return y

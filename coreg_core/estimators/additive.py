@@ -3,14 +3,18 @@ and in closed form.
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
 
+from coreg_core.additive.check import Verdict
 from coreg_core.additive.features import SiteRows
+from coreg_core.additive.label_privacy import columns_of
 from coreg_core.additive.training import Trained, train
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
@@ -25,7 +29,7 @@ from coreg_core.estimators.inputs import (
     read_mask,
     warn_of_rows,
 )
-from coreg_core.evaluation import Probability, fit_probability
+from coreg_core.evaluation import AnyProbability, fit_class_probabilities, fit_probability
 from coreg_core.objectives.additive import IN_MEMORY
 
 FEW = 10  # labels
@@ -34,7 +38,7 @@ FEW = 10  # labels
 class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """The parameters, the fit and the predictions of both estimators below."""
 
-    trained_: Trained
+    trained_: Any
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "views": VIEWS, "kernel": [StrOptions({"gaussian", "linear"})], "rows_per_feature": [COUNT],
         "random_state": ["random_state"],
@@ -102,15 +106,14 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
                     targets[np.concatenate([inner, private])],
                 )
             )
-        self.trained_ = train(
-            sites,
-            len(places),
-            seed=int(generator(self.random_state).integers(2**31 - 1)),
-            rules=replace(IN_MEMORY, kernel=self.kernel, rows_per_feature=self.rows_per_feature),  # type: ignore[arg-type]
-            one_owner=one_owner,
-        )
+        rules = replace(IN_MEMORY, kernel=self.kernel, rows_per_feature=self.rows_per_feature)  # type: ignore[arg-type]
+        seed = int(generator(self.random_state).integers(2**31 - 1))
+
+        def trained(of_target: list[SiteRows]) -> Trained:
+            return train(of_target, len(places), seed=seed, rules=rules, one_owner=one_owner)
+
+        self._train(sites, trained)
         self.labels_ = [site.y for site in sites]
-        self.verdicts_ = [site.verdict for site in self.trained_.sites]
         if few := [str(v) for v, site in enumerate(sites) if 0 < len(site.y) < FEW]:
             told = (
                 f"fewer than {FEW} labels at view {' and '.join(few)}: what the verdict recommends"
@@ -118,6 +121,10 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
             )
             warnings.warn(told, stacklevel=4)
         return self
+
+    def _train(self, sites: list[SiteRows], trained: Callable[[list[SiteRows]], Trained]) -> None:
+        self.trained_ = trained(sites)
+        self.verdicts_ = [site.verdict for site in self.trained_.sites]
 
     def _present(self, X: Any, *, reset: bool = False) -> tuple[list[Arr], Any]:
         """Tables of all views (N, d_v), and which view has which row (N, M)."""
@@ -139,6 +146,10 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
 
     def _joint(self, X: Any) -> Arr:
         """The score of each row, from the views that have it."""
+        check_is_fitted(self)
+        return self._joint_of(self.trained_, X)
+
+    def _joint_of(self, trained: Trained, X: Any) -> Arr:
         tables, present = self._present(X)
         out = np.empty(len(present))
         patterns, which = np.unique(present, axis=0, return_inverse=True)
@@ -148,18 +159,22 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
                 raise BadData(f"row {rows[0] + 1} (counted from 1): no view has it.")
             seen = [
                 at.prepared(table[rows]) if has else None
-                for at, table, has in zip(self.trained_.sites, tables, pattern, strict=True)
+                for at, table, has in zip(trained.sites, tables, pattern, strict=True)
             ]
-            out[rows] = self.trained_.score(seen)
+            out[rows] = trained.score(seen)
         return out
 
     def _own(self, X: Any) -> Arr:
         """Each view's joined model, (M, n); NaN where the view does not have the row."""
+        check_is_fitted(self)
+        return self._own_of(self.trained_, X)
+
+    def _own_of(self, trained: Trained, X: Any) -> Arr:
         tables, present = self._present(X)
         out = np.full((len(tables), len(present)), np.nan)
         for v, (table, rows) in enumerate(zip(tables, present.T, strict=True)):
             if rows.any():
-                out[v, rows] = self.trained_.joined(v, self.trained_.sites[v].prepared(table[rows]))
+                out[v, rows] = trained.joined(v, trained.sites[v].prepared(table[rows]))
         return out
 
 
@@ -231,14 +246,16 @@ class AdditiveRegressor(Regressor, AdditiveViews):
         ``X``: an array or a data frame.
         """
         table = self._of_view(view, X)
-        return self.trained_.joined(view, self.trained_.sites[view].prepared(table))
+        joined: Arr = self.trained_.joined(view, self.trained_.sites[view].prepared(table))
+        return joined
 
     def predict_local(self, view: int, X: Any) -> Arr | None:
         """The local model of a view, as `predict_view`; None for a view with fewer than three
         labels.
         """
         table = self._of_view(view, X)
-        return self.trained_.sites[view].prepared(table).local
+        local: Arr | None = self.trained_.sites[view].prepared(table).local
+        return local
 
     def predict_views(self, X: Any) -> Arr:
         """Each view's joined model, (M, n); NaN where the view does not have the row."""
@@ -246,10 +263,12 @@ class AdditiveRegressor(Regressor, AdditiveViews):
 
 
 class AdditiveClassifier(ViewsClassifier, AdditiveViews):
-    r"""`AdditiveRegressor` on labels of 0 and 1, with $p = 1/(1 + e^{-(A s + B)})$ of its scores s.
+    r"""`AdditiveRegressor` on labels of 0 and 1, with $p = 1/(1 + e^{-(A s + B)})$ of its scores s;
+    of K > 2 classes on whether the label is each one, with $p_k \propto e^{A s_k + B_k}$.
 
-    A and B are fitted to predictions of labelled rows that were left out in turn (Platt scaling): a
-    pair for each view's joined model, and one for the score from the labels of all views.
+    A and B are fitted to predictions of labelled rows that were left out in turn (Platt scaling, of
+    several classes its multinomial form): for each view's joined model, and for the score from the
+    labels of all views.
 
     Source: docs/research/mathematics.md, "Second moments"; Platt (1999).
 
@@ -261,11 +280,12 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     Attributes
     ----------
     classes_
-        the two classes, sorted; probabilities are of the second.
+        the classes, sorted; of two, probabilities are of the second.
     probability_, probabilities_
         A and B of the score, and of each view's joined model.
     trained_, verdicts_, labels_
-        those of `AdditiveRegressor`, of the labels 0 and 1.
+        those of `AdditiveRegressor`, of labels 0 and 1; of several classes ``trained_`` and
+        ``verdicts_`` have an entry for each class, and ``labels_`` places of classes.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -280,30 +300,70 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     (['no', 'yes'], (150, 2), (2, 150))
     """
 
-    def _targets(self, y: Any, n_rows: int) -> Arr:
-        return 0.5 + 0.5 * super()._targets(y, n_rows)
+    _several = True
+
+    def _train(self, sites: list[SiteRows], trained: Callable[[list[SiteRows]], Trained]) -> None:
+        if len(self.classes_) == 2:
+            super()._train(sites, trained)
+            return
+        self.trained_ = [
+            trained([replace(site, y=(site.y == k) * 1.0) for site in sites])
+            for k in range(len(self.classes_))
+        ]
+        self.verdicts_ = [[site.verdict for site in each.sites] for each in self.trained_]
 
     @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
         """As `AdditiveRegressor.fit`. A missing target is NaN or None."""
         super().fit(X, y, label_mask=label_mask)
+        joined = [self._left_out(v, "joined") for v in range(len(self.labels_))]
         self.probabilities_ = [
-            _calibrated(labels, verdict.left_out.get("joined"))
-            for labels, verdict in zip(self.labels_, self.verdicts_, strict=True)
+            self._calibrated(scores, labels[: len(scores)])
+            for scores, labels in zip(joined, self.labels_, strict=True)
         ]
         scored = [
-            (labels[: len(left)], left)
-            for labels, verdict in zip(self.labels_, self.verdicts_, strict=True)
-            if (left := verdict.left_out.get("score", verdict.left_out.get("joined"))) is not None
+            score if len(score := self._left_out(v, "score")) else joined[v]
+            for v in range(len(self.labels_))
         ]
-        self.probability_ = (
-            _calibrated(*map(np.concatenate, zip(*scored, strict=True)))
-            if scored
-            else Probability()
-        )
+        labels = [own[: len(each)] for own, each in zip(self.labels_, scored, strict=True)]
+        self.probability_ = self._calibrated(np.concatenate(scored), np.concatenate(labels))
         return self
 
+    def _verdicts_of(self, view: int) -> list[Verdict]:
+        """One, or that of each class."""
+        if len(self.classes_) == 2:
+            return [self.verdicts_[view]]
+        return [each[view] for each in self.verdicts_]
 
-def _calibrated(labels: Arr, left_out: Arr | None) -> Probability:
-    """A and B from labels and left-out residuals; those of the prior without any."""
-    return Probability() if left_out is None else fit_probability(labels - left_out, labels)
+    def _left_out(self, view: int, model: str) -> Arr:
+        """Left-out predictions of a view's labels, (n, targets); of no row where it has none."""
+        verdicts = self._verdicts_of(view)
+        left = [each.left_out.get(model, np.zeros(0)) for each in verdicts]
+        n = min(map(len, left))
+        classes = self.classes_.tolist() if len(left) > 1 else []
+        columns = columns_of(self.labels_[view][:n], classes)
+        return columns - np.stack([each[:n] for each in left], axis=1)
+
+    def _calibrated(self, scores: Arr, labels: Arr) -> AnyProbability:
+        """A and B of left-out scores; those of the prior without any."""
+        if scores.shape[1] > 1:
+            return fit_class_probabilities(scores, labels)
+        return fit_probability(scores[:, 0], labels)
+
+    def _joint(self, X: Any) -> Arr:
+        check_is_fitted(self)
+        if len(self.classes_) == 2:
+            joint: Arr = super()._joint(X)
+            return joint
+        scores = [self._joint_of(each, X) for each in self.trained_]
+        stacked: Arr = np.stack(scores, axis=-1)
+        return stacked
+
+    def _own(self, X: Any) -> Arr:
+        check_is_fitted(self)
+        if len(self.classes_) == 2:
+            own: Arr = super()._own(X)
+            return own
+        scores = [self._own_of(each, X) for each in self.trained_]
+        stacked: Arr = np.stack(scores, axis=-1)
+        return stacked

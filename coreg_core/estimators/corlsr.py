@@ -366,7 +366,7 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
     """
 
     def _targets(self, y: Any, n_rows: int) -> Arr:
-        return _HALF * super()._targets(y, n_rows)
+        return np.asarray(super()._targets(y, n_rows) - _HALF)
 
     def _solve(self, views: list[View], ys: list[Arr]) -> Fitted:
         fit = super()._solve(views, ys)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import wraps
 from numbers import Integral, Real
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -28,7 +28,6 @@ from sklearn.utils.validation import (
 
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
-from coreg_core.evaluation import Probability
 from coreg_core.threads import one_thread
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -361,18 +360,21 @@ class Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
 
 class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Two classes as −1 and 1, with probabilities: `_joint` is the score of all views, `_own` that
-    of each view, (M, n).
+    """Two classes as 0 and 1, with probabilities: `_joint` is the score of all views, `_own` that
+    of each view, (M, n). If ``_several`` there can be more, as their places: `_joint` and `_own`
+    then have a last axis for the classes.
     """
 
+    _several: ClassVar[bool] = False
+
     classes_: Any
-    probability_: Probability
-    probabilities_: list[Probability]
+    probability_: Any
+    probabilities_: list[Any]
     _joint: Any
     _own: Any
 
     def _targets(self, y: Any, n_rows: int) -> Arr:
-        """y as −1 and 1, NaN where it is missing. Sets ``classes_``, sorted."""
+        """y as places among ``classes_``, which it sets, sorted; NaN where it is missing."""
         y = given_targets(y, n_rows, self)
         missing = missing_in(y)
         out = np.full(len(y), np.nan)
@@ -383,7 +385,7 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise BadData("All targets are NaN, so no class is known.")
         check_classification_targets(known)
         classes = np.unique(known)
-        if len(classes) > 2:
+        if len(classes) > 2 and not self._several:
             raise BadData(
                 "Only binary classification is supported. The type of the target is"
                 f" {type_of_target(known)}: {len(classes)} classes. A row without a label has y ="
@@ -395,29 +397,36 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 " the other."
             )
         self.classes_ = classes
-        out[~missing] = np.where(known == classes[1], 1.0, -1.0)
+        out[~missing] = np.searchsorted(classes, known)
         return out
 
     def decision_function(self, X: Any) -> Any:
-        """Log odds of the second class by the joint score, (n,)."""
+        """Log odds of the second class by the joint score, (n,); of several classes the logarithm
+        of each probability, (n, K).
+        """
         scores = self._joint(X)
         return self.probability_.log_odds(scores)
 
     def predict(self, X: Any) -> Any:
         """The class of each row, (n,)."""
-        positive = self.decision_function(X) > 0
-        return self.classes_[positive.astype(int)]
+        odds = self.decision_function(X)
+        place = odds.argmax(axis=1) if odds.ndim > 1 else (odds > 0).astype(int)
+        return self.classes_[place]
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of both classes by the joint score, (n, 2), from the columns of every
+        """Probabilities of the classes by the joint score, (n, K), from the columns of every
         view.
         """
         scores = self._joint(X)
         positive = self.probability_.of(scores)
+        if positive.ndim > 1:
+            return positive
         return np.column_stack([1.0 - positive, positive])
 
     def predict_proba_views(self, X: Any) -> Any:
-        """Probability of the second class by each view's own model, (M, n)."""
+        """Probability of the second class by each view's own model, (M, n); of several classes
+        of each, (M, n, K).
+        """
         scores = self._own(X)
         return np.array([p.of(s) for p, s in zip(self.probabilities_, scores, strict=True)])
 
@@ -429,7 +438,7 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_class = self._several
         return tags
 
 

@@ -13,11 +13,14 @@ from coreg_core.objectives.setting import Kind, Setting, Statement
 from coreg_core.shapes import Shape
 
 Kernel: TypeAlias = Literal["gaussian", "linear"]
+ClassName: TypeAlias = Annotated[str, Len(1, 100)]
 Task: TypeAlias = Literal["regression", "classification"]
 MOST_SITES = 38  # so that each can have five features (`coreg_core.secure.cross_products`)
 MOST_FEATURES = 30  # of a site that enter the sums
 MOST_OWN = 60  # that a site keeps for itself
-SUMMARY = 33  # bytes before the flags
+SUMMARY = 17  # bytes before those of each target
+OF_TARGET = 16  # bytes, before the flags
+MOST_CLASSES = 20
 # Of a message of cross products: rows beyond the individuals, columns of the secret.
 _RANDOM_ROWS = 15_376
 _SECRET_ROWS = 3_328
@@ -41,7 +44,14 @@ class Additive(Statement):
     label_range: Annotated[tuple[float, ...], Len(0, 2)] = ()
     least_labels: Annotated[int, Ge(3), Le(100_000)] = 20
     least_rows: Annotated[int, Ge(10), Le(100_000)] = 150
+    # Of a classification with more than two, in this order.
+    classes: Annotated[tuple[ClassName, ...], Len(0, MOST_CLASSES)] = ()
     share_gain: bool = True  # with the members, for sites whose own labels cannot judge
+
+    @property
+    def targets(self) -> int:
+        """Columns of labels: one for numbers and for yes/no, else one for each class."""
+        return max(len(self.classes), 1)
 
     name = "additive"
     called = "an additive training"
@@ -94,7 +104,7 @@ class Additive(Statement):
                 "label_range is of a target of numbers: the lowest label, and a higher one. A"
                 " yes/no target has none."
             )
-        return super().fault(plan)
+        return self._of_classes() or super().fault(plan)
 
     @property
     def private_labels(self) -> bool:
@@ -106,7 +116,25 @@ class Additive(Statement):
         """The length of `label_range`."""
         return self.label_range[-1] - self.label_range[0]
 
+    def _of_classes(self) -> str | None:
+        """What is wrong with the classes, or None."""
+        if not self.classes:
+            return None
+        if self.task != "classification":
+            return 'classes: the task is not "classification".'
+        if not 3 <= len(set(self.classes)) == len(self.classes) <= MOST_CLASSES:
+            return (
+                f"classes: three to {MOST_CLASSES} different ones are needed. With two, leave them"
+                " out: each site names the positive value of its target."
+            )
+        return None
+
     def target_fault(self, positive: str) -> str | None:
+        if self.classes and positive:
+            return (
+                "this site declares a yes/no target (positive), and the plan has the classes"
+                f" {', '.join(self.classes)}. Leave `positive` out."
+            )
         if self.task == "classification" or not positive:
             return None
         return (
@@ -116,25 +144,28 @@ class Additive(Statement):
 
     def shape(self, kind: str, shared: int, sites: tuple[str, ...]) -> Shape:
         M = len(sites)
+        K = self.targets
         D = min(MOST_FEATURES * M, _SUMMED_FEATURES)
         match kind:
             case "summary":
-                return Shape(to_all=SUMMARY + (shared + 7) // 8)
+                return Shape(to_all=SUMMARY + OF_TARGET * K + (shared + 7) // 8)
             case "announce":
                 encrypted = MOST_OWN * (shared + _RANDOM_ROWS)
-                projected = (2 * MOST_FEATURES + 2) * _SECRET_ROWS
+                projected = (2 * MOST_FEATURES + 1 + K) * _SECRET_ROWS
                 return Shape(to_all=8 * (encrypted + projected))
             case "parts":
-                return Shape(to_each=dict.fromkeys(sites, 8 * shared))
+                return Shape(to_each=dict.fromkeys(sites, 8 * shared * K))
             case "gain":
                 return Shape(to_all=1)
             case _:  # words of P and C, b, sums by owner, halves of scalars; a share for each site
-                words = D * (D + 1) + D + M * D + 4 * M + 2
+                words = D * (D + 1) + K * D + M * D + 2 * K * (M + 1) + 2 * M
                 shares = dict.fromkeys(sites, 4 * MOST_FEATURES * MOST_OWN)
                 return Shape(words, to_each=shares if kind == "sums" else {})
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
         target = ", a yes/no target" if self.task == "classification" else ""
+        if self.classes:
+            target = f", the classes {', '.join(self.classes)}"
         return (
             "additive: the score of an instance is a sum of one part of each site, from sums of"
             f" products of the sites' columns; {self.kernel} features{target},"
@@ -146,7 +177,7 @@ class Additive(Statement):
         """How a site changes its labels before they leave."""
         if not self.private_labels:
             return f"noise on labels {self.label_noise:g}"
-        how = f"clipped to {self.label_range}" if self.label_range else "some of them flipped"
+        how = f"clipped to {self.label_range}" if self.label_range else "some of them changed"
         return f"labels with local differential privacy of ε = {self.label_epsilon:g}, {how}"
 
     def leaves(self, shared: int) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from coordinator.observers.terminal import StepTable, work_after
+from coreg_core.additive.site_model import SiteModel
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.objectives.additive import Additive, Kernel
 from coreg_core.objectives.agreement import Agreement, Form
@@ -320,7 +321,11 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
     and its verdict.
     """
     results = [result for result in run.results if isinstance(result, AdditiveResult)]
-    mine = [(result.model, X) for result, X in zip(results, problem.held_out, strict=True)]
+    mine = [
+        (result.model, X)
+        for result, X in zip(results, problem.held_out, strict=True)
+        if isinstance(result.model, SiteModel)
+    ]
     parts = [model.part(model.phi(X), range(len(mine))) for model, X in mine]
     total = np.sum(parts, axis=0)
     found = dict[str, dict[str, Any]]()

@@ -89,7 +89,7 @@ def predict(
     from site_agent.config.settings import inputs_of
     from site_agent.data.sources import files_of
     from site_agent.data.tables import read_table
-    from site_agent.models.batch import check_predictions, write_predictions
+    from site_agent.models.batch import as_columns, check_predictions, write_predictions
     from site_agent.models.explain import contributions as of_columns
     from site_agent.models.file import load_model
 
@@ -122,10 +122,13 @@ def predict(
     table = read_table(
         given.table, na_values=loaded.preprocessing.na_values, notation=given.notation
     )
-    predictions = loaded.predict(table)
+    predictions: Any = loaded.predict(table)
+    ends: dict[str, Any] = {}
+    if loaded.classes:
+        column = "prediction"
+        predictions, ends = as_columns(loaded.classes, predictions, predictions)
     table = table if id_column is None else table.with_id(id_column)
     ids = None if id_column is None else table.ids(id_column)
-    ends: dict[str, Any] = {}
     if share is not None:
         ends["low"], ends["high"] = loaded.interval(table, share)
     if contributions:

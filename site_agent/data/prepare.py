@@ -34,10 +34,11 @@ from site_agent.data.inputs import Inputs
 from site_agent.data.notation import flag
 from site_agent.data.preprocessing import Preprocessing, size_fault
 from site_agent.data.sources import SHOWN, BadTable, Fault, Faults, files_of, some
-from site_agent.data.tables import Table, name_of, read_table
+from site_agent.data.tables import CLASSES_OF_A_STUDY, Table, name_of, read_table
 from site_agent.site_data import PrivateData, row_keys
 
 UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
+WAITING = {UNSHARED, CLASSES_OF_A_STUDY}  # kinds that are no fault until a run needs the rows
 KEPT = 20  # results of alignments
 _YEAR, _MONTH, _DAY = r"(19|20)\d\d", "(0?[1-9]|1[0-2])", r"(0?[1-9]|[12]\d|3[01])"
 _COMPACT = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"
@@ -163,7 +164,9 @@ class SiteTable:
     negative: str = ""  # the value of a yes/no target that is 0
 
 
-def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> SiteTable:
+def load_site_tables(
+    inputs: Inputs, aligned: SharedIds | None, own: Faults, classes: Sequence[str] = ()
+) -> SiteTable:
     """Read labelled and shared rows; ``aligned``: the shared are those with these ids.
 
     ``own`` collects faults, to find more.
@@ -211,7 +214,7 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
                 about=target,
             )
         )
-    y, unread = _labels(table, target, positive, own)
+    y, unread = _labels(table, target, positive, classes, own)
     features = list[str]()
     for name in dict.fromkeys(name for name in table.columns if name not in apart):
         with own.caught():
@@ -300,14 +303,15 @@ def load_site_tables(inputs: Inputs, aligned: SharedIds | None, own: Faults) -> 
 
 
 def _labels(
-    table: Table, target: str, positive: str, found: Faults
+    table: Table, target: str, positive: str, classes: Sequence[str], found: Faults
 ) -> tuple[Arr, NDArray[np.bool_]]:
     """The label column (NaN: empty), and which rows have a label that cannot be read."""
     nothing = np.full(len(table), np.nan)
     if target not in table.columns:
         return nothing, np.zeros(len(table), dtype=np.bool_)
     try:
-        y = table.with_classes(target, positive).numbers(target, target=True)
+        coded = table.with_places(target, classes).with_classes(target, positive)
+        y = coded.numbers(target, target=True)
     except BadTable as error:
         found.add(*error.faults)
         with found.caught():
@@ -464,10 +468,17 @@ class Prepared:
         return sorted({*self.table.labelled_ids} & {*self.table.unlabelled_ids})
 
 
-def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None) -> Prepared:
-    """Read and preprocess a site's tables; ``aligned``: the ids that it shares."""
+def prepare(
+    inputs: Inputs,
+    salt: bytes = b"",
+    aligned: SharedIds | None = None,
+    classes: tuple[str, ...] = (),
+) -> Prepared:
+    """Read and preprocess a site's tables; ``aligned``: the ids that it shares, ``classes``: those
+    of the study's target.
+    """
     found = Faults()
-    table = load_site_tables(inputs, aligned, found)
+    table = load_site_tables(inputs, aligned, found, classes)
     with found.caught(), _target_named(inputs):
         rows, categorical, dates = (
             (table.labelled, table.unlabelled),
@@ -489,6 +500,7 @@ def prepare(inputs: Inputs, salt: bytes = b"", aligned: SharedIds | None = None)
         ids=table.unlabelled_ids,
         positive=inputs.positive,
         negative=table.negative,
+        classes=classes,
         target=inputs.target or "",
     )
     return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
@@ -542,7 +554,7 @@ class DataSets:
         self,
         inputs: Mapping[str, Inputs],
         salt: bytes,
-        read: Callable[[Inputs, bytes, SharedIds | None], Prepared] = prepare,
+        read: Callable[..., Prepared] = prepare,
     ):
         self._inputs, self.salt, self._prepare = dict(inputs), salt, read
         self._known: dict[tuple[str, ...], tuple[Any, Any]] = {}  # from what it was made, and it
@@ -587,7 +599,11 @@ class DataSets:
         return self._made((name, "ids", rule), inputs, inputs, lambda: read_ids(inputs, rule))[0]
 
     def get(
-        self, name: str, inputs: Inputs | None = None, aligned: SharedIds | None = None
+        self,
+        name: str,
+        inputs: Inputs | None = None,
+        aligned: SharedIds | None = None,
+        classes: tuple[str, ...] = (),
     ) -> tuple[Prepared, bool]:
         """A data set as it is on the disk now, and whether it was read again.
 
@@ -595,7 +611,10 @@ class DataSets:
         """
         own = self._inputs[name] if inputs is None else inputs
         return self._made(
-            (name, "rows"), own, (own, aligned), lambda: self._prepare(own, self.salt, aligned)
+            (name, "rows"),
+            own,
+            (own, aligned, classes),
+            lambda: self._prepare(own, self.salt, aligned, classes),
         )
 
     def _made(

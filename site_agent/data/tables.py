@@ -209,6 +209,9 @@ class Cells:
 # --- tables ---------------------------------------------------------------------------------------
 
 
+CLASSES_OF_A_STUDY = "classes"  # the kind of the fault that a study with classes can mend
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows of a source: its columns, which of their cells are in the table, and the line of each
@@ -321,16 +324,17 @@ class Table:
         marked = decimals.mark == "?" and any(kind.startswith("decimal") for kind in kinds)
         if target and "text" in kinds and len(bad) == sum(text is not None for text in texts):
             what = f"the target has {len(known)} texts: {some(sorted(known))}."
-            todo = (
-                "More than two classes are not supported. Correct the wrong cells, or name another"
-                " target."
-            )
-            if len(known) <= 2:
-                flags = " or ".join(flag("positive", text) for text in sorted(known))
+            if len(known) > 2:
                 todo = (
-                    f"If it is yes/no, add {flags}: the value that means 1 at every site. Else name"
-                    " another target."
+                    "If they are classes, the study names all of them (classes in [model]). Else"
+                    " correct the wrong cells, or name another target."
                 )
+                return [Fault(self.source, what, todo, CLASSES_OF_A_STUDY, name)]
+            flags = " or ".join(flag("positive", text) for text in sorted(known))
+            todo = (
+                f"If it is yes/no, add {flags}: the value that means 1 at every site. Else name"
+                " another target."
+            )
             return [Fault(self.source, what, todo, "text", name)]
         found = []
         if marked:  # one fault for the whole table
@@ -459,6 +463,23 @@ class Table:
         return replace(
             self, held=tuple(new if cells.name == column else cells for cells in self.held)
         )
+
+    def with_places(self, column: str, classes: Sequence[str]) -> "Table":
+        """With the place among the classes for each value of a column."""
+        if not classes or column not in self.columns:
+            return self
+        place = {canonical(name): str(i) for i, name in enumerate(classes)}
+        texts = self.texts(column)
+        unknown = {text for text in texts if text is not None and text not in place}
+        if unknown:
+            lines = tuple(int(self.lines[i]) for i, text in enumerate(texts) if text in unknown)
+            what = f"holds {some(sorted(unknown))}; the classes are {some(list(classes))}."
+            todo = "Correct these cells (capitals count), or the study's classes."
+            raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
+        cells = self.cells(column)
+        coded = [None if text is None else place[canonical(text)] for text in cells.texts]
+        new = Cells(column, coded, self.source)
+        return replace(self, held=tuple(new if each.name == column else each for each in self.held))
 
 
 # --- reading --------------------------------------------------------------------------------------

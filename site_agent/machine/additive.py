@@ -19,13 +19,13 @@ from jaxtyping import Bool
 from coreg_core.additive.exchange import SiteExchange, Words
 from coreg_core.additive.features import SiteRows
 from coreg_core.additive.label_privacy import randomised
-from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.site_model import ClassModel, SiteModel, model_of
 from coreg_core.additive.terms import SiteSummary, Terms
 from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, CoregError, Refused
-from coreg_core.evaluation import Probability, fit_probability
-from coreg_core.objectives.additive import MOST_OWN, SUMMARY, Additive
+from coreg_core.evaluation import AnyProbability, fit_class_probabilities, fit_probability
+from coreg_core.objectives.additive import MOST_OWN, OF_TARGET, SUMMARY, Additive
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
@@ -36,7 +36,7 @@ from site_agent.machine.objective import Answers, Fold, Question, Reply, Row
 from site_agent.machine.results import LABELS_TO_JUDGE, AdditiveResult, JointScores, Judged
 from site_agent.site_data import PrivateData, keyed, normals, secret_of, uniforms
 
-_NUMBERS = struct.Struct("<IIddd?")  # width, private rows, norm, level, deviation, scores
+_NUMBERS = struct.Struct("<IId?")  # width, private rows, norm, scores
 # After its message has left, a lattice can be reduced to choose what the site answers to. The bits
 # are counted for an hour.
 HOUR = 3600.0
@@ -45,6 +45,7 @@ NO_CLASSES = (
     "the plan's task is classification, and this site's target has other values than 0 and 1. Its "
     "operator can name the positive value (positive in agent.toml, or --positive)."
 )
+OTHER_CLASSES = "this site's target was not read with the plan's classes."
 LARGEST = 1e100  # of a number in a summary: its square is a float64
 
 
@@ -192,14 +193,16 @@ class AdditiveComputation:
             match question.kind:
                 case "summary":
                     texts = [answers.to_all[site] for site in self._sites]
-                    self._take_summaries([_unpacked(text, self.n_unlabelled) for text in texts])
+                    self._take_summaries(
+                        [_unpacked(text, self.n_unlabelled, self.terms.targets) for text in texts]
+                    )
                 case "announce":
                     self._take_messages([answers.to_all[site] for site in self._sites])
                 case "sums":
                     self._take_sums(answers, chain)
                 case "private":
                     assert answers.total is not None
-                    shapes = _private_shapes(sum(self.exchange.terms.d), len(self._sites))
+                    shapes = _private_shapes(self.exchange.terms)
                     self._fit(_named(answers.total, shapes), chain)
                 case "gain":
                     self._take_gains(answers.to_all)
@@ -211,7 +214,8 @@ class AdditiveComputation:
         parts = [np.frombuffer(text, WORD) for text in texts]
         total = np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None
         self._concluded = self.exchange.finish(total)
-        self._judged = Judged(self._concluded.verdict, self.exchange.judged_labels)
+        verdicts = tuple(each.verdict for each in self._concluded)
+        self._judged = Judged(verdicts, self.exchange.judged_labels)
         self._question = None
         if self.terms.share_gain:
             shape = self.terms.shape("gain", self.n_unlabelled, self._sites)
@@ -258,7 +262,7 @@ class AdditiveComputation:
             end = prod(encrypted)
             message = cross.Message(row[:end].reshape(encrypted), row[end:].reshape(projected))
             self._messages.append(message)
-        summed = _size(_sum_shapes(sum(T.d), M))
+        summed = _size(_sum_shapes(T))
         further = [summary.width - d for summary, d in zip(self._summaries, T.d, strict=True)]
         shapes = {}
         for v, site in enumerate(self._sites):
@@ -269,20 +273,18 @@ class AdditiveComputation:
 
     def _take_sums(self, answers: Answers, chain: bytes) -> None:
         T = self.exchange.terms
-        D = sum(T.d)
-        M = len(self._sites)
         further = self._summaries[self._me].width - T.d[self._me]
         shares = {}
         for site, text in answers.to_me.items():
             u = self._sites.index(site)
             shares[u] = np.frombuffer(text, "<u4").astype(WORD).reshape(T.d[u], further)
         assert answers.total is not None
-        total = _named(answers.total, _sum_shapes(D, M))
+        total = _named(answers.total, _sum_shapes(T))
         self._private = self.exchange.add_private(total, shares)
         if self._private is None:
             self._fit(None, chain)
             return
-        shape = Shape(_size(_private_shapes(D, M)))
+        shape = Shape(_size(_private_shapes(T)))
         shapes_of = dict.fromkeys(self._sites, shape)
         self._question = Question("private", shapes_of, shape.summed, has_parts=False)
 
@@ -290,9 +292,12 @@ class AdditiveComputation:
         """The models; ``chain`` is that of their sums: the same sums have the same noise."""
         T = self.exchange.terms
         secret = secret_of(self.data.salt, b"score noise", chain, self.ids_digest.encode())
-        noise = np.random.default_rng(list(secret)).normal(size=self.n_unlabelled)
+        noise = np.random.default_rng(list(secret)).normal(
+            size=(self.terms.targets, self.n_unlabelled)
+        )
         self._parts = self.exchange.parts(total, noise)
-        sizes = [8 * len(T.rows_scored_for(v)) for v in range(len(self._sites))]
+        K = self.terms.targets
+        sizes = [8 * K * len(T.rows_scored_for(v)) for v in range(len(self._sites))]
         sizes_of = dict(zip(self._sites, sizes, strict=True))
         shapes = {}
         for site in self._sites:
@@ -321,7 +326,7 @@ class AdditiveComputation:
         assert self._judged is not None, "the last question is answered"
         T = self.exchange.terms
         outcome, reason = self.outcome
-        model = self.exchange.model(self._concluded)
+        model = model_of(self.exchange.models(self._concluded))
         sizes = (
             f"{T.n_labelled} labelled shared individuals, {int(T.private.sum())} private ones;"
             f" features of a site: {max(T.d)}"
@@ -331,19 +336,21 @@ class AdditiveComputation:
             reason=reason,
             findings=(sizes, *self._without_scores()),
             model=model,
+            classes=self.terms.classes,
             scores=self._scores(model),
             judged=self._judged,
             gains=self._gains,
             probabilities=self._probabilities(self._judged),
         )
 
-    def _scores(self, model: SiteModel) -> JointScores | None:
+    def _scores(self, model: SiteModel | ClassModel) -> JointScores | None:
         """Those of individuals without a label, corrected by this site's own labels."""
-        if not len(self.exchange.scores):
+        scores = self.exchange.scores
+        if not len(scores):
             return None
         at = self.exchange.terms.scored
-        local = model.alone(self.data.Z[at])
-        return JointScores(at, model.correct_score(self.exchange.scores, local))
+        columns = scores if self.terms.classes else scores[:, 0]
+        return JointScores(at, model.corrected(columns, model.alone(self.data.Z[at])))
 
     def _without_scores(self) -> tuple[str, ...]:
         """Why the training ends without joint scores, if it does."""
@@ -359,18 +366,24 @@ class AdditiveComputation:
             reason = "two sites need scores_of_two = true in both policies"
         return (f"no joint scores: {', '.join(absent)} takes no part in them ({reason})",)
 
-    def _probabilities(self, judged: Judged) -> tuple[Probability, ...]:
+    def _probabilities(self, judged: Judged) -> tuple[AnyProbability, ...]:
         """Of the joined model, the score and the local model, by own labels left out in turn.
 
         None for a regression.
         """
         if self.terms.task == "regression":
             return ()
-        left = judged.verdict.left_out
-        joined = left.get("joined", np.zeros(0))
-        residuals = (joined, left.get("score", joined), left.get("local", np.zeros(0)))
-        labels = [judged.labels[: len(r)] for r in residuals]
-        return tuple(fit_probability(y - r, y) for y, r in zip(labels, residuals, strict=True))
+        left = judged.left_out_scores(self.terms.classes)
+        none = np.zeros((0, self.terms.targets))
+        joined = left.get("joined", none)
+        out = list[AnyProbability]()
+        for scores in (joined, left.get("score", joined), left.get("local", none)):
+            y = judged.labels[: len(scores)]
+            if self.terms.classes:
+                out.append(fit_class_probabilities(scores, y))
+            else:
+                out.append(fit_probability(scores[:, 0], y))
+        return tuple(out)
 
 
 # A gain as one byte: 0 for a site that cannot judge, else 128 and the change in steps of 5 %.
@@ -401,7 +414,7 @@ def _randomised_labels(
     """
     if not terms.private_labels:
         return None
-    about = repr((data.target, terms.label_epsilon, terms.label_range)).encode()
+    about = repr((data.target, terms.label_epsilon, terms.label_range, terms.classes)).encode()
     secrets = [secret_of(data.salt, b"label privacy", about, label) for label in names]
     return randomised(y, terms, uniforms(secrets))
 
@@ -411,8 +424,11 @@ def _require_target(terms: Additive, data: PrivateData) -> None:
     fault = terms.target_fault(data.positive)
     if fault is not None:
         raise BadData(fault)
-    if terms.task == "classification" and not np.isin(data.y, (0.0, 1.0)).all():
-        raise BadData(NO_CLASSES)
+    if terms.task == "classification" and not terms.classes:
+        if not np.isin(data.y, (0.0, 1.0)).all():
+            raise BadData(NO_CLASSES)
+    elif terms.classes and data.classes != terms.classes:
+        raise BadData(OTHER_CLASSES)
 
 
 @contextmanager
@@ -449,42 +465,50 @@ def _site_rows(data: PrivateData) -> tuple[SiteRows, Ints]:
 
 
 def _packed(summary: SiteSummary) -> bytes:
-    numbers = _NUMBERS.pack(
-        summary.width,
-        summary.private,
-        summary.norm,
-        summary.level,
-        summary.deviation,
-        summary.scores,
-    )
-    return numbers + np.packbits(summary.labelled).tobytes()
+    numbers = _NUMBERS.pack(summary.width, summary.private, summary.norm, summary.scores)
+    of_targets = np.array([summary.levels, summary.deviations], dtype="<f8")
+    return numbers + of_targets.tobytes() + np.packbits(summary.labelled).tobytes()
 
 
-def _unpacked(text: bytes, n: int) -> SiteSummary:
+def _unpacked(text: bytes, n: int, targets: int) -> SiteSummary:
     """A member's summary. It can be false, but not malformed."""
-    width, private, norm, level, deviation, scores = _NUMBERS.unpack_from(text)
-    flags = np.unpackbits(np.frombuffer(text, np.uint8, offset=SUMMARY), count=n).astype(bool)
-    bounded = np.abs([norm, level, deviation]).max() < LARGEST  # a NaN is not
-    if not (bounded and 1 <= width <= MOST_OWN and norm > 0 and deviation >= 0):
+    width, private, norm, scores = _NUMBERS.unpack_from(text)
+    of_targets = np.frombuffer(text, "<f8", 2 * targets, offset=SUMMARY).reshape(2, targets)
+    rest = SUMMARY + OF_TARGET * targets
+    flags = np.unpackbits(np.frombuffer(text, np.uint8, offset=rest), count=n).astype(bool)
+    bounded = max(abs(norm), np.abs(of_targets).max()) < LARGEST  # a NaN is not
+    if not (bounded and 1 <= width <= MOST_OWN and norm > 0 and of_targets[1].min() >= 0):
         raise BadData("a site's summary of its rows has a number that no rows have.")
-    return SiteSummary(flags, width, norm, level, deviation, private, scores)
+    levels, deviations = map(tuple, of_targets.tolist())
+    return SiteSummary(flags, width, norm, levels, deviations, private, scores)
 
 
 def _message_shapes(
     T: Terms, summaries: Sequence[SiteSummary], v: int
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     encrypted = (T.rows + cross.RANDOM_ROWS, summaries[v].width)
-    return encrypted, (2 * T.d[v] + 2, cross.SECRET_ROWS)
+    return encrypted, (2 * T.d[v] + len(T.targets) + 1, cross.SECRET_ROWS)
 
 
-def _sum_shapes(D: int, M: int) -> dict[str, tuple[int, ...]]:
+def _sum_shapes(T: Terms) -> dict[str, tuple[int, ...]]:
     """Of the words of a sum: triangles of P and C, b, sums by owner, two halves of scalars."""
+    D = sum(T.d)
     triangle = D * (D + 1) // 2
-    return {"P": (triangle,), "b": (D,), "o": (M, D), "scalars": (2, M + 1), "C": (triangle,)}
+    scalars = len(T.targets) * (T.n_sites + 1)
+    return {
+        "P": (triangle,),
+        "b": (len(T.targets) * D,),
+        "o": (T.n_sites, D),
+        "scalars": (2, scalars),
+        "C": (triangle,),
+    }
 
 
-def _private_shapes(D: int, M: int) -> dict[str, tuple[int, ...]]:
-    return {"P": (D * (D + 1) // 2,), "b": (D,), "o": (M, D), "scalars": (2, 2 * M + 1)}
+def _private_shapes(T: Terms) -> dict[str, tuple[int, ...]]:
+    shapes = _sum_shapes(T)
+    del shapes["C"]
+    _, scalars = shapes["scalars"]
+    return shapes | {"scalars": (2, scalars + T.n_sites)}
 
 
 def _size(shapes: Mapping[str, tuple[int, ...]]) -> int:

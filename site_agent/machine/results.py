@@ -1,14 +1,18 @@
 """What a run leaves at this site: one type for each objective."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from jaxtyping import Float64
+
 from coreg_core.additive.check import Verdict
-from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.label_privacy import columns_of
+from coreg_core.additive.site_model import ClassModel, SiteModel
 from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import PathChoice, Solution
 from coreg_core.arrays import Arr, Ints
-from coreg_core.evaluation import Probability
+from coreg_core.evaluation import AnyProbability
 from coreg_core.outcomes import Outcome
 
 
@@ -45,11 +49,28 @@ LABELS_TO_JUDGE = 20  # with fewer, left-out errors are chance
 class Judged:
     """Does joining pay? The verdict of a site's own labels, each left out, and these labels.
 
-    Labels of common rows come first.
+    Labels of common rows come first. Of several classes there is a verdict for each, and a label is
+    the place of its class.
     """
 
-    verdict: Verdict
+    verdicts: tuple[Verdict, ...]
     labels: Arr
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the one target."""
+        [verdict] = self.verdicts
+        return verdict
+
+    def left_out_scores(self, classes: Sequence[str]) -> dict[str, Float64[Arr, "n t"]]:
+        """Left-out predictions by model, a column for each target."""
+        columns = columns_of(self.labels, classes)
+        known = set.intersection(*(set(verdict.left_out) for verdict in self.verdicts))
+        out = {}
+        for name in sorted(known):
+            residuals = np.stack([verdict.left_out[name] for verdict in self.verdicts], axis=1)
+            out[name] = columns[: len(residuals)] - residuals
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +78,20 @@ class JointScores:
     """Scores of shared individuals, at places among them."""
 
     places: Ints
-    values: Arr
+    values: Arr  # a column for each of several classes
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdditiveResult(Result):
     """The site's models and its verdict."""
 
-    model: SiteModel
+    model: SiteModel | ClassModel
     judged: Judged
-    probabilities: tuple[Probability, ...] = ()  # yes/no: of the joined model, score, local model
+    # Of a classification: of the joined model, the score and the local model.
+    probabilities: tuple[AnyProbability, ...] = ()
     # Of other sites that can judge: the change of the score's error against their local models.
     gains: Mapping[str, float] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
     scores: JointScores | None = None  # of individuals without a label, if all sites allow it
 
 

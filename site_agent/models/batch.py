@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 
 from coreg_core.additive.check import Correction
-from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.site_model import ClassModel, SiteModel
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
-from coreg_core.evaluation import Probability
+from coreg_core.evaluation import ClassProbabilities, Probability
 from coreg_wire.files.output import Kinds, check_output, write_output
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import guarded
@@ -76,20 +76,37 @@ def write_joint_scores(
     scores: JointScores,
     ids: Sequence[str],
     id_column: str,
-    probability: Probability | None,
+    joined: ModelFile,
 ) -> Path:
     """Write the scores of a training's end; ``ids`` of all shared individuals."""
-    beside = {} if probability is None else {"probability": probability.of(scores.values)}
+    values: Arr | list[str] = scores.values
+    beside = dict[str, Arr]()
+    if joined.score_probability is not None:
+        probabilities = joined.score_probability.of(scores.values)
+        values, beside = as_columns(joined.classes, probabilities, scores.values)
     path = folder / "scores.csv"
     write_predictions(
         path,
-        scores.values,
+        values,
         ids=[ids[place] for place in scores.places],
         id_column="id" if id_column in ("score", "probability") else id_column,
         column="score",
         beside=beside,
     )
     return path
+
+
+def as_columns(
+    classes: Sequence[str], probabilities: Arr, score: Arr
+) -> tuple[Arr | list[str], dict[str, Arr]]:
+    """The column and those beside it: of several classes the most probable one and the probability
+    of each.
+    """
+    if not classes:
+        return score, {"probability": probabilities}
+    most = [classes[k] for k in probabilities.argmax(axis=1).tolist()]
+    columns = zip(classes, probabilities.T, strict=True)
+    return most, {f"probability_{name}": column for name, column in columns}
 
 
 def batch_of(
@@ -99,6 +116,11 @@ def batch_of(
 
     An instance is missing if its features are empty.
     """
+    if isinstance(model.function, ClassModel):
+        raise UsageError(
+            "this model is of several classes. Its training ended with the joint scores of shared"
+            " individuals (scores.csv); a scoring has one score for each individual."
+        )
     preprocessing, column, faults = model.preprocessing, inputs.id or "", Faults()
     table = read_table(
         inputs.table, na_values=preprocessing.na_values, notation=inputs.notation
@@ -150,13 +172,15 @@ def batch_of(
         Correction() if joined is None else joined.correct_score,
         None if model.local is None else local,
     )
-    return batch, Scored(ids, column, tuple(notes), model.score_probability, correction, alone)
+    probability = model.score_probability
+    assert not isinstance(probability, ClassProbabilities), "of one target"
+    return batch, Scored(ids, column, tuple(notes), probability, correction, alone)
 
 
 # --- tables of scores and predictions -------------------------------------------------------------
 
 _COLUMNS = {"prediction", "probability", "score", "low", "high", "sites", "missing_deviation"}
-_PARTS = ("part_", "contribution_")
+_PARTS = ("part_", "contribution_", "probability_")
 
 
 def _is_ours(columns: Sequence[str]) -> bool:
@@ -197,7 +221,7 @@ def check_predictions(path: Path, read: Sequence[Path]) -> None:
 
 def write_predictions(
     path: Path,
-    predictions: Arr,
+    predictions: Arr | Sequence[str],
     *,
     ids: Sequence[str] | None = None,
     id_column: str | None = None,

@@ -13,10 +13,17 @@ import numpy as np
 
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
+from coreg_core.evaluation import brier_residuals
 from site_agent.data.notation import Notation
 from site_agent.data.sources import SHOWN, Source, shortened, some
 from site_agent.data.tables import Table, read_table
-from site_agent.models.figures import of_classes, of_residuals, table, tenth_lines
+from site_agent.models.figures import (
+    of_classes,
+    of_residuals,
+    of_several_classes,
+    table,
+    tenth_lines,
+)
 from site_agent.models.file import ModelFile, load_model
 from site_agent.models.stability import moved
 
@@ -44,8 +51,9 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         raise UsageError("a model is named twice. Name each model once.")
     target, table, notes = _labelled(loaded, data, notation)
     y = table.numbers(target, target=True)
+    classes = next(iter(loaded.values())).classes
     probabilities = any(model.probability is not None for model in loaded.values())
-    if probabilities and not np.isin(y, (0.0, 1.0)).all():
+    if probabilities and not classes and not np.isin(y, (0.0, 1.0)).all():
         raise BadData(
             f"{data}: {target!r} has other values than 0 and 1, and these models predict a"
             " probability."
@@ -62,13 +70,15 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
     for name, model in loaded.items():
         X = model.features(table)
         predicted = model.predict_features(X)
-        residuals[name] = y - predicted
+        residuals[name] = brier_residuals(predicted, y) if classes else y - predicted
         baseline = next(iter(residuals.values())) if figures else None
-        figures[name] = of_residuals(residuals[name], y, baseline)
+        figures[name] = of_residuals(residuals[name], None if classes else y, baseline)
         figures[name]["stability"] = moved(model, X, predicted)
-        if model.probability is not None:
+        if classes:
+            figures[name] |= of_several_classes(predicted, y, classes)
+        elif model.probability is not None:
             figures[name] |= of_classes(predicted, y)
-    single_rows = {"labels": y, "residuals": residuals}
+    single_rows: dict[str, Any] = {"labels": y, "residuals": {} if classes else residuals}
     return Evaluated(target, len(y), figures, notes, seen, left_out=single_rows)
 
 
@@ -76,17 +86,18 @@ def _labelled(
     loaded: Mapping[str, ModelFile], data: Source, notation: Notation
 ) -> tuple[str, Table, list[str]]:
     """The target of all models, the rows that have a value of it, and notes on the table."""
-    kinds = {(model.target, model.positive) for model in loaded.values()}
+    kinds = {(model.target, model.positive, model.classes) for model in loaded.values()}
     if len(kinds) > 1:
-        what = f"the models have different targets or positive values ({some(sorted(kinds))})"
+        listed = some(sorted(f"{target} {positive}".strip() for target, positive, _ in kinds))
+        what = f"the models have different targets, positive values or classes ({listed})"
         raise UsageError(f"{what}. Compare equal ones.")
-    [(target, positive)] = kinds
+    [(target, positive, classes)] = kinds
     encodings = [model.preprocessing for model in loaded.values()]
     negatives = {model.negative for model in loaded.values()} - {""}
     negative = negatives.pop() if len(negatives) == 1 else ""
     na_values = _each_once(map(attrgetter("na_values"), encodings))
     whole = read_table(data, na_values=tuple(na_values), notation=notation)
-    whole = whole.with_classes(target, positive, negative)
+    whole = whole.with_places(target, classes).with_classes(target, positive, negative)
     whole.require([target], "the target of the model")
     used = _each_once(map(attrgetter("sources"), encodings))
     whole.require(used, "a feature of these models")

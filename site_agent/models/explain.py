@@ -14,6 +14,7 @@ from jaxtyping import Float64
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
+from coreg_core.evaluation import brier_residuals
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 from site_agent.models.file import Function, ModelFile, blocks
@@ -59,9 +60,11 @@ def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"])
 
 
 def _error(model: ModelFile, X: Arr, y: Arr) -> float:
-    return float(
-        np.sqrt(np.mean((model.function.predict(X) * model.divisor + model.shift - y) ** 2))
-    )
+    if model.classes:
+        residuals = brier_residuals(model.predict_features(X), y)
+    else:
+        residuals = model.function.predict(X) * model.divisor + model.shift - y
+    return float(np.sqrt(np.mean(residuals**2)))
 
 
 def is_linear(model: ModelFile) -> bool:

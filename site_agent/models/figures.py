@@ -2,15 +2,17 @@
 `evaluate`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import floor, isfinite, log10
 from typing import Any, TypeAlias
 
 import numpy as np
+from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
 from coreg_core.evaluation import (
     TENTHS,
+    auc,
     calibration_error,
     estimate,
     log_loss,
@@ -30,6 +32,7 @@ OF_CLASSES = {
     "log_loss": "log loss",
     "calibration_error": "calibration error",
 }
+OF_SEVERAL = {"accuracy": "accuracy", "log_loss": "log loss"}
 WIDTH = 15  # of the longest name of a model in a report
 
 
@@ -70,6 +73,25 @@ def of_classes(probabilities: Arr, labels: Arr) -> dict[str, Any]:
     }
 
 
+def of_several_classes(
+    probabilities: Float64[Arr, "n t"], labels: Arr, classes: Sequence[str]
+) -> dict[str, Any]:
+    """Of probabilities of several classes, whose labels are places: the share of labels that are
+    the most probable class, the log loss, and the area under the ROC curve of each class.
+    """
+    place = labels.astype(np.int64)
+    own = probabilities[np.arange(len(place)), place]
+    areas = {
+        name: known(auc(probabilities[:, k], (place == k).astype(np.float64)))
+        for k, name in enumerate(classes)
+    }
+    return {
+        "accuracy": float(np.mean(probabilities.argmax(axis=1) == place)),
+        "log_loss": float(-np.log(np.maximum(own, np.finfo(np.float64).eps)).mean()),
+        "auc_by_class": areas,
+    }
+
+
 def known(value: float) -> float | None:
     """JSON has no NaN."""
     return value if isfinite(value) else None
@@ -102,7 +124,10 @@ def table(models: Mapping[str, Figures]) -> list[str]:
         errors.append(f"{name:<{width}} {error:>9{digits}} ± {se:<7{digits}} {change:<16} {bar}")
         if "mae" in each:
             shown = OF_CLASSES if "auc" in each else OF_NUMBERS
+            shown = OF_SEVERAL if "accuracy" in each else shown
             listed = ", ".join(f"{label} {_shown(each[key])}" for key, label in shown.items())
+            for label, area in each.get("auc_by_class", {}).items():
+                listed += f", AUC of {label} {_shown(area)}"
             others.append(f"{name:<{width}} {listed}")
     return errors + others
 

@@ -25,11 +25,11 @@ from jaxtyping import jaxtyped
 from safetensors import SafetensorError, safe_open
 
 from coreg_core.additive.features import CLIP, Basis, LocalModel
-from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.site_model import ClassModel, LocalClasses, SiteModel
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_core.evaluation import Probability
+from coreg_core.evaluation import AnyProbability, ClassProbabilities, Probability
 from coreg_core.kernels import Gaussian, Kernel, Linear, make_kernel
 from coreg_core.stability import Shares
 from coreg_wire.files.disk import write_whole
@@ -46,11 +46,13 @@ AS_TRAINED = (
     "Correct the cell or leave it empty. Which columns are texts, and which texts mean missing, is"
     " as in training."
 )
-Function: TypeAlias = KernelExpansion | SiteModel | LocalModel
+Function: TypeAlias = KernelExpansion | SiteModel | LocalModel | ClassModel | LocalClasses
 _KINDS: dict[str, type[Function]] = {
     "agreement": KernelExpansion,
     "joined": SiteModel,
     "local": LocalModel,
+    "classes": ClassModel,
+    "local classes": LocalClasses,
 }
 _PLAIN = (
     "target",
@@ -89,8 +91,9 @@ class ModelFile:
     )
     sites: tuple[str, ...] = ()
     found: dict[str, Any] | None = None  # whether joining pays (`findings`)
-    probability: Probability | None = None
-    score_probability: Probability | None = None
+    probability: AnyProbability | None = None
+    score_probability: AnyProbability | None = None
+    classes: tuple[str, ...] = ()  # of a target with more than two: values have a column for each
     positive: str = ""  # the value of a yes/no target that is 1
     negative: str = ""  # the other one, if the site had labels of it
     # Of each column and of the predictions, for the stability index; None in older files.
@@ -125,7 +128,7 @@ class ModelFile:
 
     def predict(self, table: Table) -> Arr:
         """f(x) · divisor + shift, in the target's units, or the probability of a yes/no target,
-        (n,).
+        (n,); of several classes the probability of each, (n, K).
         """
         return self.predict_features(self.features(table))
 
@@ -165,9 +168,11 @@ class ModelFile:
         return self.function.deviations(self.features(table))
 
     @property
-    def local(self) -> LocalModel | None:
+    def local(self) -> LocalModel | LocalClasses | None:
         """The local model beside an additive one."""
-        return self.function.local if isinstance(self.function, SiteModel) else None
+        if isinstance(self.function, SiteModel | ClassModel):
+            return self.function.local
+        return None
 
     def local_predictions(self, table: Table) -> Arr:
         """Of the local model, without probabilities."""
@@ -178,12 +183,12 @@ class ModelFile:
         """What this site's part of a joint score is made of (n, d): φ(x), or f(x) under the
         agreement, in the target's units.
         """
-        if isinstance(self.function, LocalModel):
+        if isinstance(self.function, LocalModel | LocalClasses):
             raise BadData(
                 "this model has no part for joint scoring, because it is the site's local model."
                 " Give the joined model of a run."
             )
-        if isinstance(self.function, SiteModel):
+        if isinstance(self.function, SiteModel | ClassModel):
             return self.function.phi(self.features(table))
         return self.predict(table)[:, None]
 
@@ -207,11 +212,11 @@ def save_model(path: Path, model: ModelFile) -> None:
         "kind": next(kind for kind, made in _KINDS.items() if isinstance(function, made)),
         "function": _nested(function, "function", arrays),
         "preprocessing": model.preprocessing.to_json(),
-        "probability": _nested(model.probability, "", arrays),
-        "score_probability": _nested(model.score_probability, "", arrays),
+        "probability": _nested(model.probability, "probability", arrays),
+        "score_probability": _nested(model.score_probability, "score_probability", arrays),
         "shares": model.shares,
         "contains_records": records,
-        **{name: getattr(model, name) for name in (*_PLAIN, "sites")},
+        **{name: getattr(model, name) for name in (*_PLAIN, "sites", "classes")},
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps(meta, sort_keys=True)
@@ -244,8 +249,10 @@ def blocks(preprocessing: Preprocessing) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(ends)]
 
 
-def _basis(function: SiteModel | LocalModel) -> Basis:
-    return function.basis if isinstance(function, LocalModel) else function.features.basis
+def _basis(function: SiteModel | LocalModel | ClassModel | LocalClasses) -> Basis:
+    if isinstance(function, LocalModel | LocalClasses):
+        return function.basis
+    return function.features.basis
 
 
 def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
@@ -264,6 +271,8 @@ def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
             f.name: _nested(getattr(value, f.name), f"{name}.{f.name}", arrays)
             for f in fields(value)
         }
+    if isinstance(value, tuple):
+        return [_nested(each, f"{name}.{i}", arrays) for i, each in enumerate(value)]
     return value
 
 
@@ -277,6 +286,9 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
     if get_origin(hint) is UnionType:
         [hint] = (each for each in get_args(hint) if each is not NoneType)
         return None if value is None else _of_nested(hint, value, arrays)
+    if get_origin(hint) is tuple:
+        of, _ = get_args(hint)
+        return tuple(_of_nested(of, each, arrays) for each in value)
     if isinstance(hint, type) and is_dataclass(hint):
         types = get_type_hints(hint)
         with jaxtyped("context"):  # lengths agree within a class
@@ -286,6 +298,14 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
     found = float(value) if hint is float else arrays[value]
     if not isinstance(found, hint):
         raise TypeError(f"{value} is not {hint}")
+    return found
+
+
+def _probability(meta: dict[str, Any], key: str, arrays: dict[str, Arr]) -> AnyProbability | None:
+    of_classes = ClassProbabilities | None
+    found: AnyProbability | None = _of_nested(
+        of_classes if meta["classes"] else Probability | None, meta[key], arrays
+    )
     return found
 
 
@@ -334,9 +354,10 @@ def load_model(path: Path) -> ModelFile:
         return ModelFile(
             function=_of_nested(_KINDS[meta["kind"]], meta["function"], arrays),
             preprocessing=Preprocessing.from_json(meta["preprocessing"]),
-            probability=_of_nested(Probability | None, meta["probability"], arrays),
-            score_probability=_of_nested(Probability | None, meta["score_probability"], arrays),
+            probability=_probability(meta, "probability", arrays),
+            score_probability=_probability(meta, "score_probability", arrays),
             sites=tuple(meta["sites"]),
+            classes=tuple(meta["classes"]),
             shares=meta.get("shares"),
             **{name: meta[name] for name in _PLAIN},
         )

@@ -18,7 +18,9 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation import (
     LEAST_TO_CALIBRATE,
+    brier_residuals,
     can_calibrate,
+    fit_class_probabilities,
     fit_probability,
     p_value,
     paired,
@@ -33,7 +35,13 @@ from site_agent.machine.results import (
     Result,
 )
 from site_agent.models import explain
-from site_agent.models.figures import of_classes, of_residuals, table, tenth_lines
+from site_agent.models.figures import (
+    of_classes,
+    of_residuals,
+    of_several_classes,
+    table,
+    tenth_lines,
+)
 from site_agent.models.file import ModelFile, load_model
 
 Found: TypeAlias = dict[str, Any]
@@ -69,8 +77,12 @@ def of(result: Result, preprocessing: Preprocessing) -> Found | None:
     """The findings of a training; None if nothing was judged."""
     match result:
         case AdditiveResult():
+            if result.classes:
+                return of_class_training(result.judged, result.gains, result.classes)
             training = of_training(result.judged, result.gains, classes=bool(result.probabilities))
-            return training | of_linear(result.model, preprocessing)
+            if isinstance(result.model, SiteModel):
+                training |= of_linear(result.model, preprocessing)
+            return training
         case AgreementResult() if result.choice is not None and 0.0 in result.couplings:
             return of_path(result.choice, result.couplings, result.divisor)
         case _:
@@ -105,6 +117,31 @@ def of_training(
     if classes:
         found["calibrated"] = can_calibrate(y)
         found["auc"] = {key: found[key]["auc"] for key in left}
+    return found
+
+
+def of_class_training(judged: Judged, gains: Mapping[str, float], classes: Sequence[str]) -> Found:
+    """Findings of a training of several classes; errors are roots of Brier scores."""
+    y = judged.labels
+    found: Found = {"labels": len(y), "recommended": "score", "slope": 1.0, "calibrated": True}
+    left = judged.left_out_scores(classes)
+    baseline: Arr | None = None
+    if left:
+        shares = np.bincount(y.astype(np.int64), minlength=len(classes)) / len(y)
+        residuals = brier_residuals(np.tile(shares, (len(y), 1)), y)
+        found["mean"] = of_residuals(residuals, None)
+    for key in (key for key in ("local", "joined", "score") if key in left):
+        labels = y[: len(left[key])]
+        probabilities = fit_class_probabilities(left[key], labels).of(left[key])
+        residuals = brier_residuals(probabilities, labels)
+        found[key] = of_residuals(residuals, None, baseline, wider=WIDER)
+        found[key] |= of_several_classes(probabilities, labels, classes)
+        baseline = residuals if key == "local" else baseline
+    models = [key for key in ("local", "joined", "score") if key in found]
+    if models:
+        found["recommended"] = min(models, key=lambda key: found[key]["rmse"])
+    if gains and len(y) < LABELS_TO_JUDGE:
+        found["elsewhere"] = dict(gains)
     return found
 
 

@@ -15,14 +15,15 @@ import numpy as np
 
 from coreg_core.additive.check import Correction
 from coreg_core.additive.features import CLIP, DIRECTION, Basis, Forest, LocalModel, SiteFeatures
-from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.site_model import ClassModel, LocalClasses, SiteModel
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
+from coreg_core.evaluation import ClassProbabilities, Probability
 from coreg_core.kernels import Gaussian, Linear
 from coreg_wire.files.output import ONNX, write_output
 from site_agent.data.preprocessing import Column, Preprocessing
-from site_agent.models.file import ModelFile
+from site_agent.models.file import Function, ModelFile
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -48,15 +49,18 @@ def graph_of(model: ModelFile) -> "ModelProto":
     output = "prediction" if "prediction" not in columns else graph.own("prediction")
     value = _function(graph, model.function, _encoded(graph, model.preprocessing))
     predicted = graph("Add", graph("Mul", value, model.divisor), model.shift)
-    if model.probability is not None:
-        predicted = graph(
-            "Sigmoid",
-            graph(
-                "Add", graph("Mul", predicted, model.probability.slope), model.probability.offset
-            ),
-        )
+    shape: list[int] = [-1]
+    match model.probability:
+        case Probability(slope, offset):
+            predicted = graph("Sigmoid", graph("Add", graph("Mul", predicted, slope), offset))
+        case ClassProbabilities(slope, offsets):
+            logits = graph("Add", graph("Mul", predicted, slope), offsets[None, :])
+            predicted = graph("Softmax", logits, axis=1)
+            shape.append(len(offsets))
+        case None:  # a number
+            pass
     graph.nodes.append(
-        helper.make_node("Reshape", [predicted, graph.constant(np.array([-1]))], [output])
+        helper.make_node("Reshape", [predicted, graph.constant(np.array(shape))], [output])
     )
     inputs = [
         helper.make_tensor_value_info(
@@ -66,7 +70,7 @@ def graph_of(model: ModelFile) -> "ModelProto":
         )
         for column in model.preprocessing.columns
     ]
-    outputs = [helper.make_tensor_value_info(output, TensorProto.DOUBLE, ["n"])]
+    outputs = [helper.make_tensor_value_info(output, TensorProto.DOUBLE, ["n", *shape[1:]])]
     made = helper.make_graph(graph.nodes, "coreg", inputs, outputs, graph.constants)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
     found = helper.make_model(made, opset_imports=opsets, ir_version=IR, producer_name="coreg")
@@ -137,8 +141,10 @@ def _column(graph: _Graph, column: Column) -> list[str]:
     return blocks
 
 
-def _function(graph: _Graph, function: KernelExpansion | SiteModel | LocalModel, X: str) -> str:
+def _function(graph: _Graph, function: Function, X: str) -> str:
     match function:
+        case ClassModel(models) | LocalClasses(models):
+            return graph("Concat", *(_function(graph, each, X) for each in models), axis=1)
         case KernelExpansion():
             return graph("MatMul", _kernel(graph, function, X), function.coef[:, None])
         case LocalModel():
@@ -187,9 +193,10 @@ def _basis(graph: _Graph, basis: Basis, X: str) -> str:
 
 
 def _features(graph: _Graph, features: SiteFeatures, X: str) -> str:
-    Phi, V, local = _basis(graph, features.basis, X), features.components, features.directions
-    if local is None:
+    Phi, V = _basis(graph, features.basis, X), features.components
+    if not features.directions:
         return graph("Sub", graph("MatMul", Phi, V), features.centre)
+    [local] = features.directions
     S = _standardised(graph, local.basis, X)
     columns = [graph("MatMul", Phi, local.coef[:, None])]
     if local.forest is not None:

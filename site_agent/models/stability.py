@@ -25,7 +25,7 @@ def training_shares(model: ModelFile, X: Float64[Arr, "n d"]) -> list[Shares]:
 
 
 def moved(
-    model: ModelFile, X: Float64[Arr, "m d"], predictions: Float64[Arr, " m"]
+    model: ModelFile, X: Float64[Arr, "m d"], predictions: Float64[Arr, "m *t"]
 ) -> dict[str, Any] | None:
     """The stability index of each column and of the predictions, and what chance alone gives the
     predictions; None of a file that keeps no ranges.
@@ -49,4 +49,5 @@ def _values(model: ModelFile, X: Arr, predictions: Arr) -> Iterator[tuple[Arr, i
         n = len(column.levels)
         own = X[:, block]
         yield (own[:, :n] @ np.arange(1.0, n + 1.0) if n else own[:, 0]), n
-    yield predictions, 0
+    # Of several classes: the probability of the most probable one.
+    yield (predictions if predictions.ndim == 1 else predictions.max(axis=1)), 0

@@ -140,6 +140,7 @@ class ModelStore:
             "plan": plan.to_dict(),
             "positive": prepared.data.positive,
             "negative": prepared.data.negative,
+            "classes": prepared.data.classes,
             "name": result.name,
             "sites": result.sites,
         }
@@ -171,8 +172,8 @@ class ModelStore:
             if scores is None:
                 return files
             ids = prepared.table.written_ids
-            probability = models[MODEL].score_probability
-            return (*files, write_joint_scores(folder, scores, ids, id_column, probability))
+            joined = models[MODEL]
+            return (*files, write_joint_scores(folder, scores, ids, id_column, joined))
 
         return self.save(plan, result, write)
 

@@ -16,7 +16,7 @@ from site_agent.config.settings import AgentSettings
 from site_agent.consent.policy import read_policy
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
-    UNSHARED,
+    WAITING,
     DataSets,
     Prepared,
     guessable,
@@ -67,11 +67,11 @@ def check(
             return False
         except BadTable as error:  # one line for each fault
             for fault in error.faults:
-                later = fault.kind == UNSHARED  # an alignment can find the shared ids
+                later = fault.kind in WAITING  # a study can mend it
                 fields = {"check": title.partition(" ")[0], "warning": later, **fault.fields()}
                 note(f"{title}: {fault.text}{owner_hint(error)}", later, fields)
                 code = code or (0 if later else error.exit_code)
-            return all(fault.kind == UNSHARED for fault in error.faults)
+            return all(fault.kind in WAITING for fault in error.faults)
         except CoregError as error:
             note(f"{title}: {error}{owner_hint(error)}", False, {"check": title})
             code = code or error.exit_code

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from coreg_core.errors import CoregError, UsageError
+from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Notice
@@ -20,7 +21,7 @@ from coreg_wire.terminal.command_line import owner_hint
 from site_agent.consent.policy import Policy
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
-    UNSHARED,
+    WAITING,
     AlignedIds,
     DataSets,
     Prepared,
@@ -158,7 +159,9 @@ class RunTables:
         with self._reading(name):
             inputs = self._named(plan, name)
             aligned = self.aligned(plan, name, inputs)
-            prepared, fresh = self.data_sets.get(name, inputs, aligned)
+            terms = plan.objective
+            classes = terms.classes if isinstance(terms, Additive) else ()
+            prepared, fresh = self.data_sets.get(name, inputs, aligned, classes)
         if fresh:
             self.show(name, prepared)
         return prepared
@@ -224,9 +227,9 @@ class RunTables:
         try:
             self.show(name, self.data_sets.get(name)[0])
         except BadTable as error:
-            # Without shared rows a data set waits for an alignment of ids. Until a run needs them,
-            # that is no fault.
-            if {fault.kind for fault in error.faults} != {UNSHARED}:
+            # Without shared rows a data set waits for an alignment of ids, and texts as a target
+            # for the study's classes. Until a run needs them, that is no fault.
+            if not {fault.kind for fault in error.faults} <= WAITING:
                 raise
 
     def report_open(self, name: str, *, trains: bool = True) -> None:

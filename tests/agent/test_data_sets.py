@@ -58,7 +58,7 @@ def test_a_changed_database_is_read_again(tmp_path):
 
 
 def test_a_table_that_changes_while_it_is_read_is_refused(tmp_path, data_sets):
-    def read(_inputs, _salt, _aligned):
+    def read(_inputs, _salt, _aligned, _classes):
         write(tmp_path, TABLE + "q3,1,1,\n", "local.csv")
 
     with pytest.raises(BadData, match="changed during reading"):

@@ -164,7 +164,7 @@ def test_without_a_model_the_commands_take_the_newest_run(tmp_path, monkeypatch)
     assert [Path(row["model"]).name for row in found] == ["local.coreg", "model.coreg"]
     assert "were NOT compared" not in agent("report").stdout
     alone = replace(run.results["a"].judged.verdict, recommended="local")
-    run.write("a", judged=Judged(alone, run.results["a"].judged.labels), compared=False)
+    run.write("a", judged=Judged((alone,), run.results["a"].judged.labels), compared=False)
     assert json.loads(agent("predict", *words).stdout)["model"] == str(folder / "local.coreg")
     assert "the eight words were NOT compared" in agent("report").stdout
 
@@ -198,9 +198,8 @@ def judged(n, *, joined, score=None, level=3.0, opposed=False, two=False):
     y, error = np.random.default_rng(0).normal(size=(2, n))
     y = (y > 0.0).astype(float) if two else level * y
     left = 2.0 * y + error if opposed else joined * error
-    return Judged(
-        verdict(y, error, left, None if score is None else score * error, n, np.ones(n)), y
-    )
+    scored = None if score is None else score * error
+    return Judged((verdict(y, error, left, scored, n, np.ones(n)),), y)
 
 
 ERROR = np.random.default_rng(0).normal(size=40)

@@ -120,7 +120,7 @@ def trained(
             else ()
         )
         known = {
-            "judged": Judged(at.verdict, own.y),
+            "judged": Judged((at.verdict,), own.y),
             "probabilities": told,
             "name": "these sums",
             "sites": SITES,

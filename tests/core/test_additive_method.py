@@ -25,7 +25,7 @@ from coreg_core.additive.moments import Moments, Own, ScoreWeights, Sums, fit, s
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.training import train
 from coreg_core.errors import BadData
-from coreg_core.estimators import AdditiveRegressor
+from coreg_core.estimators import AdditiveClassifier, AdditiveRegressor
 from coreg_core.evaluation import p_value
 from coreg_core.objectives.additive import IN_MEMORY, Additive
 
@@ -517,3 +517,24 @@ def test_a_label_that_no_view_sees_is_an_unlabelled_row():
         AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(
             X, np.where(np.arange(300) == 0, 1.0, np.nan), label_mask=mask
         )
+
+
+def test_a_classifier_of_several_classes_knows_more_together_than_each_view():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 6))
+    parts = np.stack([X[:, 0] + X[:, 2], X[:, 1] + X[:, 4], X[:, 3] - X[:, 0]], axis=1)
+    truth = np.array(["a", "b", "c"])[parts.argmax(axis=1)]
+    y = truth.astype(object)
+    y[120:] = None
+    views = [slice(0, 2), slice(2, 4), slice(4, 6)]
+    mask = np.zeros((500, 3), dtype=bool)
+    mask[np.arange(120), np.arange(120) % 3] = True
+
+    model = AdditiveClassifier(views=views, random_state=0).fit(X, y, label_mask=mask)
+
+    together = np.mean(model.predict(X)[120:] == truth[120:])
+    alone = model.predict_proba_views(X)[:, 120:].argmax(axis=2)
+    best = np.mean(model.classes_[alone] == truth[120:], axis=1).max()
+    assert together > best + 0.1
+    assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert model.decision_function(X).shape == (500, 3)

@@ -21,6 +21,7 @@ from coreg_core.evaluation import (
     calibration_error,
     can_calibrate,
     estimate,
+    fit_class_probabilities,
     fit_probability,
     log_loss,
     paired,
@@ -191,3 +192,21 @@ def test_agreement_helps_and_the_probabilities_are_of_the_second_class() -> None
     assert_array_equal(clone(model).fit(X, named).predict_proba(X), p)
     with pytest.raises(BadData, match="one class"):
         clone(model).fit(X[:30], np.zeros(30))
+
+
+def test_probabilities_of_several_classes_are_those_of_a_logistic_regression_with_much_data():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(20_000, 3))
+    logits = 2.5 * scores + [0.5, -0.5, 0.0]
+    truth = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (rng.random((20_000, 1)) > truth.cumsum(axis=1)).sum(axis=1).astype(float)
+
+    found = fit_class_probabilities(scores, labels)
+
+    assert found.slope == pytest.approx(2.5, rel=0.05)
+    assert np.abs(found.of(scores) - truth).max() < 0.03
+
+
+def test_without_labels_the_largest_score_is_the_most_probable_class():
+    found = fit_class_probabilities(np.zeros((0, 3)), np.zeros(0))
+    assert found.of(np.array([[0.1, 0.9, 0.2]])).argmax() == 1

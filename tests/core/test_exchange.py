@@ -75,11 +75,12 @@ def exchanged(sites):
     opened = None if second[0] is None else total(second)
     rows = sites[0]._n_common
     parts = [
-        s.parts(opened, np.random.default_rng(v).normal(size=rows)) for v, s in enumerate(sites)
+        s.parts(opened, np.random.default_rng(v).normal(size=(1, rows)))
+        for v, s in enumerate(sites)
     ]
     heard = [[each[v] for each in parts if v in each] for v in range(n)]
     return [
-        s.finish(np.sum(h, axis=0, dtype=np.uint64) if h else None).verdict
+        s.finish(np.sum(h, axis=0, dtype=np.uint64) if h else None)[0].verdict
         for s, h in zip(sites, heard, strict=True)
     ]
 
@@ -88,10 +89,10 @@ def in_memory(sites):
     """The fit from true matrices with the features, sizes and labels of the exchange."""
     T, M = sites[0].terms, len(sites)
     Phi = np.concatenate([s._common[:, :d] for s, d in zip(sites, T.d, strict=True)], axis=1)
-    unit, (owner, at) = LABEL_UNIT * T.deviation, np.nonzero(T.flags)
-    y = np.concatenate([s._labels[s._mine] * unit + T.levels[s.site] for s in sites])
+    unit, (owner, at) = LABEL_UNIT * T.targets[0].deviation, np.nonzero(T.flags)
+    y = np.concatenate([s._labels[s._mine, 0] * unit + T.targets[0].levels[s.site] for s in sites])
     parts = (
-        (sums(Phi[at], owner, y, T.share[at], T.levels, count=float(T.n_labelled)),)
+        (sums(Phi[at], owner, y, T.share[at], T.targets[0].levels, count=float(T.n_labelled)),)
         if T.n_labelled
         else ()
     )
@@ -109,10 +110,13 @@ def in_memory(sites):
                     x / np.maximum(np.linalg.norm(x, axis=1), 1.0)[:, None] * T.scale * sqrt(M)
                 )
                 owners.append(np.full(len(x), s.site))
-                told.append(T.labels(s._noisy[s._private], s.site) * unit + T.levels[s.site])
+                told.append(
+                    T.labels(s._noisy[s._private], s.site)[:, 0] * unit
+                    + T.targets[0].levels[s.site]
+                )
                 weight.append(np.full(len(x), s._precision))
         many = [np.concatenate(each) for each in (rows, owners, told, weight)]
-        parts += (sums(*many, T.levels, count=float(len(many[0])), mode=NOISE_PRIVATE),)
+        parts += (sums(*many, T.targets[0].levels, count=float(len(many[0])), mode=NOISE_PRIVATE),)
     return fit(replace(m, parts=parts)), Phi
 
 
@@ -132,44 +136,47 @@ LABELLED_TWICE = {"private rows alone": 0, "few individuals with two labels": 15
 def test_without_noise_the_exchange_ends_as_memory_does(case):
     sites, _, _ = problem(*CASES[case], EXACT, twice=LABELLED_TWICE.get(case, 25))
     verdicts = exchanged(sites)
-    assert all((site.fit.beta == sites[0].fit.beta).all() for site in sites), (
+    assert all((site.fits[0].beta == sites[0].fits[0].beta).all() for site in sites), (
         "all sites make the same fit"
     )
     f, Phi = in_memory(sites)
-    T, found = sites[0].terms, sites[0].fit
+    T, found = sites[0].terms, sites[0].fits[0]
     # Of an entry of P the fixed-point error is 1e-4 and less, where P has N/d: the fit follows by a
     # thousandth.
     np.testing.assert_allclose(found.prior, f.prior, rtol=2e-2)
     np.testing.assert_allclose(found.noise, f.noise, rtol=2e-3)
     exact, opened = (Phi @ ScoreWeights.of(each).of_sites(range(len(sites))) for each in (f, found))
-    assert np.abs(opened - exact).max() < 5e-3 * T.deviation
+    assert np.abs(opened - exact).max() < 5e-3 * T.targets[0].deviation
     for site, verdict in zip(sites, verdicts, strict=True):
-        joined, own = site.own.predict(found, site._W), site._W[: site._n_common][T.used]
+        joined, own = site.owns[0].predict(found, site._W), site._W[: site._n_common][T.used]
         memory = Own.of(f.moments, site.site, own.T @ own / T.rows, own.T @ Phi / T.rows).predict(
             f, site._W
         )
-        assert np.abs(joined - memory).max() < 1e-2 * T.deviation
-        if len(sites) > 2 and site._mine.any() and site.local is not None:
+        assert np.abs(joined - memory).max() < 1e-2 * T.targets[0].deviation
+        if len(sites) > 2 and site._mine.any() and site.local_models[0] is not None:
             at = site._data.own[site._entering]
             truth = f.intercept(site.site) + (Phi @ f.coef)[np.flatnonzero(T.used).searchsorted(at)]
-            told = site.fit.intercept(site.site) + opened[np.flatnonzero(T.used).searchsorted(at)]
-            assert np.abs(told - truth).max() < 1e-2 * T.deviation
+            told = (
+                site.fits[0].intercept(site.site) + opened[np.flatnonzero(T.used).searchsorted(at)]
+            )
+            assert np.abs(told - truth).max() < 1e-2 * T.targets[0].deviation
             if verdict.score.slope == 1.0:  # and the verdict is about these scores
                 left, local = verdict.left_out["score"], verdict.left_out["local"][: len(at)]
                 plain = left_out_score(found, site._data.y[site._entering], told)
                 blended = local - verdict.score.weight * (local - plain)
-                np.testing.assert_allclose(left, blended, atol=1e-2 * T.deviation)
+                np.testing.assert_allclose(left, blended, atol=1e-2 * T.targets[0].deviation)
 
 
 def test_under_the_default_rules_a_score_knows_what_no_site_does():
     sites, new, truth = problem(3, 1200, (300, 200, 100), (0, 60, 0), 7, Additive())
     verdicts = exchanged(sites)
-    T, found = sites[0].terms, sites[0].fit
+    T, found = sites[0].terms, sites[0].fits[0]
     W = [site.features(x) for site, x in zip(sites, new, strict=True)]
     beta = ScoreWeights.of(found).of_sites(range(3))
     score = sum(w[:, :d] @ beta[b] for w, d, b in zip(W, T.d, T.blocks, strict=True))
     alone = max(
-        np.corrcoef(site.local.predict(x), truth)[0, 1] for site, x in zip(sites, new, strict=True)
+        np.corrcoef(site.local_models[0].predict(x), truth)[0, 1]
+        for site, x in zip(sites, new, strict=True)
     )
     assert np.corrcoef(score, truth)[0, 1] > alone + 0.1
     assert {verdict.recommended for verdict in verdicts} == {"score"}
@@ -184,7 +191,7 @@ def test_a_changed_sum_that_no_columns_have_is_refused():
 
 
 def summary(labelled, private=0):
-    return SiteSummary(labelled, 30, 1.0, 0.0, 1.0, private)
+    return SiteSummary(labelled, 30, 1.0, (0.0,), (1.0,), private)
 
 
 def test_labels_of_individuals_with_the_same_owners_enter_if_there_are_enough_of_them():

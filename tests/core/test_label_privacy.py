@@ -94,7 +94,7 @@ def test_the_deviation_of_told_labels_leaves_room_for_their_noise(private, epsil
     told = unbiased(randomised(y, rules, rng.random((len(y), 2))), rules)
     labelled = np.ones(len(y), dtype=bool)
     level, deviation = float(told.mean()), float(told.std(ddof=1))
-    summary = SiteSummary(labelled, 5, 1.0, level, deviation, 0)
+    summary = SiteSummary(labelled, 5, 1.0, (level,), (deviation,), 0)
     sent = Terms(rules, [summary, summary]).labels(told, 0)
     assert np.mean(np.abs(sent) == 1.0) < 1e-3
     assert abs(sent.mean()) < 1e-4

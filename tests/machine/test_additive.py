@@ -84,13 +84,13 @@ def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
     )
     assert pump.outcome is Outcome.CONVERGED, pump.end
     made = [exchange(pump.sites[name]) for name in sites]
-    assert all((each.fit.beta == made[0].fit.beta).all() for each in made), (
+    assert all((each.fits[0].beta == made[0].fits[0].beta).all() for each in made), (
         "all sites opened the same sums"
     )
     exact, Phi = in_memory(made)
     T, everyone = made[0].terms, range(len(sites))
-    found, wanted = (ScoreWeights.of(fit).of_sites(everyone) for fit in (made[0].fit, exact))
-    assert np.abs(Phi @ (found - wanted)).max() < 5e-3 * T.deviation
+    found, wanted = (ScoreWeights.of(fit).of_sites(everyone) for fit in (made[0].fits[0], exact))
+    assert np.abs(Phi @ (found - wanted)).max() < 5e-3 * T.targets[0].deviation
     for name, each in zip(sites, made, strict=True):
         result = pump.sites[name].result
         assert isinstance(result, AdditiveResult)
@@ -101,7 +101,7 @@ def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
         others = np.setdiff1d(
             np.arange(each._n_common), each._data.own
         )  # of own rows the forest predicts out of bag
-        weights = ScoreWeights.of(each.fit).of_sites(everyone)[T.blocks[each.site]]
+        weights = ScoreWeights.of(each.fits[0]).of_sites(everyone)[T.blocks[each.site]]
         phi = result.model.phi(each._data.X[others])
         np.testing.assert_allclose(
             result.model.part(phi, everyone),

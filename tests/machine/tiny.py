@@ -235,7 +235,9 @@ def bits(result: Result | None) -> tuple[Any, ...] | None:
             return result.outcome, result.couplings, models
         case AdditiveResult():
             own = result.model
-            return result.outcome, own.intercept, own.joined.tobytes(), own.weights.coef.tobytes()
+            models = getattr(own, "models", (own,))
+            coefs = [model.weights.coef.tobytes() for model in models]
+            return result.outcome, [(m.intercept, m.joined.tobytes()) for m in models], coefs
         case ScoringResult() if result.scores is not None:
             return result.outcome, result.scores.tobytes()
         case _:

@@ -94,7 +94,9 @@ def _text(name: str, limits: tuple[Any, ...]) -> st.SearchStrategy[str]:
         names = st.sampled_from(RUNS if name == "run" else NAMES)
         return st.just("") | names if named.optional else names
     length = next((limit for limit in limits if isinstance(limit, Len)), None)
-    return texts if length is None else texts.map(lambda text: text[: length.max_length])
+    if length is None:
+        return texts
+    return texts.map(lambda text: (text or "x" * length.min_length)[: length.max_length])
 
 
 FROM_SITE = {kind: made(kind) for kind in get_args(FromSite)}

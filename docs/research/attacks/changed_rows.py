@@ -35,8 +35,8 @@ def without(rows: Rows, k: int, drawn: bytes = b"") -> Rows:
 
 def own_equations(a: SiteExchange) -> Any:
     """Φᵀ y for its own features, over all labelled rows."""
-    part, mine = a.fit.moments.parts[0], a.terms.blocks[0]
-    levels = a.terms.levels
+    part, mine = a.fits[0].moments.parts[0], a.terms.blocks[0]
+    levels = a.terms.targets[0].levels
     centre = a.features.centre[: a.terms.d[0]]  # its own, so a knows it
     return part.b[mine] + levels @ part.o[:, mine] + centre * (part.r + levels * part.n).sum()
 

@@ -35,16 +35,16 @@ def lie(first: SiteExchange) -> Any:
     """How the liar, the first site, adds: with these moments of the first training it
     replaces b.
     """
-    T, part, honest = first.terms, first.fit.moments.parts[0], SiteExchange.add
+    T, part, honest = first.terms, first.fits[0].moments.parts[0], SiteExchange.add
     weights = np.zeros(len(part.b))
     place = T.blocks[-1].start + FEATURE
-    weights[place] = SIZE * T.deviation / np.sqrt(part.P[place, place] / T.n_labelled)
+    weights[place] = SIZE * T.targets[0].deviation / np.sqrt(part.P[place, place] / T.n_labelled)
     more, squares = part.P @ weights - part.b, weights @ part.P @ weights
 
     def add(self: SiteExchange, messages: Any) -> Any:
         told, shares = honest(self, messages)
         if self.site == 0:
-            unit = LABEL_UNIT * T.deviation
+            unit = LABEL_UNIT * T.targets[0].deviation
             told["b"] = told["b"] + cross.rounded(words(more / (T.scale * unit), T.exponent))
             whole = words(squares / unit**2, T.exponent)
             told["scalars"][:, -1] += np.array(

@@ -33,12 +33,13 @@ def claiming(rows: Rows, individual: int) -> Rows:
 def features(rows: Rows, noise: float) -> float:
     """R² of these individuals' features at b and c, if no site remembers a row set."""
     made = train(rows, noise, 0.5)[1]
-    d, before = made[0].terms.d, made[0].fit.moments.parts[0].o[OWNER]
+    d, before = made[0].terms.d, made[0].fits[0].moments.parts[0].o[OWNER]
     told, truth = [], []
     for individual in INDIVIDUALS:
         after = (
             train(claiming(rows, individual), noise, 0.5, "run-2")[1][0]
-            .fit.moments.parts[0]
+            .fits[0]
+            .moments.parts[0]
             .o[OWNER]
         )
         told.append((before - after)[d[0] :])

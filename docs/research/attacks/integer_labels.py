@@ -74,16 +74,16 @@ def found(made: list[SiteExchange], y: Any) -> float | None:
     """
     T, part, told = (
         made[0].terms,
-        made[0].fit.moments.parts[0],
-        np.concatenate([each._noisy for each in made]),
+        made[0].fits[0].moments.parts[0],
+        np.concatenate([each._noisy[:, 0] for each in made]),
     )
     A = np.concatenate(
         [each._common[:, :d] for each, d in zip(made[:COLLUDING], T.d, strict=False)], axis=1
     )
     owner = T.flags.argmax(axis=0)
-    hidden, level = owner >= COLLUDING, T.levels[owner]
+    hidden, level = owner >= COLLUDING, T.targets[0].levels[owner]
     b = part.b[: A.shape[1]] + A.T @ level - A[~hidden].T @ told[~hidden]
-    error = float(np.std(np.concatenate([each._error for each in made])[hidden]))
+    error = float(np.std(np.concatenate([each._error[:, 0] for each in made])[hidden]))
     count = part.r[COLLUDING:].sum() + level[hidden].sum()
     rules = made[0]._rules
     if rules.private_labels:

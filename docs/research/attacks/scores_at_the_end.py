@@ -38,7 +38,7 @@ def labels(made: Sequence[SiteExchange]) -> float:
     rows = np.flatnonzero(made[0].terms.flags[1:].any(axis=0))
     y = np.concatenate([each._data.y for each in made[1:]])
     phi = _features(made, rows)
-    score = np.concatenate(phi, axis=1) @ made[0].fit.coef
+    score = np.concatenate(phi, axis=1) @ made[0].fits[0].coef
     return beyond(phi[0], score, y)
 
 
@@ -46,7 +46,7 @@ def features(made: Sequence[SiteExchange], colluding: int) -> float:
     """Of the last site's features of individuals without a label, to so many first sites."""
     phi = _features(made, made[0].terms.scored)
     own = np.concatenate(phi[:colluding], axis=1)
-    return beyond(own, made[0].scores, phi[-1])
+    return beyond(own, made[0].scores[:, 0], phi[-1])
 
 
 @reported

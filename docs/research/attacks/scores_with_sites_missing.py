@@ -72,12 +72,12 @@ def lie(first: SiteExchange, weights: Any) -> Any:
     """How the first site adds: it replaces b and the sum of squares by those of these weights, as
     in `chosen_model.py`.
     """
-    T, part, honest = first.terms, first.fit.moments.parts[0], SiteExchange.add
+    T, part, honest = first.terms, first.fits[0].moments.parts[0], SiteExchange.add
 
     def add(self: SiteExchange, messages: Any) -> Any:
         told, shares = honest(self, messages)
         if self.site == 0:
-            scaled, b = (each / (LABEL_UNIT * T.deviation) for each in (weights, part.b))
+            scaled, b = (each / (LABEL_UNIT * T.targets[0].deviation) for each in (weights, part.b))
             told["b"] = told["b"] + cross.rounded(
                 words((part.P @ scaled - b) / T.scale, T.exponent)
             )
@@ -102,7 +102,7 @@ def trained(sites: int, labelled: int, liars: int, seed: int) -> tuple[Any, Any]
     models, first, C = (
         [[each.model(each.finish(None)) for each in made]],
         made[0],
-        made[0].fit.moments.C,
+        made[0].fits[0].moments.C,
     )
     phi = np.concatenate(
         [m.phi(own.Z[n:]) for m, own in zip(models[0], rows.values(), strict=True)], axis=1
@@ -112,7 +112,7 @@ def trained(sites: int, labelled: int, liars: int, seed: int) -> tuple[Any, Any]
     for k in (1, 2):
         for at, raw in ((slice(0, p), rng.normal(size=p)), (mine, uncertain[:, -k])):
             weights[at] = raw / np.sqrt(raw @ C[at, at] @ raw)
-        weights *= SIZE * first.terms.deviation / np.sqrt(weights @ C @ weights)
+        weights *= SIZE * first.terms.targets[0].deviation / np.sqrt(weights @ C @ weights)
         with patch.object(SiteExchange, "add", lie(first, weights)):
             made = train(common, 0.01, 0.5, f"run-{k}", records)[1]
         models.append([each.model(each.finish(None)) for each in made])

@@ -34,13 +34,13 @@ def labels(made: list[SiteExchange], colluding: int) -> float:
     """The share, of what the score leaves open of the others' labels, that the first sites read
     together.
     """
-    T, part = made[0].terms, made[0].fit.moments.parts[0]
+    T, part = made[0].terms, made[0].fits[0].moments.parts[0]
     y, error = (
-        np.concatenate(each) for each in ([m._data.y for m in made], [m._error for m in made])
+        np.concatenate(each) for each in ([m._data.y for m in made], [m._error[:, 0] for m in made])
     )
     phi = [m._common[T.labelled, :d] for m, d in zip(made, T.d, strict=True)]
     owner = T.flags[:, T.labelled].argmax(axis=0)
-    score, level = left_out(np.concatenate(phi, axis=1), y), T.levels[owner]
+    score, level = left_out(np.concatenate(phi, axis=1), y), T.targets[0].levels[owner]
     A, hidden = np.concatenate(phi[:colluding], axis=1), owner >= colluding
     b = part.b[: A.shape[1]] - A[~hidden].T @ (y + error - level)[~hidden]
     A = np.column_stack([A[hidden], *(owner[hidden] == v for v in range(colluding, len(made)))])
@@ -79,7 +79,7 @@ def unlabelled(made: list[SiteExchange], m: int) -> dict[str, float]:
     error = np.sqrt(2.0) * T.noise * made[0].summary().norm * made[-1].summary().norm
     moments = own.T @ truth + error * noise.normal(size=(own.shape[1], truth.shape[1]))
     if T.rows > T.n_labelled:
-        C, P = made[0].fit.moments.C * T.rows, made[0].fit.moments.parts[0].P
+        C, P = made[0].fits[0].moments.C * T.rows, made[0].fits[0].moments.parts[0].P
         moments = (C - P)[T.blocks[0], T.blocks[-1]]
     guess, mean = from_moments(own, moments, error, truth), truth.mean(axis=0)
     told = {"anyway": read(truth, anyway, mean), "features": read(truth, guess, mean)}

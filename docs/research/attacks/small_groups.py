@@ -48,7 +48,7 @@ def without_label(m: int, seed: int) -> tuple[Any, Any, Any]:
     """Features of m individuals without a label: true ones, known ones, and their sum."""
     made = train(rows_of(3, LABELLED, m, seed=seed), *NOISE)[1]
     truth, known = _features(made)
-    opened = made[0].fit.moments.parts[0].o.sum(axis=0)[made[0].terms.blocks[-1]]
+    opened = made[0].fits[0].moments.parts[0].o.sum(axis=0)[made[0].terms.blocks[-1]]
     # Of the sum, own columns say a part already: the rest belongs to all m alike.
     others = known[-m:].sum(axis=0) - known[-m:]
     guess = -opened - others
@@ -71,7 +71,7 @@ def one_owner_more(seed: int) -> tuple[Any, Any, Any]:
     }
     made = train(rows, *NOISE)[1]
     truth, known = _features(made)
-    o = made[0].fit.moments.parts[0].o[:, made[0].terms.blocks[-1]]
+    o = made[0].fits[0].moments.parts[0].o[:, made[0].terms.blocks[-1]]
     return truth[0], known[0], o[0] - o[1]
 
 

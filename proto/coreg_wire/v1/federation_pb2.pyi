@@ -323,7 +323,7 @@ class Alignment(_message.Message):
     def __init__(self, max_ids: _Optional[int] = ..., ids: _Optional[str] = ...) -> None: ...
 
 class Additive(_message.Message):
-    __slots__ = ("kernel", "task", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows", "share_gain", "label_epsilon", "label_range")
+    __slots__ = ("kernel", "task", "rows_per_feature", "noise", "label_noise", "least_labels", "least_rows", "share_gain", "label_epsilon", "label_range", "classes")
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ROWS_PER_FEATURE_FIELD_NUMBER: _ClassVar[int]
@@ -334,6 +334,7 @@ class Additive(_message.Message):
     SHARE_GAIN_FIELD_NUMBER: _ClassVar[int]
     LABEL_EPSILON_FIELD_NUMBER: _ClassVar[int]
     LABEL_RANGE_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
     kernel: str
     task: str
     rows_per_feature: int
@@ -344,7 +345,8 @@ class Additive(_message.Message):
     share_gain: bool
     label_epsilon: float
     label_range: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, kernel: _Optional[str] = ..., task: _Optional[str] = ..., rows_per_feature: _Optional[int] = ..., noise: _Optional[float] = ..., label_noise: _Optional[float] = ..., least_labels: _Optional[int] = ..., least_rows: _Optional[int] = ..., share_gain: _Optional[bool] = ..., label_epsilon: _Optional[float] = ..., label_range: _Optional[_Iterable[float]] = ...) -> None: ...
+    classes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kernel: _Optional[str] = ..., task: _Optional[str] = ..., rows_per_feature: _Optional[int] = ..., noise: _Optional[float] = ..., label_noise: _Optional[float] = ..., least_labels: _Optional[int] = ..., least_rows: _Optional[int] = ..., share_gain: _Optional[bool] = ..., label_epsilon: _Optional[float] = ..., label_range: _Optional[_Iterable[float]] = ..., classes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Iteration(_message.Message):
     __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")
