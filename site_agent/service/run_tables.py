@@ -18,6 +18,7 @@ from coreg_core.plan import Plan
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import owner_hint
 from site_agent.consent.policy import Policy
+from site_agent.data.databases import one_snapshot
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
     UNSHARED,
@@ -251,7 +252,8 @@ class RunTables:
         """
         self.troubles.pop(name, None)
         try:
-            yield
+            with one_snapshot():
+                yield
         except CoregError as error:
             reason = f"{error}{owner_hint(error)}"
             when = f"(found {timestamp()}; it is read again at the next run)"
