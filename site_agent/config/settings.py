@@ -42,6 +42,7 @@ class AgentSettings(BaseModel):
     yes: bool = False
     accept_words: bool = False
     approval: Literal["policy", "ask"] = "policy"
+    listen: Text | None = None
     data: dict[str, Inputs] = Field(default_factory=dict)
 
     @field_validator("data")
@@ -207,6 +208,7 @@ policy = "policy.toml"
 
 # Only for `coreg-agent serve`: instead of `data` and the keys below it, a section for each data
 # set. A study names it, as in its key data = "patients".
+# listen = "127.0.0.1:7610"  # answers POST /score to programs on this machine
 # approval = "ask"  # each run waits for `coreg-agent approve`; else the policy alone decides
 # [data.patients]
 # table = "local.csv"
@@ -229,6 +231,7 @@ POLICY = """\
 # be added, lost or replaced
 # scores_of_two = false  # true: scores of two sites, where each can compute the other's part
 # contributions = false  # true: receivers of a score read this site's part of it
+# scores_a_day = 1000  # most individuals that a member asks the scores of in a day (standing plans)
 # models_per_individual = 5  # most models, or sets of sites, that score an individual in its life
 # max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
 # rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows a feature

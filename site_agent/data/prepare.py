@@ -575,12 +575,12 @@ class DataSets:
         """... with the columns that the site leaves open: see `named`."""
         inputs = self._inputs[name]
         asked = (inputs, target, id_column, trains)
-        return self._made(
+        return self.made(
             (name, "named"), inputs, asked, lambda: named(inputs, target, id_column, trains=trains)
         )[0]
 
     def ids(self, name: str, inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
-        return self._made((name, "ids", rule), inputs, inputs, lambda: read_ids(inputs, rule))[0]
+        return self.made((name, "ids", rule), inputs, inputs, lambda: read_ids(inputs, rule))[0]
 
     def get(
         self, name: str, inputs: Inputs | None = None, aligned: SharedIds | None = None
@@ -590,11 +590,11 @@ class DataSets:
         Errors can name rows: they must not leave.
         """
         own = self._inputs[name] if inputs is None else inputs
-        return self._made(
+        return self.made(
             (name, "rows"), own, (own, aligned), lambda: self._prepare(own, self.salt, aligned)
         )
 
-    def _made(
+    def made(
         self, key: tuple[str, ...], inputs: Inputs, asked: Any, make: Callable[[], T]
     ) -> tuple[T, bool]:
         """``make()`` or what it made before from the same question and files; and whether it is

@@ -157,8 +157,8 @@ def handle(agent: Agent, event: Event) -> Transition:
                 if run.stage is not Stage.OVER
             }
             return replace(agent, runs=runs, held={}, connected=False), []
-        case MessageReceived(message, strangers):
-            return _received(agent, message, strangers=strangers)
+        case MessageReceived(message, strangers, agreed):
+            return _received(agent, message, strangers=strangers, agreed=agreed)
         case Judged():
             return _judged(agent, event)
         case Decided():
@@ -172,7 +172,9 @@ def handle(agent: Agent, event: Event) -> Transition:
 # --- messages -----------------------------------------------------------------------------------
 
 
-def _received(agent: Agent, message: ToSite, *, strangers: bool = False) -> Transition:
+def _received(
+    agent: Agent, message: ToSite, *, strangers: bool = False, agreed: bool = False
+) -> Transition:
     match message:
         case Rejected():
             return agent, [_rejected(agent, message)]
@@ -185,7 +187,7 @@ def _received(agent: Agent, message: ToSite, *, strangers: bool = False) -> Tran
         case Proposal(run, _, plan) if run != plan.run:
             return agent, [breach(agent, f"it proposed run {run} with the plan of run {plan.run}.")]
         case Proposal():
-            return _proposed(agent, message, ask=strangers)
+            return _proposed(agent, message, ask=strangers, agreed=agreed)
         case Finished() | Dismissed() | Step():
             known = agent.runs.get(message.run)
             if known is not None and known.stage is not Stage.OVER:
@@ -246,7 +248,7 @@ def _no_longer_waits(agent: Agent, name: str) -> Agent:
 # --- plans --------------------------------------------------------------------------------------
 
 
-def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> Transition:
+def _proposed(agent: Agent, proposal: Proposal, *, ask: bool, agreed: bool = False) -> Transition:
     """(1) a run that is known, (2) an alignment before its run, (3) refused, (4) a new run."""
     plan = proposal.plan
     # (1)
@@ -264,7 +266,7 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> Transition:
         agent, actions = _refuse(agent, plan, reason)
         return agent, [received, *actions]
     # (4)
-    if ask or (agent.ask_first and not aligns_for(plan.run)):
+    if ask or (agent.ask_first and not agreed and not aligns_for(plan.run)):
         agent = agent.with_run(plan.run, ActiveRun(proposal, Stage.JUDGED))
         return agent, [received, Judge(plan)]
     if above is not None:

@@ -37,11 +37,13 @@ class SessionEnded:
 class MessageReceived:
     """A message from the coordinator, with a valid form.
 
-    ``strangers``: it is a plan with keys that no operator has confirmed.
+    ``strangers``: it is a plan with keys that no operator has confirmed. ``agreed``: it is a
+    standing plan that the operator approved in another run.
     """
 
     message: ToSite
     strangers: bool = False
+    agreed: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from coreg_core.errors import CoregError
 from coreg_core.messages import Proposal
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Notice
 from coreg_core.plan import Plan
 from coreg_wire.identity.invitation import same_words
@@ -66,6 +67,12 @@ class Approvals:
         if self.members is None or not proposal.plan.masked:
             return False
         return not self.members.settled(self.members.keys_of(proposal))
+
+    def is_agreed(self, plan: Plan) -> bool:
+        """Whether it is a standing plan that the operator approved in an earlier run."""
+        terms = plan.objective
+        stands = isinstance(terms, Scoring) and terms.standing
+        return stands and plan.digest in self._memory.agreed
 
     async def ask(self, question: AskOperator) -> Decided | CoregError | None:
         """The decision, or the error that ends the agent; None: it comes later (`decision`)."""

@@ -3,6 +3,7 @@ can read it.
 
 STATE/status.json: the agent's status. STATE/pending/RUN.json: a plan that waits for approval.
 STATE/decisions/RUN.json: the decision. STATE/asked/RUN.json: what was shown of it.
+STATE/standing/STUDY.json: a standing plan.
 STATE/history.jsonl: a line for each run that ended here.
 """
 
@@ -10,12 +11,13 @@ import contextlib
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.names import check_name
+from coreg_core.plan import ASKS, Plan, plan_from_dict
 from coreg_wire.clock import timestamp, utc_now
 from coreg_wire.files.disk import Disk
 
@@ -49,7 +51,7 @@ class StateDir:
         Requests of an earlier process go: the coordinator proposes the plans of open runs again.
         """
         try:
-            for name in ("pending", "decisions", "asked"):
+            for name in ("pending", "decisions", "asked", "standing"):
                 self.disk.make_folder(self.folder / name)
             for path in (self.folder / "pending").glob("*.json"):
                 self.disk.remove(path)
@@ -125,6 +127,25 @@ class StateDir:
             file.close()
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be written ({error.strerror}).") from None
+
+    def keep_standing(self, plan: Plan) -> None:
+        """Keep a standing plan that every site agreed to, until another one of its study."""
+        entry = replace(plan, run=plan.run.partition(ASKS)[0]).to_dict()
+        path = self._file("standing", plan.study)
+        if _read(path) != json.loads(json.dumps(entry)):
+            self._write(path, entry)
+
+    def standing(self, study: str = "") -> Plan:
+        """The standing plan of a study, or the only one."""
+        names = [path.stem for path in sorted((self.folder / "standing").glob("*.json"))]
+        if not study and len(names) == 1:
+            study = names[0]
+        if study not in names:
+            raise UsageError(
+                f"name a standing study of this site: {', '.join(names) or 'there is none'}. One"
+                " begins with a run of a scoring study with standing = true."
+            )
+        return plan_from_dict(_read(self._file("standing", study)) or {})
 
     # --- the operator's side ----------------------------------------------------------------------
 

@@ -173,6 +173,16 @@ CASES = {
     ),
     # --- consent
     "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; Judge"),
+    "a standing plan that was approved in another run is not asked about": (
+        [MessageReceived(PLAN, agreed=True)],
+        ASKS,
+        "notify plan; work on Proposal",
+    ),
+    "but with new keys of members it is": (
+        [MessageReceived(PLAN, strangers=True, agreed=True)],
+        ASKS,
+        "notify plan; Judge",
+    ),
     "the operator is asked about a plan that the policy allows": (
         ASKED,
         ASKS,

@@ -55,6 +55,7 @@ ELSEWHERE = {
         "ids_secret",
     ),  # tests/machine/test_scoring.py, test_memory.py
     *("openings", "models_per_individual"),  # test_memory.py
+    "scores_a_day",  # tests/machine/test_standing.py
     *("alignment", "max_alignment_ids"),  # test_shared_ids.py
 }
 LINEAR = {"form": "linear"}
@@ -91,7 +92,7 @@ LIMITS = {
 
 def test_every_key_has_a_test():
     assert BORDERS.keys() | ELSEWHERE == set(Policy.model_fields)
-    assert len(Policy.model_fields) == 20
+    assert len(Policy.model_fields) == 21
 
 
 # Squared distances 2, 2 and 2, so their median is 2; ‖x‖² are 2, 2 and 2, so their mean is 2 and
