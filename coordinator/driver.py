@@ -219,8 +219,9 @@ class Driver:
             case BeginRun(plan):
                 return Submitted(*self.queue.begin(plan, timestamp()))
             case CallStanding(study, sites):
-                standing = self.queue.standing(study, sites)
-                return None if standing is None else self._stored(BeginRun(standing))
+                if (standing := self.queue.standing(study, sites)) is None:
+                    return None
+                return Submitted(*self.queue.begin(standing, timestamp()), sites)
             case CloseRun(plan, outcome, reason):
                 self.queue.close_run(plan, outcome, reason, timestamp())
                 return None

@@ -114,10 +114,14 @@ class QueueRead:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run to carry out, and what the store has of it."""
+    """A run to carry out, and what the store has of it.
+
+    ``askers``: the sites that asked for it, of a standing plan.
+    """
 
     plan: Plan
     begun: Begun = NOT_BEGUN
+    askers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from coordinator.machine.events import (
     Rested,
     Revoked,
     RunEvent,
+    Send,
     SiteJoined,
     SiteLost,
     Submitted,
@@ -42,7 +43,7 @@ from coordinator.machine.events import (
 from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Timeouts
 from coordinator.machine.run import Run, RunUpdate
 from coordinator.machine.standing import QUICK, Wishes
-from coreg_core.messages import PROTOCOL_VERSION, FromSite, Hello, Leaving, Wanted
+from coreg_core.messages import PROTOCOL_VERSION, Finished, FromSite, Hello, Leaving, Wanted
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, aligns_for, is_on_demand
 
@@ -183,7 +184,23 @@ def _submitted(federation: Federation, event: Submitted) -> Reaction:
         federation = replace(federation, scheduler=federation.scheduler.started(run))
     if federation.stopping or run in federation.runs:
         return federation, []  # it is in the store: the next process begins it again
+    if missing := _too_few(federation, event):
+        return federation, missing
     return _put_in(federation, event.plan, event.begun)
+
+
+def _too_few(federation: Federation, event: Submitted) -> list[Action]:
+    """Of a run that sites asked for: its end for these, if too few others are connected.
+
+    The others do not hear of it.
+    """
+    plan = event.plan
+    missing = [site for site in plan.sites if site not in federation.sessions]
+    if not event.askers or len(plan.sites) - len(missing) >= plan.membership.min_sites:
+        return []
+    end = Outcome.TOO_FEW_SITES, f"{', '.join(missing)} not connected"
+    askers = sorted(set(event.askers) & set(plan.sites) & federation.sessions.keys())
+    return [CloseRun(plan, *end), *(Send(site, Finished(plan.run, *end)) for site in askers)]
 
 
 def _rested(federation: Federation, event: Rested) -> Reaction:

@@ -14,7 +14,7 @@ from coordinator.machine.records import Timeouts
 PAUSE = 0.5
 MOST_STUDIES = 64  # that are called within the pause: a site can invent names
 # Somebody waits for the answer: a site that is away is left out, or the run ends.
-QUICK = Timeouts(join=2.0, plan=10.0, approval=10.0, round=10.0, stall=5.0)
+QUICK = Timeouts(join=0.0, plan=10.0, approval=10.0, round=10.0, stall=5.0)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from coordinator.machine.records import (
 from coordinator.store.schema import Tables
 from coreg_core.errors import UsageError
 from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Report
-from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import ASKS, Plan, aligns_for, next_alignment, on_demand, plan_from_dict
 
@@ -202,17 +201,15 @@ class RunStore(Tables):
         stands.
         """
         query = """
-            select plan from runs where stop = 'CONVERGED' and run not like ?
-            and json_extract(plan, '$.study') = ? order by started desc, rowid desc limit 1"""
+            select plan, json_extract(plan, '$.objective.standing') as stands from runs
+            where stop = 'CONVERGED' and run not like ? and json_extract(plan, '$.study') = ?
+            order by started desc, rowid desc limit 1"""
         with self.reading():
             rows = self._rows(query, f"%{ASKS}%", study)
-        if not rows:
+        if not rows or not rows[0]["stands"]:
             return None
         plan = plan_from_dict(json.loads(rows[0]["plan"]))
-        stands = isinstance(plan.objective, Scoring) and plan.objective.standing
-        if not stands or not set(sites) & set(plan.sites):
-            return None
-        return on_demand(plan, uuid.uuid4().hex[:12])
+        return on_demand(plan, uuid.uuid4().hex[:12]) if set(sites) & set(plan.sites) else None
 
     # --- the queue --------------------------------------------------------------------------------
 

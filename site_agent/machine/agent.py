@@ -34,13 +34,15 @@ from coreg_core.messages import (
     Renewed,
     Step,
     ToSite,
+    Wanted,
 )
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan, aligns_for
+from coreg_core.plan import Plan, aligns_for, is_on_demand
 from site_agent.machine import notices
 from site_agent.machine.admission import aligns, objection
 from site_agent.machine.session_events import (
     Action,
+    Asked,
     AskOperator,
     Countersign,
     Decided,
@@ -119,6 +121,7 @@ class Agent:
     held: Mapping[str, Proposal] = field(default_factory=dict)  # alignments, by the run above
     begun: int = 0  # runs that were answered and not finished
     useless: int = 0  # messages of the session that came to nothing (`MAX_USELESS`)
+    asked: int = 0  # runs of standing plans that this site asked for and that may not begin
     renewed: bool = False  # a next certificate came in this session
 
     def with_run(self, name: str, run: ActiveRun) -> "Agent":
@@ -159,6 +162,9 @@ def handle(agent: Agent, event: Event) -> Transition:
             return replace(agent, runs=runs, held={}, connected=False), []
         case MessageReceived(message, strangers, agreed):
             return _received(agent, message, strangers=strangers, agreed=agreed)
+        case Asked(study):
+            asked = agent.asked + agent.connected
+            return replace(agent, asked=asked), [Say(Wanted(study))] if agent.connected else []
         case Judged():
             return _judged(agent, event)
         case Decided():
@@ -229,6 +235,9 @@ def _unknown_end(agent: Agent, message: Finished | Dismissed) -> Transition:
     if isinstance(message, Dismissed):
         return _counted(agent, [Exit(_dismissal(message))] if over else [])
     actions.append(Say(Fetched(message.run)))
+    if is_on_demand(message.run) and agent.asked:
+        ended = notices.run_over(None, message.run, message.outcome, message.reason, 0)
+        return replace(agent, asked=agent.asked - 1), [*actions, Notify(ended)]
     if over:
         ended = notices.run_over(None, message.run, message.outcome, message.reason, 0)
         actions.append(Notify(ended))

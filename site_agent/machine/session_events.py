@@ -47,6 +47,13 @@ class MessageReceived:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A program of this site asks for scores of a standing study."""
+
+    study: str
+
+
+@dataclass(frozen=True)
 class Judged:
     """A plan was checked against policy, rows and ledger: a reason against it, or None.
 
@@ -85,7 +92,9 @@ class Worked:
     room: int = 0  # the most bytes of payload in the run's next step
 
 
-Event: TypeAlias = SessionOpened | SessionEnded | MessageReceived | Judged | Decided | Worked
+Event: TypeAlias = (
+    SessionOpened | SessionEnded | MessageReceived | Asked | Judged | Decided | Worked
+)
 
 
 # --- actions ------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ one run.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -173,11 +172,11 @@ class _Running:
         self._stopped = False
 
     def _ask_for_scores(self, study: str) -> bool:
-        """From any thread but that of the loop."""
-        assert self._loop is not None
-        asked = Future[bool]()
-        self._loop.call_soon_threadsafe(lambda: asked.set_result(self.daemon.ask_for_scores(study)))
-        return asked.result()
+        """From any thread; False: there is no connection."""
+        if self._loop is None or self.daemon.connected_since is None:
+            return False
+        self._loop.call_soon_threadsafe(self.daemon.ask_for_scores, study)
+        return True
 
     def _from_any_thread(self, notice: Notice) -> None:
         if self._loop is None or self._loop.is_closed():

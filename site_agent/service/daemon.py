@@ -21,7 +21,6 @@ from coreg_core.messages import (
     Proposal,
     Rejected,
     Step,
-    Wanted,
 )
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan, is_on_demand
@@ -35,6 +34,7 @@ from site_agent.machine import notices
 from site_agent.machine.agent import Agent, Stage
 from site_agent.machine.session_events import (
     Action,
+    Asked,
     AskOperator,
     Countersign,
     Decided,
@@ -196,12 +196,9 @@ class AgentDaemon:
             "unresolved": list(self.unresolved.values()),
         }
 
-    def ask_for_scores(self, study: str) -> bool:
-        """Ask the coordinator for a run of a standing plan; False: there is no connection."""
-        if self._session is None or self.connected_since is None:
-            return False
-        self._spawn(self._session.say(Wanted(study)))
-        return True
+    def ask_for_scores(self, study: str) -> None:
+        """Ask the coordinator for a run of a standing plan."""
+        self._apply(Asked(study))
 
     def stop(self) -> None:
         """End the agent on the operator's request; the session closes cleanly."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from coreg_core.errors import Refused, Unreachable
-from coreg_core.plan import Plan
+from coreg_core.plan import Plan, is_on_demand
 from site_agent.data.prepare import normalised
 from site_agent.machine.results import ScoringResult
 from site_agent.machine.scoring import Batch
@@ -45,7 +45,7 @@ class OnDemand:
 
     def __init__(self, state: StateDir, read: Callable[[Plan], Known]):
         self.ask: Callable[[str], bool] = lambda _study: False  # the coordinator, for a run
-        self.state = state
+        self._state = state
         self._read = read
         self._turn = threading.Lock()
         self._request: _Request | None = None
@@ -54,22 +54,31 @@ class OnDemand:
 
     def wanted(self, plan: Plan, ids: Sequence[str]) -> tuple[int, ...]:
         """The places of the individuals that wait."""
-        request = self._request
-        if request is None or request.study != plan.study:
+        if (request := self._open(plan.study)) is None:
             return ()
         request.run = plan.run
         return tuple(i for i, text in enumerate(ids) if text in request.ids)
 
     def deliver(self, plan: Plan, result: ScoringResult) -> None:
-        request = self._request
+        """Give the scores to who asked; the study's first run makes the plan stand here."""
+        if not is_on_demand(plan.run):
+            self._state.keep_standing(plan)
+            return
+        request = self._open(plan.study)
         if request is not None and request.run == plan.run and result.scores is not None:
             request.scores.set_result(result)
 
     def failed(self, study: str, reason: str) -> None:
-        """A run came to nothing."""
-        request = self._request
-        if request is not None and request.study == study and not request.scores.done():
+        """A run came to nothing; ``study``: "" of a run that did not begin."""
+        if (request := self._open(study)) is not None:
             request.scores.set_exception(Refused(f"no score: {reason}"))
+
+    def _open(self, study: str) -> _Request | None:
+        """The request that waits for a run of the study."""
+        request = self._request
+        if request is None or study not in ("", request.study) or request.scores.done():
+            return None
+        return request
 
     # --- a request ------------------------------------------------------------------------------
 
@@ -82,7 +91,7 @@ class OnDemand:
             there is no standing plan, or the table has no row of an id; no coordinator, or no
             answer in time; a site refuses.
         """
-        plan = self.state.standing(study)
+        plan = self._state.standing(study)
         batch, scored, alone = self._read(plan)
         rule = "exact" if plan.align is None else plan.align.ids
         texts = [normalised(text, rule) for text in ids]

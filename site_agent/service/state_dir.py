@@ -11,13 +11,13 @@ import contextlib
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.names import check_name
-from coreg_core.plan import ASKS, Plan, plan_from_dict
+from coreg_core.plan import Plan, plan_from_dict
 from coreg_wire.clock import timestamp, utc_now
 from coreg_wire.files.disk import Disk
 
@@ -130,22 +130,18 @@ class StateDir:
 
     def keep_standing(self, plan: Plan) -> None:
         """Keep a standing plan that every site agreed to, until another one of its study."""
-        entry = replace(plan, run=plan.run.partition(ASKS)[0]).to_dict()
-        path = self._file("standing", plan.study)
-        if _read(path) != json.loads(json.dumps(entry)):
-            self._write(path, entry)
+        self._write(self._file("standing", plan.study), plan.to_dict())
 
     def standing(self, study: str = "") -> Plan:
         """The standing plan of a study, or the only one."""
         names = [path.stem for path in sorted((self.folder / "standing").glob("*.json"))]
-        if not study and len(names) == 1:
-            study = names[0]
-        if study not in names:
+        asked = [name for name in names if study in ("", name)]
+        if len(asked) != 1:
             raise UsageError(
-                f"name a standing study of this site: {', '.join(names) or 'there is none'}. One"
-                " begins with a run of a scoring study with standing = true."
+                f"name one standing study of this site: {', '.join(names) or 'there is none'}. A"
+                " run of a scoring study with standing = true makes one."
             )
-        return plan_from_dict(_read(self._file("standing", study)) or {})
+        return plan_from_dict(_read(self._file("standing", asked[0])) or {})
 
     # --- the operator's side ----------------------------------------------------------------------
 

@@ -339,7 +339,6 @@ class RunWorkers:
             self._note(finding)
         if isinstance(plan.objective, Scoring) and plan.objective.standing:
             if (on_demand := self.tables.on_demand) is not None:
-                on_demand.state.keep_standing(plan)
                 on_demand.deliver(plan, result)
             return ()
         scored = worker.data.scored

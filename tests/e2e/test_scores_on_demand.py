@@ -53,7 +53,7 @@ def test_one_agent_asks_for_the_scores_of_single_individuals(tmp_path):
         fed.serve()
         fed.stays("north", more=f'listen = "127.0.0.1:{port}"\napproval = "ask"')
         fed.stays("south")
-        fed.stays("west")
+        west = fed.stays("west")
 
         def approved(study):
             of_run = fed.submit(study)
@@ -104,6 +104,14 @@ def test_one_agent_asks_for_the_scores_of_single_individuals(tmp_path):
         assert asked(port, "{}")[0] == 400
         assert asked(port, ["only-north"])[0] == 200, "without another site"
         assert len(lines_of(tmp_path, "north", "Wanted")) == before
+
+        # A site is away, and the plan needs three.
+        west.kill()
+        west.wait()
+        status, answer = asked(port, ["p1"])
+        assert (status, "no score" in answer["error"]) == (409, True), answer
+        fed.stays("west")
+        until(lambda: asked(port, ["p1"])[0] == 200)
 
         # More than scores_a_day: the other sites answer nothing more today.
         _, answer = asked(port, [f"p{i}" for i in range(41)])

@@ -189,3 +189,12 @@ def test_a_request_for_what_does_not_stand_begins_nothing() -> None:
     for number in range(2 * MOST_STUDIES):
         service.wants("b", f"study-{number}")
     assert len(service.calls) == MOST_STUDIES
+
+
+def test_with_too_few_sites_nothing_begins_and_the_askers_alone_hear_why() -> None:
+    service = Asked().tell(e.SiteLost("c", "gone"), e.SiteLost("d", "gone"))
+    plan = on_demand(NOW, "1")
+    service.federation, actions = handle(service.federation, e.Submitted(plan, askers=("a",)))
+    why = Outcome.TOO_FEW_SITES, "c, d not connected"
+    assert actions == [e.CloseRun(plan, *why), e.Send("a", m.Finished(plan.run, *why))]
+    assert not service.federation.runs
