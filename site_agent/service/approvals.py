@@ -16,7 +16,7 @@ from coreg_core.errors import CoregError
 from coreg_core.messages import Proposal
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Notice
-from coreg_core.plan import Plan
+from coreg_core.plan import Plan, is_on_demand
 from coreg_wire.identity.invitation import same_words
 from site_agent.consent.memory import Memory
 from site_agent.identity.run_keys import Members
@@ -69,9 +69,12 @@ class Approvals:
         return not self.members.settled(self.members.keys_of(proposal))
 
     def is_agreed(self, plan: Plan) -> bool:
-        """Whether it is a standing plan that the operator approved in an earlier run."""
+        """Whether a site asked for this run of a standing plan, which the operator approved once.
+
+        Another run of the plan can align other ids, so the operator is asked about it.
+        """
         terms = plan.objective
-        stands = isinstance(terms, Scoring) and terms.standing
+        stands = isinstance(terms, Scoring) and terms.standing and is_on_demand(plan.run)
         return stands and plan.digest in self._memory.agreed
 
     async def ask(self, question: AskOperator) -> Decided | CoregError | None:

@@ -134,6 +134,10 @@ class RunTables:
             return None
         ids = self.data_sets.ids(name, inputs, plan.align.ids)
         shared = self._aligned.find(plan, ids, plan.align.ids)
+        if shared is None and is_on_demand(plan.run):
+            raise UsageError(
+                f"its ids are not those that were aligned. Submit study {plan.study} again."
+            )
         if shared is None:
             raise NotAligned(ids)
         if not shared.ids:

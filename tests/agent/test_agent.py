@@ -115,6 +115,8 @@ ALIGNED = Finished("r-ids-0", Outcome.CONVERGED, "")
 TAKEN = [ABOVE, Worked(ABOVE, accepted=True)]
 APPROVED = [ABOVE, Judged("r", None), Decided("r", True, "", ABOVE.plan.digest), TAKEN[1]]
 
+ON_DEMAND = replace(ABOVE, run="r-ask-1", plan=replace(ABOVE.plan, run="r-ask-1"))
+ALIGN_NOW = Proposal("r-ask-1-ids-0", 0, alignment_of(ON_DEMAND.plan, 0), keys=MEMBERS)
 NO_RUN = Finished("r-ask-1", Outcome.TOO_FEW_SITES, "south not connected")
 REFUSES = "notify plan; notify refused; say PlanRefused; forget"
 
@@ -175,6 +177,11 @@ CASES = {
     ),
     # --- consent
     "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; Judge"),
+    "a run that a site asked for aligns no ids": (
+        [ON_DEMAND, Worked(ON_DEMAND, accepted=True), ALIGN_NOW],
+        {},
+        "notify plan; notify refused; say PlanRefused; forget",
+    ),
     "a request for scores is sent while there is a session": ([Asked("now")], {}, "say Wanted"),
     "and not without one": ([SessionEnded(), Asked("now")], {}, ""),
     "the end of a run that could not begin is told": (

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from machine.test_scoring import SITES, M, batch, lacks, mean, plan_of
-from machine.tiny import TIMEOUTS, Pump, TinySite, hello, site_with
+from machine.tiny import TIMEOUTS, Pump, TinySite, hello, offer_of, site_with
 from numpy.testing import assert_allclose
 
 from coordinator.machine import events as e
 from coordinator.machine.federation import Federation, Scheduler, handle
 from coordinator.machine.standing import MOST_STUDIES
 from coreg_core import messages as m
+from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, on_demand, plan_fault
 from site_agent.machine.objective import Question, Reply
@@ -198,3 +199,18 @@ def test_with_too_few_sites_nothing_begins_and_the_askers_alone_hear_why() -> No
     why = Outcome.TOO_FEW_SITES, "c, d not connected"
     assert actions == [e.CloseRun(plan, *why), e.Send("a", m.Finished(plan.run, *why))]
     assert not service.federation.runs
+
+
+def test_a_run_that_a_site_asked_for_aligns_no_ids() -> None:
+    """Else a member could list other ids for each run, and learn which ones all others have."""
+    service = Asked()
+    plan = on_demand(replace(NOW, align=Alignment()), "1")
+    service.tell(e.Submitted(plan, askers=("b",)))
+    others = [e.Received(site, offer_of(site, plan)) for site in "acd"]
+    seen = []
+    for event in (e.Received("b", m.Unaligned(plan.run)), *others):
+        service.federation, actions = handle(service.federation, event)
+        seen += actions
+    assert not any(isinstance(action, e.BeginRun) for action in seen)
+    dismissed = [a.message.reason for a in seen if isinstance(a, e.Send) and a.site == "b"]
+    assert "its ids are not those that were aligned" in dismissed[0]
