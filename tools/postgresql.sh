@@ -20,4 +20,4 @@ options="-c listen_addresses=127.0.0.1 -c port=$port -c unix_socket_directories=
 as "$programs/pg_ctl" -D "$folder/data" -w -o "$options" -l "$folder/log" start >/dev/null || { cat "$folder/log"; exit 1; }
 as "$programs/postgres" --version
 export PGPASSWORD COREG_POSTGRESQL="postgresql://coreg@127.0.0.1:$port/postgres"
-${PYTHON:-python3} -m pytest -n 0 tests/agent/test_postgresql.py
+${PYTHON:-python3} -m pytest -n 0 tests/agent/test_postgresql.py tests/e2e/test_postgresql_service.py
