@@ -8,7 +8,7 @@ import socket
 from contextlib import closing
 
 import pytest
-from federation import ADDITIVE, SITES, as_json, federation, run, until, well
+from federation import ADDITIVE, SERVING, SITES, as_json, federation, run, until, well
 
 pytestmark = pytest.mark.e2e
 ALIGNED = ADDITIVE.replace("align = false", "align = true")
@@ -117,3 +117,14 @@ def test_one_agent_asks_for_the_scores_of_single_individuals(tmp_path):
         # More than scores_a_day: the other sites answer nothing more today.
         _, answer = asked(port, [f"p{i}" for i in range(41)])
         assert {row["from"] for row in answer["scores"]} == {"joined model"}
+
+
+def test_an_agent_answers_this_machine_alone(tmp_path):
+    with federation(tmp_path, POLICY) as fed:
+        fed.address = "127.0.0.1:1"
+        text = SERVING.format(
+            address=fed.address, site="south", policy="policy.toml", more='listen = "0.0.0.0:7610"'
+        )
+        (tmp_path / "south.toml").write_text(text)
+        code, _, err = run("coreg-agent", "serve", "--config", "south.toml", cwd=tmp_path)
+        assert (code, "listen 0.0.0.0:7610: a loopback address only" in err) == (2, True), err
