@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: help install setup demo examples test format lint proto bench papers bundle release fuzz faults lock docs site pages clean
+.PHONY: help install setup demo examples test format lint proto bench papers bundle release fuzz faults postgresql lock docs site pages clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make papers DATA=DIR  the papers' experiments and the benefit study on real tables (hours)"
 	@echo "make fuzz INPUTS=100000  damaged files against every command, damaged messages against both ends (an hour)"
 	@echo "make faults TIMES=5  every drill of real processes and 300 storms, into docs/research/reliability.md (15 minutes)"
+	@echo "make postgresql  tables from a real PostgreSQL server, which it starts in a folder of its own and ends"
 	@echo "make bundle  an installation for machines without a network: wheels, hashes, the image"
 	@echo "make release [KEY=FILE RELEASE_URL=ADDRESS]  wheel, source, SBOM, checksums and signature in dist/VERSION; publishes nothing"
 	@echo "make pages  the guide's pictures of the coordinator's pages (needs chromium and chromium-driver)"
@@ -120,6 +121,9 @@ TIMES := 5
 faults: setup
 	$(BIN)/python tools/faults.py --times $(TIMES)
 
+postgresql: setup
+	PYTHON=$(BIN)/python sh tools/postgresql.sh
+
 bundle: setup
 	sh tools/bundle.sh
 
@@ -139,7 +143,7 @@ lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header tools/release-requirements.txt -o requirements-release.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web pyproject.toml -o requirements.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra docs pyproject.toml -o requirements-docs.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim --extra web --extra onnx --extra plot pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim --extra web --extra onnx --extra plot --extra postgresql pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) $(SITE) $(RELEASE) build demo-out

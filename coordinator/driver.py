@@ -6,16 +6,17 @@ the next one is sent.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol, TypeAlias, get_args
 
 from coordinator.machine import notices
 from coordinator.machine.events import (
     Action,
     BeginRun,
+    CallStanding,
     CloseRun,
     Countersign,
     DeadlinePassed,
@@ -29,12 +30,14 @@ from coordinator.machine.events import (
     ReadQueue,
     Received,
     Reject,
+    Rested,
     Send,
     SetDeadline,
     Submitted,
 )
 from coordinator.machine.federation import Federation, handle
 from coordinator.machine.records import Begun, HeadSigned, Record, StepDone, Timing
+from coordinator.machine.standing import PAUSE
 from coordinator.transports import Transport
 from coreg_core.errors import CoregError
 from coreg_core.messages import Answer, Fetched, Proposal, Step, Words
@@ -70,9 +73,12 @@ class RunQueue(Protocol):
 
     def begin(self, plan: Plan, at: str) -> tuple[Plan, Begun]: ...
 
+    def standing(self, study: str, sites: Sequence[str]) -> Plan | None: ...
+
     def close_run(self, plan: Plan, outcome: Outcome, reason: str, at: str) -> None: ...
 
 
+_OfQueue: TypeAlias = ReadQueue | BeginRun | CallStanding | CloseRun
 Countersigner = Callable[[str, bytes, Fetched], HeadSigned]
 Observer = Callable[[Notice], None]
 
@@ -188,7 +194,12 @@ class Driver:
         self._began.pop(action.run, None)
         self.transport.forget(action.run)
 
-    async def _use_queue(self, action: ReadQueue | BeginRun | CloseRun) -> None:
+    async def _call(self, action: CallStanding) -> None:
+        rested = Rested(action.study)
+        asyncio.get_running_loop().call_later(PAUSE, self._emit, rested)
+        await self._use_queue(action)
+
+    async def _use_queue(self, action: "_OfQueue") -> None:
         await self._written()
         event = await asyncio.to_thread(self._stored, action)
         if event is not None:
@@ -200,13 +211,17 @@ class Driver:
         signed = await asyncio.to_thread(self.countersign, action.site, certificate, action.fetched)
         self._emit(HeadCountersigned(action.fetched.run, signed))
 
-    def _stored(self, action: ReadQueue | BeginRun | CloseRun) -> Event | None:
+    def _stored(self, action: "_OfQueue") -> Event | None:
         assert self.queue is not None, "a simulation has no queue"
         match action:
             case ReadQueue():
                 return self.queue.read()
             case BeginRun(plan):
                 return Submitted(*self.queue.begin(plan, timestamp()))
+            case CallStanding(study, sites):
+                if (standing := self.queue.standing(study, sites)) is None:
+                    return None
+                return Submitted(*self.queue.begin(standing, timestamp()), sites)
             case CloseRun(plan, outcome, reason):
                 self.queue.close_run(plan, outcome, reason, timestamp())
                 return None
@@ -256,6 +271,7 @@ _METHODS: Mapping[type, Callable[[Driver, Any], Awaitable[None]]] = {
     Finish: Driver._finish,
     ReadQueue: Driver._use_queue,
     BeginRun: Driver._use_queue,
+    CallStanding: Driver._call,
     CloseRun: Driver._use_queue,
     Countersign: Driver._countersign,
 }

@@ -4,7 +4,7 @@ An attempt at a run is a log of numbered steps. The coordinator proposes a plan 
 sites' offers. Then it collects one `Answer` from every site, adds their words, forwards their
 parts, and sends the result as the next `Step`. It does not know the meaning of the words
 (docs/reference/protocol.md). Every message is a frozen value. The messages of a session (`Hello`,
-`Leaving`, `Rejected`) belong to no run; every other message names its run.
+`Wanted`, `Leaving`, `Rejected`) belong to no run; every other message names its run.
 
 Every number and every text has an upper bound in its type: the reader of a frame enforces it.
 """
@@ -17,7 +17,7 @@ from annotated_types import Ge, Le, Len
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import Words as Words
-from coreg_core.terms import MOST_SITES, Named, Natural, RunName, SiteName
+from coreg_core.terms import MOST_SITES, Named, Natural, RunName, SiteName, StudyName
 
 PROTOCOL_VERSION = 8
 MOST_OPEN = 64  # runs of a `Hello`
@@ -90,6 +90,13 @@ class Unaligned:
     """The agent can take part once the ids are aligned with those of the plan's sites."""
 
     run: RunName
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The site asks for a run of a standing plan, by its study. It names no individual."""
+
+    study: StudyName
 
 
 @dataclass(frozen=True)
@@ -170,7 +177,7 @@ class Leaving:
 
 
 FromSite: TypeAlias = (
-    Hello | Offer | PlanRefused | Approval | Unaligned | Answer | Fault | Fetched | Leaving
+    Hello | Offer | PlanRefused | Approval | Unaligned | Wanted | Answer | Fault | Fetched | Leaving
 )
 
 

@@ -199,6 +199,19 @@ def alignment_of(plan: Plan, attempt: int) -> Plan:
     )
 
 
+ASKS = "-ask-"  # in the name of a run of a standing plan
+
+
+def on_demand(plan: Plan, name: str) -> Plan:
+    """The plan of a run that a site asked for: that of the standing plan, under its own name."""
+    return replace(plan, run=f"{plan.run}{ASKS}{name}")
+
+
+def is_on_demand(run: str) -> bool:
+    """Whether a run of that name is one of a standing plan that a site asked for."""
+    return ASKS in run
+
+
 def next_alignment(plan: Plan) -> Plan:
     """The same alignment under its next name."""
     above, _, number = plan.run.rpartition(_ALIGNS)

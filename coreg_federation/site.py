@@ -96,7 +96,7 @@ class Site:
         Parameters
         ----------
         data
-            a pandas or polars frame, or a path.
+            a pandas or polars frame, a path, or the address of a database, with ``query``.
         target, id
             columns; else those of the study or the usual ones.
         words
@@ -108,7 +108,7 @@ class Site:
         progress
             receives sentences; None: they are not shown.
         **options
-            other keys of agent.toml for the table, such as ``drop`` or ``categorical``.
+            other keys of agent.toml for the table, such as ``query``, ``drop`` or ``categorical``.
 
         Raises
         ------
@@ -198,6 +198,7 @@ class Trained:
         data: Any,
         *,
         id: str | None = None,  # noqa: A002
+        query: str | None = None,
         progress: Progress | None = None,
     ) -> Any:
         """Take part in a scoring, while the operator calls `Federation.score`.
@@ -205,7 +206,7 @@ class Trained:
         Parameters
         ----------
         data
-            the individuals to score, a frame or a path; all sites list the same, or the run aligns
+            the individuals to score, as for `train`; all sites list the same, or the run aligns
             them.
         id
             the id column; else that of the training.
@@ -224,7 +225,7 @@ class Trained:
             any kind, also where the run ended early.
         """
         settings = self.site._settings(
-            {**self._options, "data": data, "id": id or self._options.get("id")}
+            {**self._options, "data": data, "query": query, "id": id or self._options.get("id")}
         )
         joined = _taken_part(settings, progress, True, "scoring")
         if not joined.outcome.good:

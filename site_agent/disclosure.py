@@ -80,4 +80,6 @@ class Disclosure:
     labelled: int = 0
     opens: bool = False
     scores: Pairs | None = None  # the individuals that others read scores of
+    # Of a standing plan: how many individuals each other site asks for.
+    asked: tuple[tuple[str, int], ...] = ()
     within: float = inf  # seconds since the attempt's first answer: a later one is not sent

@@ -58,6 +58,7 @@ UNSAID = {
     "on_dropout": "the federation's",
     "sites": "the federation's",
     "ids_secret": "none",
+    "listen": "none",
 }
 KEYS = "| key | default | values | meaning |"
 UNLIMITED = 2**31 - 1  # the limit of the wire's integers is not shown

@@ -46,6 +46,7 @@ from coreg_core.messages import (
     Offer,
     PlanRefused,
     Unaligned,
+    Wanted,
 )
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -140,7 +141,7 @@ TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
         _row(Cancelled, *(4 * (_cancelled,)), nothing, nothing),
     ]
 )
-assert TABLE.keys() == {*get_args(RunEvent), *get_args(FromSite)} - {Hello}, (
+assert TABLE.keys() == {*get_args(RunEvent), *get_args(FromSite)} - {Hello, Wanted}, (
     "every event has its row"
 )
 

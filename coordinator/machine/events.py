@@ -114,10 +114,14 @@ class QueueRead:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run to carry out, and what the store has of it."""
+    """A run to carry out, and what the store has of it.
+
+    ``askers``: the sites that asked for it, of a standing plan.
+    """
 
     plan: Plan
     begun: Begun = NOT_BEGUN
+    askers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,13 @@ class Reconfigured:
     max_concurrent_runs: int
 
 
+@dataclass(frozen=True)
+class Rested:
+    """Another run of the study's standing plan can begin."""
+
+    study: str
+
+
 # Events of one run. The rows of its dispatch table are these classes and the classes of the
 # messages in `Received`.
 RunEvent: TypeAlias = (
@@ -159,7 +170,14 @@ RunEvent: TypeAlias = (
     | Aligned
 )
 OfService: TypeAlias = (
-    AccessRefused | Draining | QueueChanged | QueueRead | Submitted | Revoked | Reconfigured
+    AccessRefused
+    | Draining
+    | QueueChanged
+    | QueueRead
+    | Submitted
+    | Rested
+    | Revoked
+    | Reconfigured
 )
 Event: TypeAlias = RunEvent | Received[Any] | OfService
 
@@ -241,6 +259,17 @@ class BeginRun:
 
 
 @dataclass(frozen=True)
+class CallStanding:
+    """Begin a run of the study's standing plan, if one of these sites has a part in it.
+
+    `Submitted` follows then, and `Rested` after the pause.
+    """
+
+    study: str
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CloseRun:
     """Close a run that is not active, with this outcome."""
 
@@ -258,4 +287,4 @@ class Countersign:
 
 
 OfRun: TypeAlias = Send | Expect | Persist | SetDeadline | Notify | Finish | Countersign
-Action: TypeAlias = OfRun | Reject | ReadQueue | BeginRun | CloseRun
+Action: TypeAlias = OfRun | Reject | ReadQueue | BeginRun | CallStanding | CloseRun

@@ -32,17 +32,20 @@ from coordinator.machine.events import (
     Received,
     Reconfigured,
     Reject,
+    Rested,
     Revoked,
     RunEvent,
+    Send,
     SiteJoined,
     SiteLost,
     Submitted,
 )
 from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Timeouts
 from coordinator.machine.run import Run, RunUpdate
-from coreg_core.messages import PROTOCOL_VERSION, FromSite, Hello, Leaving
+from coordinator.machine.standing import QUICK, Wishes
+from coreg_core.messages import PROTOCOL_VERSION, Finished, FromSite, Hello, Leaving, Wanted
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan, aligns_for
+from coreg_core.plan import Plan, aligns_for, is_on_demand
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class Federation:
     scheduler: Scheduler | None = None
     sessions: Mapping[str, Hello] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
+    wishes: Wishes = field(default_factory=Wishes)
     stopping: bool = False
     moved: bool = False  # whether the phase of a run has changed since runs were last started
 
@@ -180,7 +184,34 @@ def _submitted(federation: Federation, event: Submitted) -> Reaction:
         federation = replace(federation, scheduler=federation.scheduler.started(run))
     if federation.stopping or run in federation.runs:
         return federation, []  # it is in the store: the next process begins it again
+    if missing := _too_few(federation, event):
+        return federation, missing
     return _put_in(federation, event.plan, event.begun)
+
+
+def _too_few(federation: Federation, event: Submitted) -> list[Action]:
+    """Of a run that sites asked for: its end for these, if too few others are connected.
+
+    The others do not hear of it.
+    """
+    plan = event.plan
+    missing = [site for site in plan.sites if site not in federation.sessions]
+    if not event.askers or len(plan.sites) - len(missing) >= plan.membership.min_sites:
+        return []
+    end = Outcome.TOO_FEW_SITES, f"{', '.join(missing)} not connected"
+    askers = sorted(set(event.askers) & set(plan.sites) & federation.sessions.keys())
+    return [CloseRun(plan, *end), *(Send(site, Finished(plan.run, *end)) for site in askers)]
+
+
+def _rested(federation: Federation, event: Rested) -> Reaction:
+    return replace(federation, wishes=federation.wishes.rested(event.study)), []
+
+
+def _call(federation: Federation) -> Reaction:
+    """Begin the runs of standing plans that sites wait for."""
+    computing = {run.plan.study for run in federation.computing if is_on_demand(run.name)}
+    wishes, actions = federation.wishes.call(computing)
+    return replace(federation, wishes=wishes), [*actions]
 
 
 def _cancelled(federation: Federation, event: Cancelled) -> Reaction:
@@ -200,7 +231,8 @@ def _of_one_run(federation: Federation, event: HeadCountersigned | Aligned) -> R
 
 def _put_in(federation: Federation, plan: Plan, begun: Begun) -> Reaction:
     """Begin a run. Open sessions join it at once."""
-    run, actions = begin_run(plan, federation.timeouts, begun)
+    timeouts = QUICK if is_on_demand(plan.run) else federation.timeouts
+    run, actions = begin_run(plan, timeouts, begun)
     federation = replace(federation, runs={**federation.runs, run.name: run})
     for site in sorted(federation.sessions):
         if site in plan.sites:
@@ -227,7 +259,8 @@ def _settle(federation: Federation) -> Reaction:
         return federation, actions
     assert federation.scheduler is not None
     plan, starts = federation.scheduler.start([run.plan for run in federation.computing])
-    return replace(federation, scheduler=plan), [*actions, *starts]
+    federation, called = _call(replace(federation, scheduler=plan))
+    return federation, [*actions, *starts, *called]
 
 
 def _cancel(federation: Federation, reasons: Mapping[str, str]) -> Reaction:
@@ -299,6 +332,10 @@ def _received(federation: Federation, received: Received[FromSite]) -> Reaction:
             reason = f"{site} sent Hello twice in one session."
             federation, actions = _ended(federation, Breached(site, reason))
             return federation, [Reject(site, reason), *actions]
+        case Wanted(study):
+            if federation.scheduler is None or federation.stopping:
+                return federation, []
+            return _call(replace(federation, wishes=federation.wishes.wish(site, study)))
         case message:
             run = federation.runs.get(message.run)
             heard = (
@@ -386,6 +423,7 @@ _HANDLERS: Mapping[type, Callable[[Federation, Any], Reaction]] = {
     QueueChanged: _queue_changed,
     QueueRead: _queue_read,
     Submitted: _submitted,
+    Rested: _rested,
     Cancelled: _cancelled,
     HeadCountersigned: _of_one_run,
     Aligned: _of_one_run,

@@ -15,7 +15,7 @@ from coordinator.machine.records import AttemptBegan, InvalidTransition, Phase, 
 from coordinator.machine.run import Run, RunUpdate, end, send_end
 from coreg_core.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step, Unaligned
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import QUESTIONS, alignment_of
+from coreg_core.plan import QUESTIONS, alignment_of, is_on_demand
 
 _BEGAN_AGAIN = "the coordinator restarted, or sites were missing"
 
@@ -252,7 +252,7 @@ def unaligned(update: RunUpdate, event: Received[Unaligned]) -> None:
             f"{site} asks for an alignment of ids, which the plan does not have.",
         )
         return
-    if run.participants or run.aligned:
+    if run.participants or run.aligned or is_on_demand(run.name):
         told = (
             f"{site}: its ids are not those that were aligned for this run. Restore its table, and"
             " restart its agent."
@@ -267,7 +267,7 @@ def must_align(run: Run) -> bool:
     """Whether the ids have to be aligned before the first attempt, by what the sites said so
     far.
     """
-    if run.plan.align is None or run.participants or run.aligned:
+    if run.plan.align is None or run.participants or run.aligned or is_on_demand(run.name):
         return False
     return bool(run.unaligned) or len(_kinds({site: run.offers[site] for site in run.ready})) > 1
 

@@ -40,7 +40,7 @@ from coordinator.store.status import HEARTBEAT_SECONDS, Status, store_of
 from coreg_core.errors import CoregError, StorageError, UsageError
 from coreg_core.messages import Fetched, Hello, Renewed, ToSite
 from coreg_core.outcomes import Notice, Outcome
-from coreg_core.plan import Plan, aligns_for, plan_from_dict
+from coreg_core.plan import Plan, aligns_for, is_on_demand, plan_from_dict
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.service import on_signals
 from coreg_wire.transport.service import check_free, release
@@ -152,6 +152,11 @@ def choose_run(store: RunStore, plan: Plan, *, new: bool) -> Plan:
     return plan
 
 
+def _of_itself(run: str) -> bool:
+    """Whether a run begins by another run, or by a site that asks, and not from the queue."""
+    return bool(aligns_for(run)) or is_on_demand(run)
+
+
 class Daemon:
     """See the module's docstring."""
 
@@ -254,14 +259,14 @@ class Daemon:
         return None if only is None else ends.get(only.run)
 
     def _unfinished(self) -> list[Plan]:
-        """The runs to begin again. An alignment of ids starts with the run that needs it."""
+        """The runs to begin again, but for those that something else begins."""
         found = self._store.unfinished()
         for plan in found:
-            if aligns_for(plan.run):
+            if _of_itself(plan.run):
                 self._store.close_run(
-                    plan, Outcome.INTERRUPTED, "the run that needs it begins again", timestamp()
+                    plan, Outcome.INTERRUPTED, "whoever needs it asks again", timestamp()
                 )
-        return [plan for plan in found if not aligns_for(plan.run)]
+        return [plan for plan in found if not _of_itself(plan.run)]
 
     @property
     def _federation(self) -> Federation:

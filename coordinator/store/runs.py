@@ -11,6 +11,8 @@ reads it.
 
 import json
 import sqlite3
+import uuid
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +33,7 @@ from coordinator.store.schema import Tables
 from coreg_core.errors import UsageError
 from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Report
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan, aligns_for, next_alignment, plan_from_dict
+from coreg_core.plan import ASKS, Plan, aligns_for, next_alignment, on_demand, plan_from_dict
 
 _UNSHOWN = ("plan", "plan_digest", "attempt", "participants")  # in a summary
 TRAININGS = ("agreement", "additive")  # the objectives whose runs have models
@@ -193,6 +195,21 @@ class RunStore(Tables):
                 )
                 return Dismissed(run, Outcome.STALLED, why)
             return None
+
+    def standing(self, study: str, sites: Sequence[str]) -> Plan | None:
+        """The plan of a new run of a standing study, if its latest run with some of these sites
+        stands.
+        """
+        query = """
+            select plan, json_extract(plan, '$.objective.standing') as stands from runs
+            where stop = 'CONVERGED' and run not like ? and json_extract(plan, '$.study') = ?
+            order by started desc, rowid desc limit 1"""
+        with self.reading():
+            rows = self._rows(query, f"%{ASKS}%", study)
+        if not rows or not rows[0]["stands"]:
+            return None
+        plan = plan_from_dict(json.loads(rows[0]["plan"]))
+        return on_demand(plan, uuid.uuid4().hex[:12]) if set(sites) & set(plan.sites) else None
 
     # --- the queue --------------------------------------------------------------------------------
 

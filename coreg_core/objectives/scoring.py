@@ -12,6 +12,7 @@ from coreg_core.shapes import Shape
 from coreg_core.terms import RunName, SiteName
 
 RECORD = 34  # bytes before the flags: the model's digest, and a power of two
+STANDING_RUNS = 1_000_000  # of a standing plan; sites bound the individuals of a day instead
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Scoring(Statement):
     trained: Literal["additive", "agreement"] = "additive"
     receivers: tuple[SiteName, ...] = ()  # empty: all sites
     contributions: bool = False  # receivers read each site's part, and not their sum alone
+    # Receivers ask for single individuals at any time, and nothing else is scored.
+    standing: bool = False
 
     name = "scoring"
     called = "a scoring"
@@ -30,6 +33,7 @@ class Scoring(Statement):
     one_set = False  # each individual has its set (`site_agent.machine.scoring`)
     usual = "2"
     questions: ClassVar[Mapping[str, Kind]] = {
+        "asked": Kind("asked", "which individuals this site asks the scores of: the members"),
         "records": Kind(
             "records",
             "which of the individuals to score this site has a record of, and the name of its "
@@ -48,22 +52,36 @@ class Scoring(Statement):
             return f"receivers={unknown} are none of the sites {list(plan.sites)}."
         if self.contributions and self.trained == "agreement":
             return "contributions=true: parts add up only with the models of an additive training."
+        if self.contributions and self.standing:
+            return "contributions=true: a standing plan has sums only."
         return super().fault(plan)
 
     def shape(self, kind: str, shared: int, sites: tuple[str, ...]) -> Shape:
+        flags = (shared + 7) // 8
+        if kind == "asked":
+            return Shape(to_all=flags if self.standing else 0)
         if kind == "records":
-            return Shape(to_all=RECORD + (shared + 7) // 8)
+            return Shape(to_all=RECORD + flags)
         return Shape(to_each=dict.fromkeys(self.receivers or sites, 8 * shared))
+
+    def most_answers(self, plan: Setting) -> int:
+        return STANDING_RUNS if self.standing else super().most_answers(plan)
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
         receivers = ", ".join(self.receivers) or "every site"
+        when = " whenever one asks for individuals" if self.standing else ""
         return (
             f"scoring together with the models of run {self.of_run} ({self.trained}), "
-            f"scores to {receivers}"
+            f"scores to {receivers}{when}"
         )
 
     def leaves(self, shared: int) -> str:
         read = ", which receivers read" if self.contributions else ""
+        if self.standing:
+            return (
+                f"which of {shared} instances this site asks for; of each that a member asks for,"
+                " whether this site has a record, and its part of the score"
+            )
         known = f"which of {shared} instances this site has a record of, and the name of its model"
         return f"{known}; its part of each score{read}"
 

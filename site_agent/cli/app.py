@@ -283,7 +283,16 @@ _OF_TRAINING = frozenset({"target", "categorical", "dates", "drop", "scale", "la
 @app.command("score")
 @with_settings(without=_OF_TRAINING | {"unlabelled", "na_values"})
 def score_command(
-    given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False
+    given: dict[str, Any],
+    ids: Annotated[
+        str | None,
+        typer.Option("--ids", help="ID,ID,…: ask the agent that serves here, of a standing study."),
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option("--study", help="The standing study [the only one]; with --ids.")
+    ] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Score shared instances together with the other sites.
 
@@ -292,7 +301,14 @@ def score_command(
     --data has the id column and the model's columns. If all features of a row are empty, this site
     has no record of that instance. The members learn which ones it has. Only the receivers read the
     scores, in models/STUDY/RUN/scores.csv.
+
+    With --ids the scores of single individuals are printed at once, by a standing study.
     """
+    if ids is not None:
+        from site_agent.cli.service import print_scores
+
+        print_scores(config, ids, study, as_json=as_json)
+        return
     _take_part(config, given, as_json=as_json, kind="scoring")
 
 

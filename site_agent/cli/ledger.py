@@ -110,6 +110,8 @@ def shown(entry: Mapping[str, Any]) -> str:
             said = (
                 f"noted: {len(str(entry['individuals'])) * 3 // 64} individuals scored with others"
             )
+        case "Asked":
+            said = f"noted: {entry['by']} asked for scores of {entry['individuals']} individuals"
         case "Countersigned":
             said = (
                 f"received: the coordinator signed the ledger's first {entry['head']['lines']}"

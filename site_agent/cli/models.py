@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from site_agent.models.file import ModelFile
     from site_agent.models.store import ModelStore
 
+ENDS = ("low", "high")
+QueryOption = Annotated[str | None, typer.Option("--query", help=TABLE_HELP["query"])]
 SeparatorOption = Annotated[str | None, typer.Option("--separator", help=TABLE_HELP["separator"])]
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Also draw: .svg, .png or .pdf (extra plot).")
@@ -40,8 +42,9 @@ def predict(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option("--data", help="New records: CSV, Parquet, or 'sqlite:PATH?SELECT …'."),
+        typer.Option("--data", help="New records: CSV, Parquet or a database, as for a training."),
     ] = None,
+    query: QueryOption = None,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -93,13 +96,50 @@ def predict(
     from site_agent.models.explain import contributions as of_columns
     from site_agent.models.file import load_model
 
+    unused = (id_column, query, separator, decimal, contributions or None, as_json or None)
+    _require_task(data, listen, interval, unused)
+    file = _store(config).recommended() if model is None else model
+    loaded = load_model(file)
+    share = None if interval is None else interval / 100.0
+    if data is None or listen is not None:
+        need_extra("web", "starlette", "uvicorn")
+        from site_agent.service.prediction_server import serve as answer
+
+        answer(loaded, listen or "", share)
+        return
+    given = inputs_of({"data": data, "query": query, "separator": separator, "decimal": decimal})
+    check_predictions(output, files_of(given.table))
+    known = loaded.preprocessing
+    table = read_table(given.table, na_values=known.na_values, notation=given.notation)
+    predictions: Any = loaded.predict(table)
+    column = "prediction" if loaded.probability is None else "probability"
+    ids = None if id_column is None else table.with_id(id_column).ids(id_column)
+    beside = {} if share is None else dict(zip(ENDS, loaded.interval(table, share), strict=True))
+    if loaded.classes:
+        column = "prediction"
+        predictions, beside = as_columns(loaded.classes, predictions, predictions)
+    parts = of_columns(loaded, table) if contributions else {}
+    beside |= {f"contribution_{name}": values for name, values in parts.items()}
+    write_predictions(
+        output, predictions, ids=ids, id_column=id_column, column=column, beside=beside
+    )
+    notes = [*table.notes, *table.doubts(known.sources, id_column), *known.moved(table)]
+    if id_column is None:
+        notes.append(
+            f"{output} has no ids, but the order of {table.source}. Give --id NAME to copy a column"
+        )
+    _predicted(file, loaded.target, len(predictions), output, notes, as_json=as_json)
+
+
+def _require_task(
+    data: str | None, listen: str | None, interval: float | None, unused: tuple[Any, ...]
+) -> None:
+    """UsageError: the options name no table and no address, or both, or do not fit them."""
     if (data is None) == (listen is None):
         raise UsageError(
             "give --data, the table to predict; or --listen HOST:PORT, to answer requests."
         )
-    if listen is not None and (
-        id_column is not None or contributions or separator or decimal or as_json
-    ):
+    if listen is not None and any(each is not None for each in unused):
         raise UsageError(
             "--listen takes --model, --interval and --config. Linear models answer with"
             " contributions."
@@ -108,53 +148,18 @@ def predict(
         raise UsageError(
             f"--interval {interval:g}: a percentage. Do you mean --interval {100 * interval:g}?"
         )
-    file = _store(config).recommended() if model is None else model
-    loaded, share = load_model(file), None if interval is None else interval / 100.0
-    if data is None or listen is not None:
-        need_extra("web", "starlette", "uvicorn")
-        from site_agent.service.prediction_server import serve as answer
 
-        answer(loaded, listen or "", share)
-        return
-    given = inputs_of({"data": data, "separator": separator, "decimal": decimal})
-    check_predictions(output, files_of(given.table))
-    column = "prediction" if loaded.probability is None else "probability"
-    table = read_table(
-        given.table, na_values=loaded.preprocessing.na_values, notation=given.notation
-    )
-    predictions: Any = loaded.predict(table)
-    ends: dict[str, Any] = {}
-    if loaded.classes:
-        column = "prediction"
-        predictions, ends = as_columns(loaded.classes, predictions, predictions)
-    table = table if id_column is None else table.with_id(id_column)
-    ids = None if id_column is None else table.ids(id_column)
-    if share is not None:
-        ends["low"], ends["high"] = loaded.interval(table, share)
-    if contributions:
-        ends |= {
-            f"contribution_{name}": values for name, values in of_columns(loaded, table).items()
-        }
-    write_predictions(output, predictions, ids=ids, id_column=id_column, column=column, beside=ends)
-    known = loaded.preprocessing
-    notes = [*table.notes, *table.doubts(known.sources, id_column), *known.moved(table)]
-    if id_column is None:
-        notes.append(
-            f"{output} has no ids, but the order of {table.source}. Give --id NAME to copy a column"
-        )
+
+def _predicted(
+    file: Path, target: str, rows: int, output: Path, notes: list[str], *, as_json: bool
+) -> None:
     if as_json:
-        fields = {
-            "model": str(file),
-            "rows": len(predictions),
-            "output": str(output),
-            "notes": notes,
-        }
+        fields = {"model": str(file), "rows": rows, "output": str(output), "notes": notes}
         print_json({"event": "predicted", **fields})
-    else:
-        for text in notes:
-            echo(text, err=True)
-        target = loaded.target or "the target"
-        echo(f"{len(predictions)} predictions of {target} in {output} (model: {file})")
+        return
+    for text in notes:
+        echo(text, err=True)
+    echo(f"{rows} predictions of {target or 'the target'} in {output} (model: {file})")
 
 
 def evaluate(
@@ -168,6 +173,7 @@ def evaluate(
         ),
     ] = None,
     plot: PlotOption = None,
+    query: QueryOption = None,
     separator: SeparatorOption = None,
     decimal: DecimalOption = None,
     config: ConfigOption = None,
@@ -183,7 +189,7 @@ def evaluate(
 
     if plot is not None:
         need_extra("plot", "matplotlib")
-    given = inputs_of({"data": data, "separator": separator, "decimal": decimal})
+    given = inputs_of({"data": data, "query": query, "separator": separator, "decimal": decimal})
     found = evaluate(model or _store(config).local_and_joined(), given.table, given.notation)
     if plot is not None:
         from site_agent.models.picture import draw

@@ -4,11 +4,14 @@ All commands but `serve` read and write the agent's folders. They work while the
 too.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
 
 import typer
 
@@ -197,6 +200,34 @@ def runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             )
             if why := _why(entry):
                 echo(f"    {why}")
+
+
+def print_scores(config: Path | None, ids: str, study: str | None, *, as_json: bool) -> None:
+    """Ask the agent that serves with this configuration, as any program here can."""
+    from site_agent.config.settings import read_settings
+
+    address = read_settings(config, {}).listen
+    body = json.dumps({"ids": [text.strip() for text in ids.split(",")], "study": study or ""})
+    request = Request(
+        f"http://{address}/score", body.encode(), {"content-type": "application/json"}
+    )
+    try:
+        with build_opener(ProxyHandler({})).open(request) as response:
+            answer = json.load(response)
+    except HTTPError as error:
+        raise Refused(str(json.load(error)["error"])) from None
+    except OSError as error:
+        raise Unreachable(
+            f"no agent answers at listen = {address} ({error}). Set `listen` in agent.toml, and"
+            " start `coreg-agent serve`."
+        ) from None
+    if as_json:
+        print_json(answer)
+        return
+    for row in answer["scores"]:
+        ends = f"  {row['low']:.6g} to {row['high']:.6g}" if "low" in row else ""
+        echo(f"{row['id']}  {row['score']:.6g}{ends}  ({' '.join(row['sites']) or row['from']})")
+    echo(f"model: run {answer['model']}, for {answer['target']}", err=True)
 
 
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:

@@ -25,7 +25,8 @@ ConfigOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
 TABLE_HELP = {
-    "data": "The table: CSV, Parquet, or 'sqlite:PATH?SELECT …'.",
+    "data": "The table: CSV, Parquet, sqlite:PATH or postgresql://USER@HOST/DATABASE.",
+    "query": "The rows of a database: 'SELECT …'.",
     "target": "The column to predict [as the study says; else y, target or label].",
     "positive": (
         "Of a yes/no target: the value that is read as 1, for example yes. The other one is 0."
@@ -76,6 +77,7 @@ OWN = tuple(OWN_HELP)
 WITH_ENVIRONMENT = frozenset(
     {
         "data",
+        "query",
         "target",
         "id",
         "unlabelled",

@@ -42,6 +42,7 @@ class AgentSettings(BaseModel):
     yes: bool = False
     accept_words: bool = False
     approval: Literal["policy", "ask"] = "policy"
+    listen: Text | None = None
     data: dict[str, Inputs] = Field(default_factory=dict)
 
     @field_validator("data")
@@ -84,59 +85,76 @@ def read_settings(
     """Command line and environment, then agent.toml (None: that of this folder, if there is one),
     then defaults.
     """
-    options = {
-        key: value
-        for key, value in given.items()
-        if not (value is None or (isinstance(value, list) and not value))
-    }
     config = DEFAULT_FILE if config is None and DEFAULT_FILE.is_file() else config
-    file = {} if config is None else read_toml(config)
-    sections = file.get("data") if isinstance(file.get("data"), dict) else None
-    if config is not None and (wrong := sorted(NOT_IN_FILE & file.keys())):
+    file, options = _file_and_options(config, given)
+    divided = isinstance(file.get("data"), dict)
+    keys = {**file, **options}
+    plain = {key: keys[key] for key in keys.keys() - TABLE.keys()}
+    table = {TABLE[key]: keys[key] for key in TABLE if key in keys}
+    if missing := _missing(needed, keys, divided=divided):
+        _validated(config, plain)  # a misspelt key is named first
+        raise _lacking(missing, config)
+    data = {ONLY: table} if "table" in table else {}
+    settings = _validated(config, {**plain, "data": file["data"] if divided else data})
+    return settings if config is None else _relative_to(config.parent, settings, options)
+
+
+def _file_and_options(
+    config: Path | None, given: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of the file, and the options that were given."""
+    empty = (type(None), list)  # a frame is never compared
+    options = {key: value for key, value in given.items() if not isinstance(value, empty) or value}
+    if config is None:
+        return {}, options
+    file = read_toml(config)
+    if "data" in options:  # another table: the query of the file does not ask for it
+        file.pop("query", None)
+    _require_places(config, file, options)
+    return file, options
+
+
+def _missing(needed: tuple[str, ...], keys: dict[str, Any], *, divided: bool) -> list[str]:
+    """Needed keys that are not given; those of a table can stand in sections."""
+    return [key for key in needed if key not in keys and not (divided and key in TABLE)]
+
+
+def _require_places(config: Path, file: dict[str, Any], options: dict[str, Any]) -> None:
+    """UsageError: a setting has no effect where it is."""
+    if wrong := sorted(NOT_IN_FILE & file.keys()):
         raise UsageError(f"{config}: {', '.join(wrong)}: only for a command line, as --{wrong[0]}.")
-    if sections is not None and (wrong := sorted(file.keys() & TABLE.keys() - {"data"})):
+    if not isinstance(file.get("data"), dict):
+        return
+    if wrong := sorted(file.keys() & TABLE.keys() - {"data"}):
         raise UsageError(
             f"{config}: {', '.join(wrong)}: keys of a table have no effect above its section. Move"
             " them below."
         )
-    if sections is not None and (wrong := sorted(options.keys() & TABLE.keys())):
+    if wrong := sorted(options.keys() & TABLE.keys()):
         raise UsageError(
             f"--{', --'.join(wrong)}: {config} has sections [data.NAME] with these settings. Leave"
             " the options out. For another table, such as of a scoring, add a section. The key"
             " data of a study selects it."
         )
-    table = {
-        TABLE[key]: value
-        for key, value in {**file, **options}.items()
-        if key in TABLE and sections is None
-    }
-    plain = {key: value for key, value in {**file, **options}.items() if key not in TABLE}
-    missing = [
-        name
-        for name in needed
-        if name not in {**file, **options} and not (sections and name in TABLE)
-    ]
-    if missing:
-        _validated(config, plain)  # a misspelt key is named first
-        unread = ""
-        if config is None:
-            unread = (
-                " This folder has no agent.toml: go to the folder where you typed `coreg-agent"
-                " join`, or give --config."
-            )
-        raise UsageError(
-            f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of"
-            " agent.toml (for `serve` a section [data.NAME]), or the environment variable"
-            f" {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
+
+
+def _lacking(missing: list[str], config: Path | None) -> UsageError:
+    unread = ""
+    if config is None:
+        unread = (
+            " This folder has no agent.toml: go to the folder where you typed `coreg-agent"
+            " join`, or give --config."
         )
-    data = sections if sections is not None else {ONLY: table} if "table" in table else {}
-    settings = _validated(config, {**plain, "data": data})
-    return settings if config is None else _relative_to(config.parent, settings, options)
+    return UsageError(
+        f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of"
+        " agent.toml (for `serve` a section [data.NAME]), or the environment variable"
+        f" {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
+    )
 
 
 def inputs_of(options: dict[str, Any]) -> Inputs:
     """The table of a command line that has no agent.toml."""
-    table = {TABLE[key]: value for key, value in options.items()}
+    table = {TABLE[key]: value for key, value in options.items() if value is not None}
     return _validated(None, {"data": {ONLY: table}}).data[ONLY]
 
 
@@ -177,8 +195,8 @@ policy = "policy.toml"
 # connect_timeout = 600  # seconds
 # models = "models"  # folder of the models; they hold labelled rows
 
-# This site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the
-# shared unlabelled instances.
+# This site's table: CSV, Parquet, or a database (sqlite:PATH, postgresql://USER@HOST/DATABASE) with
+# the key `query`. Rows with an empty target are the shared unlabelled instances.
 # data = "local.csv"
 # target = "y"  # the column to predict; else that of the study
 # id = "id"  # the column that identifies an instance; the same ids at every site
@@ -190,6 +208,7 @@ policy = "policy.toml"
 
 # Only for `coreg-agent serve`: instead of `data` and the keys below it, a section for each data
 # set. A study names it, as in its key data = "patients".
+# listen = "127.0.0.1:7610"  # answers POST /score to programs on this machine
 # approval = "ask"  # each run waits for `coreg-agent approve`; else the policy alone decides
 # [data.patients]
 # table = "local.csv"
@@ -212,6 +231,7 @@ POLICY = """\
 # be added, lost or replaced
 # scores_of_two = false  # true: scores of two sites, where each can compute the other's part
 # contributions = false  # true: receivers of a score read this site's part of it
+# scores_a_day = 1000  # most individuals that a member asks the scores of in a day (standing plans)
 # models_per_individual = 5  # most models, or sets of sites, that score an individual in its life
 # max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
 # rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows a feature

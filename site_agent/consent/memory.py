@@ -20,7 +20,7 @@ from coreg_core.secure.sums import WORD
 from site_agent.disclosure import Disclosure, Pairs, RowSet, row_set
 from site_agent.site_data import PrivateData, keyed, secret_of
 
-OF_SCORING = ("records", "scores")  # questions whose sites are counted for each individual
+OF_SCORING = ("asked", "records", "scores")  # questions whose sites are counted for each individual
 Terms = tuple[str, str]  # digest of a plan, and the name of its instances
 
 
@@ -64,6 +64,7 @@ class Memory:
         self._opened: dict[str, RowSet] = {}
         self._opened_in: set[tuple[str, str]] = set()  # a run, and the digest of a row set
         self._scored: list[Pairs] = [np.zeros((0, 2), dtype=WORD)]  # merged when they are asked for
+        self._asked: dict[tuple[str, str], int] = {}  # by day and site
         self._known_as: dict[str, str] = {}
         self._reserved: dict[Terms, SummedWith] = {}  # by run and instances, of runs without answer
 
@@ -85,6 +86,9 @@ class Memory:
                 self._add_opened(run, entry)
             case "Scored":
                 self._scored.append(_words(entry["individuals"]).reshape(-1, 2))
+            case "Asked":
+                asked = str(entry["day"]), str(entry["by"])
+                self._asked[asked] = self._asked.get(asked, 0) + int(entry["individuals"])
             case _:  # it says nothing of what was answered
                 pass
 
@@ -112,8 +116,11 @@ class Memory:
         self._write(entry)
         self.add(entry)
 
-    def note_disclosure(self, run: str, disclosure: Disclosure) -> None:
+    def note_disclosure(self, run: str, disclosure: Disclosure, day: str = "") -> None:
         """What an answer opens, and what it tells of individuals, before the answer's own line."""
+        for site, count in disclosure.asked:
+            about = {"by": site, "individuals": count, "day": day}
+            self.note({"kind": "Asked", "run": run, **about})
         if disclosure.opens and disclosure.rows is not None:
             self._note_opening(disclosure.rows, run)
         if disclosure.scores is not None:
@@ -181,6 +188,15 @@ class Memory:
             return 0
         holding = [each for each in self.row_sets() if np.isin(own, each.individuals).all()]
         return max((each.openings for each in holding), default=0)
+
+    def asked(self, site: str, day: str) -> int:
+        """How many individuals that site has asked the scores of on that day."""
+        return self._asked.get((day, site), 0)
+
+    @property
+    def agreed(self) -> set[str]:
+        """The digests of the plans that the operator approved in some run."""
+        return {self._terms[run][0] for run in self.approved if run in self._terms}
 
     def scores(self) -> Pairs:
         """Every individual that was scored, with each model and sites."""

@@ -38,6 +38,7 @@ class Consent:
     policy: Policy | None  # None in a simulation, which judges no term of a plan
     memory: Memory
     clock: Callable[[], float]  # seconds
+    day: Callable[[], str] = lambda: ""  # the date, for what is counted by the day
 
     @classmethod
     def simulated(cls) -> "Consent":
@@ -46,6 +47,7 @@ class Consent:
 
     def permit(self, plan: Plan, ids_digest: str, disclosure: Disclosure, seconds: float) -> None:
         """Judge an answer and note what it discloses, before it leaves. Refused: it must not."""
+        day = self.day() if disclosure.asked else ""
         with self.memory.lock:
             objections = before_answer(
                 plan,
@@ -60,7 +62,7 @@ class Consent:
             if plan.masked and plan.objective.one_set:
                 now = SummedWith(frozenset(disclosure.sites), plan.privacy.membership_changes)
                 self.memory.reserve(plan.run, ids_digest, now)
-            self.memory.note_disclosure(plan.run, disclosure)
+            self.memory.note_disclosure(plan.run, disclosure, day)
 
 
 @dataclass(frozen=True, eq=False)

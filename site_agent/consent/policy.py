@@ -55,6 +55,8 @@ class Policy(BaseModel):
     scores_of_two: bool = False
     # Let the receivers of a score read this site's part of it, and not only the sum of all parts.
     contributions: bool = False
+    # Individuals of this site's that one member asks the scores of in a day, of standing plans.
+    scores_a_day: int = Field(default=1000, ge=1)
     # Models, or sets of sites, that score an individual in its life: each tells more of its
     # features.
     models_per_individual: int = Field(default=5, ge=1)

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+)
 
 from site_agent.data.dates import dates_of, layout_of
 from site_agent.data.notation import Notation
@@ -21,15 +28,16 @@ Separator = Annotated[
 Decimal = Literal[".", ","] | None
 
 
-def a_source(value: object) -> Source | None:
-    """Parse a file name or a query; a value that is already one, or a data frame, is returned as it
-    is.
+def a_source(value: object, info: ValidationInfo) -> Source | None:
+    """Parse a file name, or the address of a database with the query. A data frame is returned as
+    it is.
     """
-    if value is None or isinstance(value, Path | Query) or hasattr(value, "columns"):
+    sql = info.data.get("query") if info.field_name == "table" else None
+    if isinstance(value, str | Path) and str(value):
+        return source_of(str(value), sql or "")
+    if value is None or isinstance(value, Query) or (hasattr(value, "columns") and sql is None):
         return value  # type: ignore[return-value]
-    if not isinstance(value, str) or not value:
-        raise ValueError("a path or a query, in quotes")
-    return source_of(value)
+    raise ValueError("a path or the address of a database, in quotes; a data frame has no query")
 
 
 def _as_text(value: object) -> object:
@@ -62,6 +70,7 @@ class Inputs(BaseModel):
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
     )
 
+    query: Text | None = None  # before the table, whose source has it
     table: Annotated[Path | Query, PlainValidator(a_source)]
     target: Text | None = None
     positive: Annotated[str, BeforeValidator(_as_text)] = ""

@@ -30,10 +30,11 @@ from coreg_core.objectives.alignment import IdRule
 from coreg_core.plan import Plan
 from coreg_wire.files.disk import make_private_folder, write_whole
 from site_agent.data.cell_text import canonical
+from site_agent.data.databases import digest, one_snapshot
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import flag
 from site_agent.data.preprocessing import Preprocessing, size_fault
-from site_agent.data.sources import SHOWN, BadTable, Fault, Faults, files_of, some
+from site_agent.data.sources import SHOWN, BadTable, Fault, Faults, Query, Source, some
 from site_agent.data.tables import CLASSES_OF_A_STUDY, Table, name_of, read_table
 from site_agent.site_data import PrivateData, row_keys
 
@@ -450,7 +451,7 @@ def keyed(digest: str, secret: str) -> str:
 
 # --- arrays ---------------------------------------------------------------------------------------
 
-Stamp = tuple[tuple[int, int, int], ...]
+Stamp = tuple[tuple[int, int, int] | str, ...]
 T = TypeVar("T")
 
 
@@ -591,12 +592,12 @@ class DataSets:
         """... with the columns that the site leaves open: see `named`."""
         inputs = self._inputs[name]
         asked = (inputs, target, id_column, trains)
-        return self._made(
+        return self.made(
             (name, "named"), inputs, asked, lambda: named(inputs, target, id_column, trains=trains)
         )[0]
 
     def ids(self, name: str, inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
-        return self._made((name, "ids", rule), inputs, inputs, lambda: read_ids(inputs, rule))[0]
+        return self.made((name, "ids", rule), inputs, inputs, lambda: read_ids(inputs, rule))[0]
 
     def get(
         self,
@@ -610,20 +611,20 @@ class DataSets:
         Errors can name rows: they must not leave.
         """
         own = self._inputs[name] if inputs is None else inputs
-        return self._made(
+        return self.made(
             (name, "rows"),
             own,
             (own, aligned, classes),
             lambda: self._prepare(own, self.salt, aligned, classes),
         )
 
-    def _made(
+    def made(
         self, key: tuple[str, ...], inputs: Inputs, asked: Any, make: Callable[[], T]
     ) -> tuple[T, bool]:
         """``make()`` or what it made before from the same question and files; and whether it is
         new.
         """
-        with self._lock:
+        with self._lock, one_snapshot():
             stamp = _stamp(inputs)
             if (known := self._known.get(key)) is not None and known[0] == (asked, stamp):
                 return known[1], False
@@ -636,11 +637,15 @@ class DataSets:
 
 
 def _stamp(inputs: Inputs) -> Stamp:
-    sources = [each for each in (inputs.table, inputs.unlabelled) if each is not None]
-    return tuple(_of(path) for source in sources for path in files_of(source))
+    sources: tuple[Any, ...] = (inputs.table, inputs.unlabelled)  # of data frames too
+    return tuple(_of(source) for source in sources if isinstance(source, Path | Query))
 
 
-def _of(path: Path) -> tuple[int, int, int]:
+def _of(source: Source) -> tuple[int, int, int] | str:
+    """What differs once a file is written, or once a query has other rows."""
+    if isinstance(source, Query):
+        return digest(source)
+    path = source
     try:
         found = path.stat()
     except FileNotFoundError:

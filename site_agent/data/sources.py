@@ -1,20 +1,18 @@
 """The source of a table, and its faults: a sentence for a person, fields for a program, and an
 error that lists all of them.
 
-A source is a file, or a query to an SQLite database (`sqlite:clinic.db?SELECT …`), opened
-read-only. The text of a fault can show a cell, because only the site's own operator reads it. Its
-fields name the kind of the cell and never its content.
+A source is a file, or a query to a database (`site_agent.data.databases`). The text of a fault can
+show a cell, because only the site's own operator reads it. Its fields name the kind of the cell and
+never its content.
 """
 
-import os
-import shlex
-import sqlite3
-import time
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from coreg_core.errors import BadData, UsageError
 
@@ -152,111 +150,78 @@ def shortened(texts: Sequence[str], most: int) -> str:
 # --- sources --------------------------------------------------------------------------------------
 
 SQLITE = "sqlite:"
+POSTGRESQL = ("postgresql://", "postgres://")
 # Texts that mean a missing value, unless the operator gives a list. An empty cell is always
 # missing.
 NA_VALUES = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
-SECONDS = 600.0  # timeout of a query
-BUSY_SECONDS = 10.0  # timeout for a lock of another program
+_ADDRESS = re.compile(r"([A-Za-z][\w+.-]+):/")
 
 
 @dataclass(frozen=True)
 class Query:
-    """One SELECT to one database. Without a SELECT, the database's only table."""
+    """A SELECT to a database: a file of SQLite, or the address of a PostgreSQL server."""
 
-    database: Path
-    sql: str = ""
+    database: Path | str
+    sql: str
 
     def __str__(self) -> str:
-        return f"{SQLITE}{self.database}"
+        return f"{SQLITE}{self.database}" if isinstance(self.database, Path) else self.database
 
 
 Source: TypeAlias = Path | Query
 
 
-def source_of(text: str) -> Source:
-    """Parse --data: a path, or sqlite:PATH?SELECT …."""
-    if not text.startswith(SQLITE):
+def source_of(text: str, sql: str = "") -> Source:
+    """Parse --data and --query.
+
+    Raises
+    ------
+    UsageError
+        the address of a database has a password or is of another kind; there is no query, or one
+        to a file.
+    """
+    database: Path | str = text
+    if has_password(text):  # the text is not repeated
+        raise UsageError(
+            "the address of the database holds a password. Leave it out: set PGPASSWORD, or write a"
+            " line HOST:PORT:DATABASE:USER:PASSWORD into ~/.pgpass (mode 0600)."
+        )
+    if text.startswith(SQLITE):
+        path, _, inside = text.removeprefix(SQLITE).partition("?")
+        if not path:
+            raise UsageError(f"{text}: names no database. Write {SQLITE}PATH.")
+        database = Path(path)
+        sql = sql or inside
+    elif (scheme := _ADDRESS.match(text)) and not text.startswith(POSTGRESQL):
+        raise UsageError(
+            f"{scheme[1]}: is neither {SQLITE}PATH nor postgresql://USER@HOST/DATABASE. From other"
+            " databases, export the rows to Parquet."
+        )
+    elif not scheme:
+        if sql:
+            raise UsageError(f"{text}: a file, and a query needs a database. Leave the query out.")
         return Path(text)
-    path, _, sql = text.removeprefix(SQLITE).partition("?")
-    if not path:
-        raise UsageError(f"{text}: names no database. Write {SQLITE}PATH?SELECT …")
-    return Query(Path(path), sql.strip())
+    if not sql.strip():
+        raise UsageError(f"{text}: which rows? Name them, as --query 'SELECT …'.")
+    return Query(database, sql.strip())
 
 
-def at(source: Source, base: Path) -> Source:
-    if not isinstance(source, Path | Query):  # a data frame
-        return source
-    return (
-        base / source
-        if isinstance(source, Path)
-        else replace(source, database=base / source.database)
-    )
+def has_password(text: str) -> bool:
+    """Whether the address of a server has a password, before its host or as a parameter."""
+    before = re.split(":/+", text, maxsplit=1)[-1].rpartition("@")[0]
+    return ":" in before or "password=" in unquote(text).lower().replace(" ", "")
+
+
+def at(source: Source | Any, base: Path) -> Source | Any:
+    """The source with its file relative to a folder; a server and a data frame as they are."""
+    if isinstance(source, Path):
+        return base / source
+    if isinstance(source, Query) and isinstance(source.database, Path):
+        return replace(source, database=base / source.database)
+    return source
 
 
 def files_of(source: Source) -> tuple[Path, ...]:
-    """The files that hold the table; a database also has its write-ahead log or its journal.
-
-    A data frame has none.
-    """
-    if isinstance(source, Path):
-        return (source,)
-    if not isinstance(source, Query):
-        return ()
-    beside = [source.database.with_name(source.database.name + end) for end in ("-wal", "-journal")]
-    return (source.database, *(path for path in beside if path.exists() and path.stat().st_size))
-
-
-def ask(query: Query) -> tuple[list[str], Sequence[Sequence[Any]]]:
-    source = str(query)
-    if not query.database.is_file():
-        raise BadTable(Fault(source, "no such file.", kind="file"))
-    try:
-        uri = f"{query.database.resolve().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:
-            last = time.monotonic() + SECONDS
-            connection.set_progress_handler(lambda: int(time.monotonic() > last), 100_000)
-            cursor = connection.execute(query.sql or _only_table(connection, source))
-            if cursor.description is None:
-                raise BadTable(
-                    Fault(source, "the statement returns no rows.", "Use a SELECT.", kind="query")
-                )
-            names = [str(column[0]) for column in cursor.description]
-            rows = cursor.fetchall()
-    except (sqlite3.Error, sqlite3.Warning) as error:
-        todo = "Try it with sqlite3."
-        if isinstance(error, sqlite3.OperationalError) and _in_wal_mode(query.database):
-            todo = (
-                "The database is in WAL mode, which needs a folder that this user can write. Copy"
-                " it with its -wal file into such a folder; or type, as its owner, sqlite3"
-                f" {shlex.quote(str(query.database))} 'PRAGMA journal_mode = DELETE'."
-            )
-        raise BadTable(Fault(source, f"the query failed ({error}).", todo, kind="query")) from None
-    return names, list(zip(*rows, strict=True)) if rows else [()] * len(names)
-
-
-def _in_wal_mode(database: Path) -> bool:
-    """Whether the database has a write-ahead log that this user cannot open beside it.
-
-    Bytes 18 and 19 of the file are its format's versions: 2 with a write-ahead log
-    (https://www.sqlite.org/fileformat2.html).
-    """
-    try:
-        with database.open("rb") as file:
-            versions = file.read(20)[18:]
-    except OSError:
-        return False
-    return versions == b"\2\2" and not os.access(database.parent, os.W_OK)
-
-
-def _only_table(connection: sqlite3.Connection, source: str) -> str:
-    tables = (
-        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE"
-        " 'sqlite!_%' ESCAPE '!'"
-    )
-    names = [str(name) for (name,) in connection.execute(tables)]
-    if len(names) != 1:
-        there = ", ".join(names) or "none"
-        todo = f"Name the rows: {source}?SELECT …"
-        raise BadTable(Fault(source, f"has {len(names)} tables ({there}).", todo, kind="query"))
-    quoted = names[0].replace('"', '""')
-    return f'SELECT * FROM "{quoted}"'  # noqa: S608 - the name is from the database, and quoted
+    """The file that holds the table; a server and a data frame have none."""
+    file = source.database if isinstance(source, Query) else source
+    return (file,) if isinstance(file, Path) else ()

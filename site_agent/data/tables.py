@@ -26,6 +26,7 @@ from polars.exceptions import PanicException, PolarsError
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 from site_agent.data.cell_text import canonical, text_of, texts_of_column
+from site_agent.data.databases import ask
 from site_agent.data.notation import (
     HEAD,
     PLAIN,
@@ -55,7 +56,6 @@ from site_agent.data.sources import (
     Faults,
     Query,
     Source,
-    ask,
     some,
 )
 
@@ -534,43 +534,39 @@ def _read(
         raise FileNotFoundError(source)
     if isinstance(source, Path) and source.suffix.lower() == ".csv":
         return _csv(source, na_values, notation, found)
-    columns: Sequence[Any]
-    decimals, first = Decimals(notation.decimal or ".", notation.decimal is not None), 2
-    if isinstance(source, Query):
-        names, columns = ask(source)
-    elif isinstance(source, Path):
-        if source.suffix.lower() not in (".parquet", ".pq"):
-            instead = (
-                " In Excel, save it as 'CSV UTF-8'."
-                if source.suffix.lower().startswith(".xls")
-                else ""
-            )
-            kind = source.suffix.lower() or "a file without a suffix"
-            raise BadTable(
-                Fault(name, f"{kind} is neither .csv nor .parquet.{instead}", kind="file")
-            )
-        frame = pl.read_parquet(source, glob=False)  # polars would take t[1].parquet as a pattern
-        names, columns = frame.columns, frame.get_columns()
-    else:
-        first = 1
-        if isinstance(source, pl.DataFrame):
-            names, columns = source.columns, source.get_columns()
-        elif hasattr(source, "columns") and hasattr(source, "iloc"):
-            names, columns = (
-                [str(each) for each in source.columns],
-                [source.iloc[:, i] for i in range(source.shape[1])],
-            )
-        else:
-            what = type(source).__name__
-            raise BadData(
-                f"a pandas or polars DataFrame with named columns is needed, not a {what}."
-            )
+    names, columns = _columns_of(source, name)
+    decimals = Decimals(notation.decimal or ".", notation.decimal is not None)
     held = tuple(
         Cells(n.strip(), raw, name, na_values, decimals)
         for n, raw in zip(names, columns, strict=True)
     )
+    first = 1 if name == FRAME else 2
     rows = len(columns[0]) if len(columns) else 0
     return Table(name, np.arange(first, first + rows), held, None)
+
+
+def _columns_of(source: Any, name: str) -> tuple[list[str], Sequence[Any]]:
+    """Names and columns of a source whose columns have types."""
+    if hasattr(source, "columns") and hasattr(source, "iloc"):
+        names = [str(each) for each in source.columns]
+        return names, [source.iloc[:, i] for i in range(source.shape[1])]
+    if isinstance(source, Query):
+        source = ask(source)
+    elif isinstance(source, Path):
+        source = _parquet(source, name)
+    if not isinstance(source, pl.DataFrame):
+        what = type(source).__name__
+        raise BadData(f"a pandas or polars DataFrame with named columns is needed, not a {what}.")
+    return source.columns, source.get_columns()
+
+
+def _parquet(path: Path, name: str) -> pl.DataFrame:
+    suffix = path.suffix.lower()
+    if suffix in (".parquet", ".pq"):
+        return pl.read_parquet(path, glob=False)  # polars would take t[1].parquet as a pattern
+    instead = " In Excel, save it as 'CSV UTF-8'." if suffix.startswith(".xls") else ""
+    what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet.{instead}"
+    raise BadTable(Fault(name, what, kind="file"))
 
 
 def _csv(path: Path, na_values: Sequence[str], notation: Notation, found: Faults) -> Table:

@@ -27,6 +27,7 @@ from coreg_core.messages import (
     Offer,
     PlanRefused,
     Unaligned,
+    Wanted,
 )
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import QUESTIONS
@@ -196,6 +197,7 @@ _FIELDS = {
     Offer: ("run", "attempt", "n_unlabelled", "ids_digest", "data_digest"),
     Approval: ("run", "given"),
     Unaligned: ("run",),
+    Wanted: ("study",),
     PlanRefused: ("run",),
     Fault: ("run", "attempt", "step"),
     Fetched: ("run",),

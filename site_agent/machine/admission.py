@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coreg_core.messages import MOST_OPEN, Proposal
-from coreg_core.plan import Plan, alignment_of, aligns_for
+from coreg_core.plan import Plan, alignment_of, aligns_for, is_on_demand
 
 if TYPE_CHECKING:
     from site_agent.machine.agent import ActiveRun, Agent
@@ -34,7 +34,12 @@ def objection(agent: "Agent", proposal: Proposal) -> str | None:
 
 
 def _alignment_objection(agent: "Agent", plan: Plan) -> str | None:
-    """A plan aligns ids if and only if its name is that of an alignment of an agreed run."""
+    """A plan aligns ids if and only if its name is that of an alignment of an agreed run.
+
+    Under a standing plan a member could begin one after another, and test who is known elsewhere.
+    """
+    if plan.objective.needs == "ids" and is_on_demand(plan.run):
+        return "a run that a site asked for aligns no ids."
     if plan.objective.needs == "ids" and not is_agreed(agent.runs.get(aligns_for(plan.run)), plan):
         return (
             "an alignment of ids belongs to a run that this site takes part in, and happens once."

@@ -34,13 +34,15 @@ from coreg_core.messages import (
     Renewed,
     Step,
     ToSite,
+    Wanted,
 )
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan, aligns_for
+from coreg_core.plan import Plan, aligns_for, is_on_demand
 from site_agent.machine import notices
 from site_agent.machine.admission import aligns, objection
 from site_agent.machine.session_events import (
     Action,
+    Asked,
     AskOperator,
     Countersign,
     Decided,
@@ -119,6 +121,7 @@ class Agent:
     held: Mapping[str, Proposal] = field(default_factory=dict)  # alignments, by the run above
     begun: int = 0  # runs that were answered and not finished
     useless: int = 0  # messages of the session that came to nothing (`MAX_USELESS`)
+    asked: int = 0  # runs of standing plans that this site asked for and that may not begin
     renewed: bool = False  # a next certificate came in this session
 
     def with_run(self, name: str, run: ActiveRun) -> "Agent":
@@ -157,8 +160,11 @@ def handle(agent: Agent, event: Event) -> Transition:
                 if run.stage is not Stage.OVER
             }
             return replace(agent, runs=runs, held={}, connected=False), []
-        case MessageReceived(message, strangers):
-            return _received(agent, message, strangers=strangers)
+        case MessageReceived(message, strangers, agreed):
+            return _received(agent, message, strangers=strangers, agreed=agreed)
+        case Asked(study):
+            asked = agent.asked + agent.connected
+            return replace(agent, asked=asked), [Say(Wanted(study))] if agent.connected else []
         case Judged():
             return _judged(agent, event)
         case Decided():
@@ -172,7 +178,9 @@ def handle(agent: Agent, event: Event) -> Transition:
 # --- messages -----------------------------------------------------------------------------------
 
 
-def _received(agent: Agent, message: ToSite, *, strangers: bool = False) -> Transition:
+def _received(
+    agent: Agent, message: ToSite, *, strangers: bool = False, agreed: bool = False
+) -> Transition:
     match message:
         case Rejected():
             return agent, [_rejected(agent, message)]
@@ -185,7 +193,7 @@ def _received(agent: Agent, message: ToSite, *, strangers: bool = False) -> Tran
         case Proposal(run, _, plan) if run != plan.run:
             return agent, [breach(agent, f"it proposed run {run} with the plan of run {plan.run}.")]
         case Proposal():
-            return _proposed(agent, message, ask=strangers)
+            return _proposed(agent, message, ask=strangers, agreed=agreed)
         case Finished() | Dismissed() | Step():
             known = agent.runs.get(message.run)
             if known is not None and known.stage is not Stage.OVER:
@@ -227,6 +235,9 @@ def _unknown_end(agent: Agent, message: Finished | Dismissed) -> Transition:
     if isinstance(message, Dismissed):
         return _counted(agent, [Exit(_dismissal(message))] if over else [])
     actions.append(Say(Fetched(message.run)))
+    if is_on_demand(message.run) and agent.asked:
+        ended = notices.run_over(None, message.run, message.outcome, message.reason, 0)
+        return replace(agent, asked=agent.asked - 1), [*actions, Notify(ended)]
     if over:
         ended = notices.run_over(None, message.run, message.outcome, message.reason, 0)
         actions.append(Notify(ended))
@@ -246,7 +257,7 @@ def _no_longer_waits(agent: Agent, name: str) -> Agent:
 # --- plans --------------------------------------------------------------------------------------
 
 
-def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> Transition:
+def _proposed(agent: Agent, proposal: Proposal, *, ask: bool, agreed: bool = False) -> Transition:
     """(1) a run that is known, (2) an alignment before its run, (3) refused, (4) a new run."""
     plan = proposal.plan
     # (1)
@@ -264,7 +275,7 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool) -> Transition:
         agent, actions = _refuse(agent, plan, reason)
         return agent, [received, *actions]
     # (4)
-    if ask or (agent.ask_first and not aligns_for(plan.run)):
+    if ask or (agent.ask_first and not agreed and not aligns_for(plan.run)):
         agent = agent.with_run(plan.run, ActiveRun(proposal, Stage.JUDGED))
         return agent, [received, Judge(plan)]
     if above is not None:

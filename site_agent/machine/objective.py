@@ -52,10 +52,11 @@ class Reply:
     to_all: bytes = b""
     to_each: Mapping[str, bytes] = field(default_factory=dict)
     blinded: bool = False  # ``to_each`` are words, of which a receiver reads the sum alone
-    rows: RowSet | None = None  # as the next three in `Disclosure`
+    rows: RowSet | None = None  # as the next four in `Disclosure`
     labelled: int = 0
     opens: bool = False
     scores: Pairs | None = None
+    asked: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ individual's features, so a site takes part in few of them in an individual's li
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor, inf, log2
 
 import numpy as np
@@ -55,6 +55,10 @@ class Batch:
     salt: bytes = b""
     instances: str = ""
     ids: tuple[str, ...] = ()
+    # Of a standing plan: the places of those that this site asks for, and how many individuals each
+    # member can still ask it for today.
+    wanted: tuple[int, ...] = ()
+    left: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def Z(self) -> Float64[Arr, "m d"]:
@@ -188,23 +192,29 @@ class ScoringComputation:
         """Its parts with noise, in steps of the common power of two."""
         part = self._own_parts()
         if self.batch.noise:
-            part += self.batch.noise * self._normals()
+            part[self._mine] += self.batch.noise * self._normals()
         steps = np.rint(np.ldexp(part, -self._power))
         return np.asarray(np.clip(steps, -(2.0**53), 2.0**53), dtype=np.int64)
 
-    def _normals(self) -> Float64[Arr, " m"]:
-        """The same for an individual, model and present sites, so that it does not average out."""
+    def _normals(self) -> Float64[Arr, " k"]:
+        """Of those that it has a part of: the same for an individual, model and present sites, so
+        that it does not average out.
+        """
         secret = self.batch.salt + b"score noise" + self.batch.name.encode()
         secrets = [
-            hashlib.sha256(secret + repr((name, self._sets[k])).encode()).digest()
-            for name, k in zip(self._ids, self._which.tolist(), strict=True)
+            hashlib.sha256(
+                secret + repr((self._ids[i], self._sets[self._which[i]])).encode()
+            ).digest()
+            for i in np.flatnonzero(self._mine).tolist()
         ]
         return normals(secrets)
 
     def _opened(self) -> Pairs | None:
         """The scores that others get with this site's part."""
-        if self._receivers == [self.name]:
-            return None
+        return None if self._receivers == [self.name] else self._pairs(self._mine)
+
+    def _pairs(self, opened: Bool[np.ndarray, " m"]) -> Pairs:
+        """These individuals, each with the model and the sites that score it."""
         secret = self.batch.salt
         models = [
             keyed(secret, b"model", repr((self.batch.name, present)).encode())
@@ -212,7 +222,7 @@ class ScoringComputation:
         ]
         pairs = b"".join(
             keyed(secret, b"scored", self._ids[i].encode()) + models[self._which[i]]
-            for i in np.flatnonzero(self._mine).tolist()
+            for i in np.flatnonzero(opened).tolist()
         )
         return np.frombuffer(pairs, dtype=WORD).reshape(-1, 2)
 

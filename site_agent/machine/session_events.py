@@ -37,11 +37,20 @@ class SessionEnded:
 class MessageReceived:
     """A message from the coordinator, with a valid form.
 
-    ``strangers``: it is a plan with keys that no operator has confirmed.
+    ``strangers``: it is a plan with keys that no operator has confirmed. ``agreed``: it is a
+    standing plan that the operator approved in another run.
     """
 
     message: ToSite
     strangers: bool = False
+    agreed: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A program of this site asks for scores of a standing study."""
+
+    study: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,9 @@ class Worked:
     room: int = 0  # the most bytes of payload in the run's next step
 
 
-Event: TypeAlias = SessionOpened | SessionEnded | MessageReceived | Judged | Decided | Worked
+Event: TypeAlias = (
+    SessionOpened | SessionEnded | MessageReceived | Asked | Judged | Decided | Worked
+)
 
 
 # --- actions ------------------------------------------------------------------------------------

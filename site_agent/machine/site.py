@@ -404,6 +404,7 @@ class Site:
             labelled=reply.labelled,
             opens=reply.opens,
             scores=reply.scores,
+            asked=tuple(sorted(reply.asked.items())),
             within=self.computation.within if reply.opens else inf,
         )
 

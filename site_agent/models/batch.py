@@ -14,22 +14,24 @@ import polars as pl
 
 from coreg_core.additive.check import Correction
 from coreg_core.additive.site_model import ClassModel, SiteModel
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
 from coreg_core.evaluation import ClassProbabilities, Probability
+from coreg_core.objectives.alignment import IdRule
 from coreg_wire.files.output import Kinds, check_output, write_output
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import guarded
 from site_agent.data.prepare import (
     SharedIds,
     ids_digest,
+    normalised,
     order_of,
     own_name,
     unique_ids,
     with_shared_ids,
 )
 from site_agent.data.sources import Faults, some
-from site_agent.data.tables import read_table
+from site_agent.data.tables import Table, read_table
 from site_agent.machine.results import JointScores, ScoringResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import ModelFile
@@ -47,6 +49,13 @@ class Scored:
     probability: Probability | None = None
     correction: Correction = field(default_factory=Correction)
     local: Arr | None = None
+    noise: float = np.nan  # the deviation of a label from a score of numbers
+
+    def finished(self, scores: Arr, places: Ints) -> Arr:
+        """Scores of these individuals as they are read: corrected, or as probabilities."""
+        local = None if self.local is None else self.local[places]
+        corrected = self.correction(scores[places], local)
+        return corrected if self.probability is None else self.probability.of(corrected)
 
     def write(self, result: ScoringResult, folder: Path) -> tuple[Path, ...]:
         """Write ids, scores, the sites in each, the deviation that absent ones leave, and known
@@ -174,7 +183,39 @@ def batch_of(
     )
     probability = model.score_probability
     assert not isinstance(probability, ClassProbabilities), "of one target"
-    return batch, Scored(ids, column, tuple(notes), probability, correction, alone)
+    noise = np.nan
+    if joined is not None and probability is None:
+        judged = (model.found or {}).get("score", {})  # by own labels, each left out
+        noise = max(joined.spread * joined.noise, judged.get("rmse", 0.0))
+    return batch, Scored(ids, column, tuple(notes), probability, correction, alone, noise)
+
+
+@dataclass(frozen=True, eq=False)
+class Alone:
+    """The joined model on any row of this site's table, by its normalised id."""
+
+    model: ModelFile
+    table: Table
+    places: Mapping[str, int]
+
+    @classmethod
+    def of(cls, model: ModelFile, inputs: Inputs, rule: IdRule) -> "Alone":
+        na_values = model.preprocessing.na_values
+        column = inputs.id or ""
+        table = read_table(inputs.table, na_values=na_values, notation=inputs.notation)
+        ids = table.with_id(column).ids(column)
+        return cls(model, table, {normalised(text, rule): i for i, text in enumerate(ids)})
+
+    def answers(self, texts: Sequence[str], coverage: float) -> list[dict[str, Any]]:
+        """Predictions, with intervals where the model has them. UsageError: an id has no row."""
+        if unknown := [text for text in texts if text not in self.places]:
+            raise UsageError(f"this site's table has no row of {some(unknown)}.")
+        rows = self.table.rows(np.array([self.places[text] for text in texts], dtype=np.int64))
+        columns = {"score": self.model.predict(rows)}
+        if self.model.deviations(rows) is not None:
+            columns["low"], columns["high"] = self.model.interval(rows, coverage)
+        frame = pl.DataFrame(columns)
+        return [{**row, "sites": [], "from": "joined model"} for row in frame.iter_rows(named=True)]
 
 
 # --- tables of scores and predictions -------------------------------------------------------------

@@ -4,7 +4,9 @@ one run.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +14,9 @@ import grpc
 
 from coreg_core.errors import CoregError, Refused
 from coreg_core.outcomes import Notice, Outcome
+from coreg_core.plan import Plan
 from coreg_wire.identity.credentials import client_credentials
-from coreg_wire.terminal.command_line import OperatorInterrupt
+from coreg_wire.terminal.command_line import OperatorInterrupt, need_extra
 from coreg_wire.terminal.service import on_signals
 from coreg_wire.transport.service import host_port
 from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings
@@ -30,7 +33,8 @@ from site_agent.models.store import ModelStore
 from site_agent.service import file_modes
 from site_agent.service.console import Terminal
 from site_agent.service.daemon import AgentDaemon
-from site_agent.service.run_tables import RunTables
+from site_agent.service.on_demand import Known, OnDemand
+from site_agent.service.run_tables import NotAligned, RunTables, Unusable
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial, GrpcDialler
@@ -92,10 +96,23 @@ def serve(settings: AgentSettings, observer: Observer) -> None:
     """Stay connected and take part in runs until a signal ends the agent."""
     running = _Running(settings, observer, asked=None)
     try:
-        asyncio.run(running.live(float("inf")))
+        with running.answering():
+            asyncio.run(running.live(float("inf")))
     finally:
         running.ledger.close()
         observer(Notice("stopped"))
+
+
+def _known(tables: RunTables, store: ModelStore, plan: Plan) -> Known:
+    try:
+        return tables.individuals(plan, store)[0]
+    except Unusable:
+        raise Refused(tables.troubles[tables.data_sets.choose(plan.data)]) from None
+    except NotAligned:
+        raise Refused(
+            "the ids of this site's table changed, so they have to be aligned again: ask the"
+            f" coordinator's operator to submit study {plan.study} again."
+        ) from None
 
 
 class _Running:
@@ -134,6 +151,10 @@ class _Running:
                 self.ledger,
                 self._from_any_thread,
             )
+            if state is not None:
+                known = partial(_known, tables, store)
+                tables.on_demand = OnDemand(state, known)
+                tables.on_demand.ask = self._ask_for_scores
             workers.compared = lambda: self.daemon.approvals.compared
             agent = machine.Agent(
                 once=once, ask_first=not settings.yes if once else settings.approval == "ask"
@@ -150,6 +171,13 @@ class _Running:
         self._once = once
         self._stopped = False
 
+    def _ask_for_scores(self, study: str) -> bool:
+        """From any thread; False: there is no connection."""
+        if self._loop is None or self.daemon.connected_since is None:
+            return False
+        self._loop.call_soon_threadsafe(self.daemon.ask_for_scores, study)
+        return True
+
     def _from_any_thread(self, notice: Notice) -> None:
         if self._loop is None or self._loop.is_closed():
             self._observer(notice)
@@ -163,6 +191,16 @@ class _Running:
         self.daemon.approvals.members = members
         self.daemon.workers.keys = members.run_keys()
         self.daemon.certificate_until = identity.not_after.isoformat()
+
+    def answering(self) -> AbstractContextManager[None]:
+        """Answer requests for scores, if the settings say where."""
+        on_demand = self.daemon.workers.tables.on_demand
+        if self._settings.listen is None or on_demand is None:
+            return nullcontext()
+        need_extra("web", "starlette", "uvicorn")
+        from site_agent.service.score_server import answering
+
+        return answering(on_demand, self._settings.listen)
 
     async def live(self, default_timeout: float) -> Exit:
         settings = self._settings

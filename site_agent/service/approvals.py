@@ -14,8 +14,9 @@ from typing import Any
 
 from coreg_core.errors import CoregError
 from coreg_core.messages import Proposal
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Notice
-from coreg_core.plan import Plan
+from coreg_core.plan import Plan, is_on_demand
 from coreg_wire.identity.invitation import same_words
 from site_agent.consent.memory import Memory
 from site_agent.identity.run_keys import Members
@@ -66,6 +67,15 @@ class Approvals:
         if self.members is None or not proposal.plan.masked:
             return False
         return not self.members.settled(self.members.keys_of(proposal))
+
+    def is_agreed(self, plan: Plan) -> bool:
+        """Whether a site asked for this run of a standing plan, which the operator approved once.
+
+        Another run of the plan can align other ids, so the operator is asked about it.
+        """
+        terms = plan.objective
+        stands = isinstance(terms, Scoring) and terms.standing and is_on_demand(plan.run)
+        return stands and plan.digest in self._memory.agreed
 
     async def ask(self, question: AskOperator) -> Decided | CoregError | None:
         """The decision, or the error that ends the agent; None: it comes later (`decision`)."""

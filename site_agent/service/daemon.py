@@ -22,8 +22,8 @@ from coreg_core.messages import (
     Rejected,
     Step,
 )
-from coreg_core.outcomes import Notice
-from coreg_core.plan import Plan
+from coreg_core.outcomes import Notice, Outcome
+from coreg_core.plan import Plan, is_on_demand
 from coreg_wire.clock import timestamp
 from coreg_wire.transport.fields import ProtocolError
 from coreg_wire.transport.service import release
@@ -34,6 +34,7 @@ from site_agent.machine import notices
 from site_agent.machine.agent import Agent, Stage
 from site_agent.machine.session_events import (
     Action,
+    Asked,
     AskOperator,
     Countersign,
     Decided,
@@ -73,6 +74,7 @@ FOR_RUNS = "for runs"  # what an idle agent waits for
 OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits for others
 COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before a one-run agent ends
 DECISION_SECONDS = 1.0  # between two polls for a decision
+ENDS = ("run_over", "refused", "dismissed")  # notices of a run that this site left
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 
 
@@ -194,13 +196,21 @@ class AgentDaemon:
             "unresolved": list(self.unresolved.values()),
         }
 
+    def ask_for_scores(self, study: str) -> None:
+        """Ask the coordinator for a run of a standing plan."""
+        self._apply(Asked(study))
+
     def stop(self) -> None:
         """End the agent on the operator's request; the session closes cleanly."""
         self.notify(notices.draining(tuple(sorted(self.agent.runs))))
         self._stopping.set()
 
     def notify(self, notice: Notice) -> None:
-        if notice.name in ("run_over", "refused") and self._state is not None:
+        on_demand = self.workers.tables.on_demand
+        if on_demand is not None and is_on_demand(notice.run):
+            if notice.name in ENDS and notice.fields.get("stop") != Outcome.CONVERGED.name:
+                on_demand.failed(str(notice.fields["study"]), notice.text)
+        elif notice.name in ("run_over", "refused") and self._state is not None:
             self._spawn(
                 asyncio.to_thread(self._state.append_history, self.workers.history_of(notice))
             )
@@ -318,7 +328,8 @@ class AgentDaemon:
                     self._is_connected()
             self.waiting = FOR_RUNS
             strangers = isinstance(message, Proposal) and self.approvals.has_strangers(message)
-            self._apply(MessageReceived(message, strangers))
+            agreed = isinstance(message, Proposal) and self.approvals.is_agreed(message.plan)
+            self._apply(MessageReceived(message, strangers, agreed))
 
     def _is_connected(self) -> None:
         self.connected_since = timestamp()

@@ -61,37 +61,26 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
             return answer | {"notes": [*table.doubts(columns), *model.preprocessing.moved(table)]}
 
     async def predict(request: Request) -> JSONResponse:
-        body = bytearray()
-        async for part in request.stream():  # it can come in chunks, without a length
-            body += part
-            if len(body) > MOST_BYTES:
-                return _refused(413, f"a request has at most {MOST_BYTES} bytes")
         try:
-            text = body.decode()
-            rows = json.loads(text, parse_constant=_no_number)["rows"]
-            json.dumps(rows, ensure_ascii=False).encode()  # half of a character is no text
-        except (ValueError, TypeError, KeyError, RecursionError):
-            return _refused(400, 'expected {"rows": [{column: value, …}, …]} in JSON, as UTF-8')
+            rows = (await json_of(request))["rows"]
+        except BadRequest as error:
+            return refused(error.status, error.why)
+        except (TypeError, KeyError):
+            return refused(400, 'expected {"rows": [{column: value, …}, …]} in JSON, as UTF-8')
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            return _refused(400, "rows is a list of objects, one for each record")
+            return refused(400, "rows is a list of objects, one for each record")
         if not 1 <= len(rows) <= MOST_ROWS:
-            return _refused(413, f"{len(rows)} rows; 1 to {MOST_ROWS} fit a request")
+            return refused(413, f"{len(rows)} rows; 1 to {MOST_ROWS} fit a request")
         try:
             return JSONResponse(await run_in_threadpool(predicted, rows))
         except BadTable as error:
-            return _refused(422, [_fault(fault.fields()) for fault in error.faults])
+            return refused(422, [_fault(fault.fields()) for fault in error.faults])
         except (BadData, UsageError) as error:
-            return _refused(422, str(error))
+            return refused(422, str(error))
 
     def health(_request: Request) -> JSONResponse:
         about = {"site": model.site, "run": model.run, "target": model.target, "release": release()}
         return JSONResponse({"status": "ok", **about, "columns": list(model.preprocessing.sources)})
-
-    async def guard(request: Request, go_on: RequestResponseEndpoint) -> Response:
-        # Under another name a page of the web could read the answers (DNS rebinding).
-        if not is_loopback(request.headers.get("host", "")):
-            return _refused(421, "this server answers under a loopback address or localhost only")
-        return await go_on(request)
 
     return Starlette(
         routes=[
@@ -99,8 +88,57 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
             Route("/health", health),
             Route("/openapi.json", lambda _request: JSONResponse(described(model))),
         ],
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+        middleware=[GUARD],
     )
+
+
+class BadRequest(Exception):
+    """A request that is refused, with its status and the reason."""
+
+    def __init__(self, status: int, why: str):
+        super().__init__(why)
+        self.status = status
+        self.why = why
+
+
+async def json_of(request: Request) -> Any:
+    """The body of a request.
+
+    Raises
+    ------
+    BadRequest
+        it is no JSON, in UTF-8, of at most `MOST_BYTES`.
+    """
+    body = bytearray()
+    async for part in request.stream():  # it can come in chunks, without a length
+        body += part
+        if len(body) > MOST_BYTES:
+            raise BadRequest(413, f"a request has at most {MOST_BYTES} bytes")
+    try:
+        value = json.loads(body.decode(), parse_constant=_no_number)
+        json.dumps(value, ensure_ascii=False).encode()  # half of a character is no text
+    except (ValueError, TypeError, RecursionError):
+        raise BadRequest(400, "expected a body in JSON, as UTF-8") from None
+    return value
+
+
+async def _guard(request: Request, go_on: RequestResponseEndpoint) -> Response:
+    # Under another name a page of the web could read the answers (DNS rebinding).
+    if not is_loopback(request.headers.get("host", "")):
+        return refused(421, "this server answers under a loopback address or localhost only")
+    return await go_on(request)
+
+
+GUARD = Middleware(BaseHTTPMiddleware, dispatch=_guard)
+
+
+def require_loopback(address: str, option: str) -> None:
+    """UsageError: other machines could ask."""
+    if not is_loopback(address):
+        raise UsageError(
+            f"{option} {address}: a loopback address only. For other machines put a proxy with TLS"
+            " before it."
+        )
 
 
 def _column(name: str, cells: list[Any]) -> pl.Series:
@@ -130,7 +168,7 @@ def _fault(fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refused(status: int, why: Any) -> JSONResponse:
+def refused(status: int, why: Any) -> JSONResponse:
     return JSONResponse({"error": why}, status)
 
 
@@ -182,11 +220,7 @@ def described(model: ModelFile) -> dict[str, Any]:
 
 def serve(model: ModelFile, address: str, interval: float | None) -> None:
     """Answer until a signal ends the process."""
-    if not is_loopback(address):
-        raise UsageError(
-            f"--listen {address}: a loopback address only. For other machines put a proxy with TLS"
-            " before it."
-        )
+    require_loopback(address, "--listen")
     config = uvicorn.Config(application(model, interval), log_config=None, server_header=False)
     with listening(address, "--listen") as server:
         uvicorn.Server(config).run([server])

@@ -14,6 +14,7 @@ from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import host_port, release
 from site_agent.config.settings import AgentSettings
 from site_agent.consent.policy import read_policy
+from site_agent.data.databases import one_snapshot
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
     WAITING,
@@ -44,6 +45,7 @@ class _Warned(Exception):
     """A check that found what the operator has to mend before a run, and the mend."""
 
 
+@one_snapshot()
 def check(
     settings: AgentSettings,
     note: Note,

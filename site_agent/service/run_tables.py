@@ -12,13 +12,14 @@ from typing import TypeAlias
 
 from coreg_core.errors import CoregError, UsageError
 from coreg_core.objectives.additive import Additive
-from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.alignment import Alignment, IdRule
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Notice
-from coreg_core.plan import Plan
+from coreg_core.plan import Plan, is_on_demand
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import owner_hint
 from site_agent.consent.policy import Policy
+from site_agent.data.databases import one_snapshot
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import (
     WAITING,
@@ -37,8 +38,9 @@ from site_agent.data.tables import read_table
 from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
 from site_agent.machine.scoring import Batch
-from site_agent.models.batch import Scored, batch_of
+from site_agent.models.batch import Alone, Scored, batch_of
 from site_agent.models.store import ModelStore
+from site_agent.service.on_demand import Known, OnDemand
 from site_agent.site_data import PrivateData
 
 Private: TypeAlias = PrivateData | Batch | IdList
@@ -79,6 +81,7 @@ class RunTables:
     ):
         self.data_sets = data_sets
         self.troubles: dict[str, str] = {}  # data sets that cannot be used, and why
+        self.on_demand: OnDemand | None = None  # of an agent that serves
         self.only = ""  # "training" or "scoring" of an agent of one run
         self._aligned = aligned
         self._name = name
@@ -132,6 +135,10 @@ class RunTables:
             return None
         ids = self.data_sets.ids(name, inputs, plan.align.ids)
         shared = self._aligned.find(plan, ids, plan.align.ids)
+        if shared is None and is_on_demand(plan.run):
+            raise UsageError(
+                f"its ids are not those that were aligned. Submit study {plan.study} again."
+            )
         if shared is None:
             raise NotAligned(ids)
         if not shared.ids:
@@ -196,6 +203,18 @@ class RunTables:
         return IdList(ids, hashlib.sha256(about.encode()).hexdigest(), salt, instances)
 
     def _batch(self, plan: Plan, policy: Policy, results: ModelStore) -> RunData:
+        known, fresh = self.individuals(plan, results)
+        batch, scored, _ = known
+        for note in scored.notes if fresh else ():
+            self._notify(notices.finding(note))
+        wanted: tuple[int, ...] = ()
+        if self.on_demand is not None and is_on_demand(plan.run):
+            wanted = self.on_demand.wanted(plan, batch.ids)
+        digest = _of_ids(batch.ids_digest, policy)
+        return RunData(replace(batch, ids_digest=digest, wanted=wanted), scored=scored)
+
+    def individuals(self, plan: Plan, results: ModelStore) -> tuple[Known, bool]:
+        """Those of a scoring, and whether they were read again."""
         terms = plan.objective
         assert isinstance(terms, Scoring)
         model = results.model_of(terms.of_run)
@@ -205,11 +224,14 @@ class RunTables:
         with self._reading(name):
             inputs = self._named(plan, name)
             aligned = self.aligned(plan, name, inputs)
-            batch, scored = batch_of(model, inputs, self.data_sets.salt, aligned)
-        for note in scored.notes:
-            self._notify(notices.finding(note))
-        private = replace(batch, ids_digest=_of_ids(batch.ids_digest, policy))
-        return RunData(private, scored=scored)
+
+            def make() -> Known:
+                batch, scored = batch_of(model, inputs, self.data_sets.salt, aligned)
+                rule: IdRule = "exact" if aligned is None else aligned.rule
+                return batch, scored, Alone.of(model, inputs, rule)
+
+            asked = inputs, aligned, model.run, model.name
+            return self.data_sets.made((name, "batch"), inputs, asked, make)
 
     # --- before a run ---------------------------------------------------------------------------
 
@@ -254,7 +276,8 @@ class RunTables:
         """
         self.troubles.pop(name, None)
         try:
-            yield
+            with one_snapshot():
+                yield
         except CoregError as error:
             reason = f"{error}{owner_hint(error)}"
             when = f"(found {timestamp()}; it is read again at the next run)"

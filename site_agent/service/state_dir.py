@@ -3,6 +3,7 @@ can read it.
 
 STATE/status.json: the agent's status. STATE/pending/RUN.json: a plan that waits for approval.
 STATE/decisions/RUN.json: the decision. STATE/asked/RUN.json: what was shown of it.
+STATE/standing/STUDY.json: a standing plan.
 STATE/history.jsonl: a line for each run that ended here.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.names import check_name
+from coreg_core.plan import Plan, plan_from_dict
 from coreg_wire.clock import timestamp, utc_now
 from coreg_wire.files.disk import Disk
 
@@ -49,7 +51,7 @@ class StateDir:
         Requests of an earlier process go: the coordinator proposes the plans of open runs again.
         """
         try:
-            for name in ("pending", "decisions", "asked"):
+            for name in ("pending", "decisions", "asked", "standing"):
                 self.disk.make_folder(self.folder / name)
             for path in (self.folder / "pending").glob("*.json"):
                 self.disk.remove(path)
@@ -125,6 +127,21 @@ class StateDir:
             file.close()
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be written ({error.strerror}).") from None
+
+    def keep_standing(self, plan: Plan) -> None:
+        """Keep a standing plan that every site agreed to, until another one of its study."""
+        self._write(self._file("standing", plan.study), plan.to_dict())
+
+    def standing(self, study: str = "") -> Plan:
+        """The standing plan of a study, or the only one."""
+        names = [path.stem for path in sorted((self.folder / "standing").glob("*.json"))]
+        asked = [name for name in names if study in ("", name)]
+        if len(asked) != 1:
+            raise UsageError(
+                f"name one standing study of this site: {', '.join(names) or 'there is none'}. A"
+                " run of a scoring study with standing = true makes one."
+            )
+        return plan_from_dict(_read(self._file("standing", asked[0])) or {})
 
     # --- the operator's side ----------------------------------------------------------------------
 

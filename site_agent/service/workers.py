@@ -25,9 +25,11 @@ from coreg_core.messages import (
     Step,
     Unaligned,
 )
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan, aligns_for
 from coreg_core.threads import pin_threads
+from coreg_wire.clock import timestamp
 from coreg_wire.transport.codec import frames_of
 from coreg_wire.transport.service import release
 from site_agent.consent.memory import Memory
@@ -47,6 +49,7 @@ from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
 from site_agent.machine.results import AdditiveResult, AlignmentResult, Result, ScoringResult
+from site_agent.machine.scoring import Batch
 from site_agent.machine.seal import Keys
 from site_agent.machine.session_events import Judged, Worked, WorkMessage
 from site_agent.machine.site import Missed, Send, Store
@@ -248,7 +251,8 @@ class RunWorkers:
             data = self.tables.read(plan, self.policy, self.results)
         except (CoregError, Unusable) as error:
             return PlanRefused(plan.run, **self._against(error))
-        consent = Consent(self.policy, self._memory_of(data.private), time.monotonic)
+        consent = Consent(self.policy, self._memory_of(data.private), time.monotonic, _today)
+        private = self._limited(plan, data.private)
         means = Means(
             self.keys,
             pin_threads,
@@ -256,15 +260,25 @@ class RunWorkers:
             release=release(),
             token=os.urandom(16).hex(),
         )
-        private = data.private
-        if isinstance(private, PrivateData):
-            fewest = fewest_sites_of_scores(self.policy, self.ledger.memory, private)
-            private = replace(private, score_sites=fewest)
         participant = Participant(self.name, private, consent, means)
         target = "" if data.prepared is None else self.tables.target(plan)
         with self._lock:
             self._workers[plan.run] = _Worker(participant, data, target)
         return None
+
+    def _limited(self, plan: Plan, private: Private) -> Private:
+        """The data with what policy and ledger leave of joint scores."""
+        memory = self.ledger.memory
+        match private:
+            case PrivateData():
+                fewest = fewest_sites_of_scores(self.policy, memory, private)
+                return replace(private, score_sites=fewest)
+            case Batch():
+                most = self.policy.scores_a_day
+                left = {site: most - memory.asked(site, _today()) for site in plan.sites}
+                return replace(private, left=left)
+            case _:
+                return private
 
     def _handled(self, worker: _Worker, message: WorkMessage, outbox: _Outbox) -> Worked:
         outcome = message.outcome if isinstance(message, Finished) else None
@@ -339,6 +353,10 @@ class RunWorkers:
     def _write_scores(self, worker: _Worker, plan: Plan, result: ScoringResult) -> tuple[Path, ...]:
         for finding in result.findings:
             self._note(finding)
+        if isinstance(plan.objective, Scoring) and plan.objective.standing:
+            if (on_demand := self.tables.on_demand) is not None:
+                on_demand.deliver(plan, result)
+            return ()
         scored = worker.data.scored
         if result.scores is None or scored is None:
             return ()
@@ -358,6 +376,10 @@ class RunWorkers:
 
 def _refused(message: WorkMessage, refused: PlanRefused) -> Worked:
     return Worked(message, accepted=False, reason=refused.reason, for_now=refused.for_now)
+
+
+def _today() -> str:
+    return timestamp()[:10]
 
 
 def _defect(run: str, error: Exception) -> Notice:

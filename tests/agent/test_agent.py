@@ -24,6 +24,7 @@ from coreg_core.plan import alignment_of
 from site_agent.machine.admission import MAX_BEGUN
 from site_agent.machine.agent import MAX_INBOX, MAX_USELESS, Agent, handle
 from site_agent.machine.session_events import (
+    Asked,
     Decided,
     EndSession,
     Exit,
@@ -86,7 +87,7 @@ def after(*events, **agent):
     """The agent after these events, messages among them, and what it does at the last."""
     state, actions = Agent(**agent), []
     for event in (SessionOpened(), *events):
-        known = (SessionOpened, SessionEnded, Judged, Decided, Worked, MessageReceived)
+        known = (SessionOpened, SessionEnded, Asked, Judged, Decided, Worked, MessageReceived)
         state, actions = handle(
             state, event if isinstance(event, known) else MessageReceived(event)
         )
@@ -114,6 +115,9 @@ ALIGNED = Finished("r-ids-0", Outcome.CONVERGED, "")
 TAKEN = [ABOVE, Worked(ABOVE, accepted=True)]
 APPROVED = [ABOVE, Judged("r", None), Decided("r", True, "", ABOVE.plan.digest), TAKEN[1]]
 
+ON_DEMAND = replace(ABOVE, run="r-ask-1", plan=replace(ABOVE.plan, run="r-ask-1"))
+ALIGN_NOW = Proposal("r-ask-1-ids-0", 0, alignment_of(ON_DEMAND.plan, 0), keys=MEMBERS)
+NO_RUN = Finished("r-ask-1", Outcome.TOO_FEW_SITES, "south not connected")
 REFUSES = "notify plan; notify refused; say PlanRefused; forget"
 
 
@@ -173,6 +177,28 @@ CASES = {
     ),
     # --- consent
     "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; Judge"),
+    "a run that a site asked for aligns no ids": (
+        [ON_DEMAND, Worked(ON_DEMAND, accepted=True), ALIGN_NOW],
+        {},
+        "notify plan; notify refused; say PlanRefused; forget",
+    ),
+    "a request for scores is sent while there is a session": ([Asked("now")], {}, "say Wanted"),
+    "and not without one": ([SessionEnded(), Asked("now")], {}, ""),
+    "the end of a run that could not begin is told": (
+        [Asked("now"), NO_RUN],
+        {},
+        "say Fetched; notify run_over",
+    ),
+    "a standing plan that was approved in another run is not asked about": (
+        [MessageReceived(PLAN, agreed=True)],
+        ASKS,
+        "notify plan; work on Proposal",
+    ),
+    "but with new keys of members it is": (
+        [MessageReceived(PLAN, strangers=True, agreed=True)],
+        ASKS,
+        "notify plan; Judge",
+    ),
     "the operator is asked about a plan that the policy allows": (
         ASKED,
         ASKS,

@@ -53,6 +53,7 @@ EVERYTHING = (
     m.Fetched("r"),
     m.Approval("r", True),
     m.Unaligned("r"),
+    m.Wanted("now"),
     m.Leaving("over"),
 )
 

@@ -1,5 +1,6 @@
 """What was answered, scored and opened outlasts the process, and an answer waits for its record."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ from ledger_home import answer, offer, told
 from machine.tiny import make_plan
 
 from coreg_core.errors import Refused, StorageError
+from coreg_core.messages import Approval
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.plan import OBJECTIVES, QUESTIONS, Plan
@@ -186,3 +188,19 @@ def test_a_run_has_the_rows_that_its_answers_came_from(tmp_path):
     assert [*known, ledger.memory.recall(PLAN, PLAIN).rows] == ["", "", "two", "two"]
     assert ledger.memory.recall(replace(PLAN, run="another"), PLAIN).rows == ""
     ledger.close()
+
+
+def test_a_restarted_agent_knows_who_asked_today_and_what_its_operator_approved(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    with closing(Ledger(path)) as ledger:
+        ledger.record(Approval("r", True))
+        ledger.record(offer("r", "digest of the plan", "ids"))
+        ledger.record(offer("other", "another plan", "ids"))
+        asked = Disclosure("records", ("north", "south"), asked=(("south", 3),))
+        ledger.memory.note_disclosure("r", asked, "2026-11-28")
+        ledger.memory.note_disclosure("r", asked, "2026-11-28")
+    with closing(Ledger(path)) as again:
+        memory = again.memory
+        assert memory.asked("south", "2026-11-28") == 6
+        assert memory.asked("south", "2026-11-29") == 0
+        assert memory.agreed == {"digest of the plan"}

@@ -56,6 +56,7 @@ ELSEWHERE = {
         "ids_secret",
     ),  # tests/machine/test_scoring.py, test_memory.py
     *("openings", "models_per_individual"),  # test_memory.py
+    "scores_a_day",  # tests/machine/test_standing.py
     *("alignment", "max_alignment_ids"),  # test_shared_ids.py
 }
 LINEAR = {"form": "linear"}
@@ -92,7 +93,7 @@ LIMITS = {
 
 def test_every_key_has_a_test():
     assert BORDERS.keys() | ELSEWHERE == set(Policy.model_fields)
-    assert len(Policy.model_fields) == 21
+    assert len(Policy.model_fields) == 22
 
 
 # Squared distances 2, 2 and 2, so their median is 2; ‖x‖² are 2, 2 and 2, so their mean is 2 and

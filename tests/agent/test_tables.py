@@ -252,15 +252,14 @@ def test_a_database_in_wal_mode_in_a_folder_that_cannot_be_written(tmp_path, mon
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE t AS SELECT 1 AS id, 2 AS a, 3 AS y")
         connection.commit()
-    query = Query(database)
+    query = Query(database, "SELECT * FROM t")
     assert read_table(query).columns == ["id", "a", "y"]
 
     def refused(*_arguments, **_options):
         raise sqlite3.OperationalError("unable to open database file")
 
-    monkeypatch.setattr("site_agent.data.sources.sqlite3.connect", refused)
-    monkeypatch.setattr("site_agent.data.sources.os.access", lambda _path, _mode: False)
-    with pytest.raises(BadTable, match=r"is in WAL mode.* Copy it with its -wal file"):
+    monkeypatch.setattr("site_agent.data.databases.sqlite3.connect", refused)
+    with pytest.raises(BadTable, match=r"in WAL mode .* Copy it with its -wal file"):
         read_table(query)
 
 
@@ -468,7 +467,7 @@ def every_form(folder, rows):
     with closing(sqlite3.connect(folder / "n.db")) as connection, connection:
         connection.execute("CREATE TABLE n (grade, land, x)")
         connection.executemany("INSERT INTO n VALUES (?, ?, ?)", rows)
-    yield "sqlite", Query(folder / "n.db")
+    yield "sqlite", Query(folder / "n.db", "SELECT * FROM n")
     yield "polars", frame
     yield "polars, whole numbers", frame.cast({"grade": pl.Int16})
     floats = pd.DataFrame(

@@ -34,8 +34,10 @@ from coordinator.store.status import SiteStatus, Status
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Report, Step
 from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import alignment_of
+from coreg_core.plan import alignment_of, is_on_demand
+from coreg_core.terms import Privacy
 
 
 @pytest.fixture
@@ -421,3 +423,20 @@ def test_threads_take_turns_on_one_connection(tmp_path):
         each.result()
     assert len(status.sites()) == 50
     status.close()
+
+
+def test_the_latest_run_of_a_study_stands_if_its_plan_does(store: RunStore) -> None:
+    terms = Scoring("run-1", standing=True)
+    plan = replace(make_plan(), objective=terms, study="now", privacy=Privacy())
+    store.begin(plan, NOW)
+    assert store.standing("now", ("a",)) is None, "it has not ended"
+    store.write(plan.run, Ended(Outcome.CONVERGED, ""), LAP, NOW)
+    found = store.standing("now", ("a", "z"))
+    assert found is not None
+    assert (is_on_demand(found.run), found.digest) == (True, plan.digest)
+    assert store.standing("now", ("z",)) is None, "no site of the plan"
+    assert store.standing("other", ("a",)) is None
+    store.close_run(found, Outcome.CONVERGED, "", NOW)
+    withdrawn = replace(plan, run="later", objective=replace(terms, standing=False))
+    store.close_run(withdrawn, Outcome.CONVERGED, "", NOW)
+    assert store.standing("now", ("a",)) is None, "a later run without standing"

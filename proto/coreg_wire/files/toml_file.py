@@ -17,6 +17,8 @@ from coreg_wire.transport.fields import fill, read
 from coreg_wire.v1 import federation_pb2 as pb
 
 # Names that pydantic gives to the members of a union.
+# A line or a value that is not repeated: it can hold a secret, or the password of an address.
+_PRIVATE = re.compile(r"secret|password|:/", re.IGNORECASE)
 _MEMBER = re.compile(r"(literal|constrained|function|is-instance)[-\[]|(float|int|str|bool)$")
 
 
@@ -60,7 +62,7 @@ def _syntax(message: str, path: Path) -> str:
     hint = next((text for start, text in hints.items() if message.startswith(start)), "")
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     line = lines[int(at[1]) - 1].strip() if at and int(at[1]) <= len(lines) else ""
-    shown = f" in `{line[:80]}`" if line and "=" in line and "secret" not in line else ""
+    shown = f" in `{line[:80]}`" if "=" in line and not _PRIVATE.search(line) else ""
     return f"not TOML: {message}{shown}.{hint}"
 
 
@@ -129,7 +131,7 @@ def _key_and_message(
     is_section = any(name.startswith(f"{where}.") for name in known)
     if is_section and fault["type"] in ("missing", "model_type"):
         text = f"a section is needed: write [{where}], and its keys below it"
-    if isinstance(fault["input"], dict):
+    if isinstance(fault["input"], dict) or _PRIVATE.search(str(fault["input"])):
         return where, text
     return f"{where} = {reprlib.repr(fault['input'])}", text
 

@@ -31,7 +31,7 @@ class SiteFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[FromSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class FromSite(_message.Message):
-    __slots__ = ("hello", "plan_refused", "fault", "leaving", "fetched", "offer", "answer", "approval", "unaligned")
+    __slots__ = ("hello", "plan_refused", "fault", "leaving", "fetched", "offer", "answer", "approval", "unaligned", "wanted")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PLAN_REFUSED_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class FromSite(_message.Message):
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     APPROVAL_FIELD_NUMBER: _ClassVar[int]
     UNALIGNED_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     plan_refused: PlanRefused
     fault: Fault
@@ -50,7 +51,8 @@ class FromSite(_message.Message):
     answer: Answer
     approval: Approval
     unaligned: Unaligned
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., approval: _Optional[_Union[Approval, _Mapping]] = ..., unaligned: _Optional[_Union[Unaligned, _Mapping]] = ...) -> None: ...
+    wanted: Wanted
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., approval: _Optional[_Union[Approval, _Mapping]] = ..., unaligned: _Optional[_Union[Unaligned, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("site", "protocol", "release", "runs")
@@ -113,6 +115,12 @@ class Unaligned(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     run: str
     def __init__(self, run: _Optional[str] = ...) -> None: ...
+
+class Wanted(_message.Message):
+    __slots__ = ("study",)
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    study: str
+    def __init__(self, study: _Optional[str] = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("sender", "receiver", "data")
@@ -303,16 +311,18 @@ class Agreement(_message.Message):
     def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ...) -> None: ...
 
 class Scoring(_message.Message):
-    __slots__ = ("of_run", "trained", "receivers", "contributions")
+    __slots__ = ("of_run", "trained", "receivers", "contributions", "standing")
     OF_RUN_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
     RECEIVERS_FIELD_NUMBER: _ClassVar[int]
     CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
     of_run: str
     trained: str
     receivers: _containers.RepeatedScalarFieldContainer[str]
     contributions: bool
-    def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ..., contributions: _Optional[bool] = ...) -> None: ...
+    standing: bool
+    def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ..., contributions: _Optional[bool] = ..., standing: _Optional[bool] = ...) -> None: ...
 
 class Alignment(_message.Message):
     __slots__ = ("max_ids", "ids")

@@ -1,0 +1,135 @@
+"""Scores on demand: a request of this site's own program that waits for a run of a standing plan.
+
+(1) A request names ids. Those that the alignment did not find are answered here, by the joined
+model: no one else hears of them. (2) For the others the coordinator is asked for a run, without an
+id. (3) The run takes what waits by then (`wanted`), and (4) brings the scores (`deliver`).
+
+Programs call `score` in threads of their own, one after another.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from coreg_core.errors import Refused, Unreachable
+from coreg_core.plan import Plan, is_on_demand
+from site_agent.data.prepare import normalised
+from site_agent.machine.results import ScoringResult
+from site_agent.machine.scoring import Batch
+from site_agent.models.batch import Alone, Scored
+from site_agent.service.state_dir import StateDir
+
+SECONDS = 30.0  # timeout of a request
+COVERAGE = 0.9  # of an interval
+Known = tuple[Batch, Scored, Alone]
+
+
+@dataclass
+class _Request:
+    """Individuals of whom a run brings the scores."""
+
+    study: str
+    ids: frozenset[str]
+    run: str = ""  # which took it
+    scores: "Future[ScoringResult]" = field(default_factory=Future)
+
+
+class OnDemand:
+    """See the module's docstring. ``read``: what the site knows of a plan's individuals."""
+
+    def __init__(self, state: StateDir, read: Callable[[Plan], Known]):
+        self.ask: Callable[[str], bool] = lambda _study: False  # the coordinator, for a run
+        self._state = state
+        self._read = read
+        self._turn = threading.Lock()
+        self._request: _Request | None = None
+
+    # --- a run of the plan ----------------------------------------------------------------------
+
+    def wanted(self, plan: Plan, ids: Sequence[str]) -> tuple[int, ...]:
+        """The places of the individuals that wait."""
+        if (request := self._open(plan.study)) is None:
+            return ()
+        request.run = plan.run
+        return tuple(i for i, text in enumerate(ids) if text in request.ids)
+
+    def deliver(self, plan: Plan, result: ScoringResult) -> None:
+        """Give the scores to who asked; the study's first run makes the plan stand here."""
+        if not is_on_demand(plan.run):
+            self._state.keep_standing(plan)
+            return
+        request = self._open(plan.study)
+        if request is not None and request.run == plan.run and result.scores is not None:
+            request.scores.set_result(result)
+
+    def failed(self, study: str, reason: str) -> None:
+        """A run came to nothing; ``study``: "" of a run that did not begin."""
+        if (request := self._open(study)) is not None:
+            request.scores.set_exception(Refused(f"no score: {reason}"))
+
+    def _open(self, study: str) -> _Request | None:
+        """The request that waits for a run of the study."""
+        request = self._request
+        if request is None or study not in ("", request.study) or request.scores.done():
+            return None
+        return request
+
+    # --- a request ------------------------------------------------------------------------------
+
+    def score(self, ids: Sequence[str], study: str = "") -> dict[str, Any]:
+        """The answer to a request.
+
+        Raises
+        ------
+        UsageError, Unreachable, Refused
+            there is no standing plan, or the table has no row of an id; no coordinator, or no
+            answer in time; a site refuses.
+        """
+        plan = self._state.standing(study)
+        batch, scored, alone = self._read(plan)
+        rule = "exact" if plan.align is None else plan.align.ids
+        texts = [normalised(text, rule) for text in ids]
+        rows = alone.answers(texts, COVERAGE)
+        places = {text: i for i, text in enumerate(batch.ids)}
+        asked = frozenset(texts) & places.keys()
+        if asked:
+            with self._turn:
+                result = self._result(_Request(plan.study, asked))
+            scores = _by_place(result, scored)
+            rows = [
+                scores.get(places.get(text, -1), row) for text, row in zip(texts, rows, strict=True)
+            ]
+        answers = [{"id": given, **row} for given, row in zip(ids, rows, strict=True)]
+        about = {"study": plan.study, "model": batch.of_run, "target": alone.model.target}
+        return {**about, "interval": COVERAGE, "scores": answers}
+
+    def _result(self, request: _Request) -> ScoringResult:
+        self._request = request
+        try:
+            if not self.ask(request.study):
+                raise Unreachable("the agent is not connected to the coordinator.")
+            return request.scores.result(SECONDS)
+        except NotInTime:
+            raise Unreachable(f"no score within {SECONDS:g} s.") from None
+        finally:
+            self._request = None
+
+
+def _by_place(result: ScoringResult, scored: Scored) -> Mapping[int, dict[str, Any]]:
+    """The scores that there are, with this site's corrections."""
+    assert result.scores is not None
+    assert result.missing is not None
+    places = np.flatnonzero(~np.isnan(result.scores))
+    values = scored.finished(result.scores, places).tolist()
+    half = NormalDist().inv_cdf((1.0 + COVERAGE) / 2.0) * np.hypot(scored.noise, result.missing)
+    rows = dict[int, dict[str, Any]]()
+    for i, value in zip(places.tolist(), values, strict=True):
+        ends = {} if np.isnan(half[i]) else {"low": value - half[i], "high": value + half[i]}
+        rows[i] = {"score": value, **ends, "sites": result.present[i], "from": "sites"}
+    return rows
