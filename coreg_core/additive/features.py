@@ -98,23 +98,29 @@ class Forest:
     value: Float64[Arr, " q"]
 
     def predict(self, S: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
-        """The mean of the trees; each split divides its rows.
+        """The mean of the trees; all rows go down all trees, one split at a time.
 
         As in scikit-learn, only the rows are rounded to float32.
         """
-        columns = np.ascontiguousarray(S.T.astype(np.float32), dtype=np.float64)
-        out = np.zeros(len(S))
-        roots, column, threshold, children, value = (each.tolist() for each in vars(self).values())
-        left = [(root, np.arange(len(S))) for root in roots]
-        while left:
-            node, rows = left.pop()
-            low, high = children[node]
-            if low == node:
-                out[rows] += value[node]
-                continue
-            above = columns[column[node]].take(rows) > threshold[node]
-            left += [(low, rows[~above]), (high, rows[above])]
-        return out / len(roots)
+        out = np.empty(len(S))
+        step = block_rows(len(self.roots))
+        for start in range(0, len(S), step):
+            rows = S[start : start + step].astype(np.float32).astype(np.float64)
+            out[start : start + step] = self.value[self._leaves(rows)].mean(axis=1)
+        return out
+
+    def _leaves(self, rows: Float64[Arr, "n p"]) -> Int64[Ints, "n t"]:
+        """The leaf of each row in each tree."""
+        first = rows.shape[1] * np.arange(len(rows))[:, None]  # of each row, among all cells
+        cells = rows.ravel()
+        children = self.children.ravel()
+        node = np.tile(self.roots, (len(rows), 1))
+        while True:
+            above = cells.take(first + self.column.take(node)) > self.threshold.take(node)
+            below = children.take(2 * node + above)
+            if (below == node).all():
+                return node
+            node = below
 
 
 def grown(

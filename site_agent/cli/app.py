@@ -140,9 +140,8 @@ def _sentences(joined: "Joined") -> list[str]:
             " the models"
         )
     if joined.written and joined.written[0].suffix == ".coreg":
-        judged = getattr(joined.result, "judged", None)  # of an additive training
-        gains = getattr(joined.result, "gains", None)
-        found = {} if judged is None else findings.of_training(judged, gains)
+        result: Any = joined.result
+        found = findings.of_additive(result) if hasattr(result, "judged") else {}
         score = "; coreg-agent score --data new.csv --id NAME" * any(
             "coreg-agent score" in text for text in findings.recommended(found)
         )

@@ -77,9 +77,7 @@ def of(result: Result, preprocessing: Preprocessing) -> Found | None:
     """The findings of a training; None if nothing was judged."""
     match result:
         case AdditiveResult():
-            if result.classes:
-                return of_class_training(result.judged, result.gains, result.classes)
-            training = of_training(result.judged, result.gains, classes=bool(result.probabilities))
+            training = of_additive(result)
             if isinstance(result.model, SiteModel):
                 training |= of_linear(result.model, preprocessing)
             return training
@@ -87,6 +85,13 @@ def of(result: Result, preprocessing: Preprocessing) -> Found | None:
             return of_path(result.choice, result.couplings, result.divisor)
         case _:
             return None
+
+
+def of_additive(result: AdditiveResult) -> Found:
+    """The verdict of an additive training."""
+    if result.classes:
+        return of_class_training(result.judged, result.gains, result.classes)
+    return of_training(result.judged, result.gains, classes=bool(result.probabilities))
 
 
 def of_training(

@@ -289,7 +289,7 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     assert ("stay alone" in told) <= (findings.alone(findings.of_training(found)) == "local")
     assert told.startswith(begins)
     assert holds in told
-    result = SimpleNamespace(judged=found)
+    result = SimpleNamespace(judged=found, gains={}, classes=(), probabilities=())
     sent = {"Offer": Disclosed(1, 0), "Answer": Disclosed(2, 1500)}
     said = _sentences(
         Joined(
