@@ -352,7 +352,7 @@ def _advice(found: Mapping[str, Any]) -> str:
             )
         told += f". For other instances {USE[alone(found)]}"
         if abs(joined) < EQUAL:
-            told += ": the joined model predicts nearly the same"
+            told += " (joined and local model are equally good)"
         elif abs(joined) <= se:
             told += f" (the difference can be chance: {100 * joined:+.1f} % ± {100 * se:.1f})"
     return f"{USE[choice]}. {told}."
