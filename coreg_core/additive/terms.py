@@ -146,18 +146,17 @@ class Terms:
     def _require_labels(self, d: int, rules: Additive) -> None:
         """Refused: too few labels of common individuals, or (if there are none) of private ones."""
         if 0 < self.n_labelled < rules.least_rows:
-            missing = rules.least_rows - self.n_labelled
             raise Refused(
                 f"{self.n_labelled} labelled common individuals, where least_rows is"
-                f" {rules.least_rows}: label {missing} more of the individuals that all sites"
-                " share. If each site has labels, the agreement needs fewer."
+                f" {rules.least_rows}: label {rules.least_rows - self.n_labelled} more of the"
+                " individuals that all sites share. If each site has labels, the agreement needs"
+                " fewer."
             )
         if d < LEAST_FEATURES:
-            counted = self.n_labelled or int(self.private.sum())
             raise Refused(
-                f"{counted} labelled individuals of {self.n_sites} sites allow {d} features a site,"
-                f" where {LEAST_FEATURES} are the fewest: label more, or lower rows_per_feature"
-                f" ({rules.rows_per_feature})."
+                f"{self.n_labelled or self.private.sum()} labelled individuals of {self.n_sites}"
+                f" sites allow {d} features a site, where {LEAST_FEATURES} are the fewest: label"
+                f" more, or lower rows_per_feature ({rules.rows_per_feature})."
             )
 
     def judged(self, site: int) -> Ints:

@@ -256,8 +256,9 @@ def _rows_elsewhere(found: Mapping[str, Any]) -> list[str]:
     gains = found.get("elsewhere") or {}
     listed = ", ".join(f"{site} {100 * change:+.0f} %" for site, change in sorted(gains.items()))
     what = f"{ROWS['score']}: error against the local model at other sites, rounded to 5 %"
-    told_with_scores = len(gains) == 1 and "scored" in found
-    return [f"{what}: {listed}"] if gains and not told_with_scores else []
+    if len(gains) == 1 and "scored" in found:
+        return []  # the line of the scores has it
+    return [f"{what}: {listed}"] if gains else []
 
 
 def alone(found: Mapping[str, Any]) -> Literal["local", "joined"]:
@@ -308,16 +309,15 @@ def _elsewhere(gains: Mapping[str, float]) -> str:
 
 def _cannot_judge(found: Mapping[str, Any]) -> str:
     """The advice of a site whose labels test no model."""
-    advice = USE[found["recommended"]]
+    choice = found["recommended"]
     labels = found["labels"]
-    if not labels:
-        if found["recommended"] == "score":
-            advice += ". For other instances use the joined model"
-        return f"{advice}. This site has no labels, so it cannot test a model."
     why = "The labels of this site are too few for a test, or all equal"
-    if "elsewhere" in found:
+    if not labels:
+        alone = "For other instances use the joined model. " if choice == "score" else ""
+        why = f"{alone}This site has no labels, so it cannot test a model"
+    elif "elsewhere" in found:
         why = f"This site cannot judge: it has {labels} labels, and a test needs {LABELS_TO_JUDGE}"
-    return f"{advice}. {why}."
+    return f"{USE[choice]}. {why}."
 
 
 def _advice(found: Mapping[str, Any]) -> str:
