@@ -12,9 +12,11 @@ SITES = {
     "n200": "3 of 200",
     "n1000": "3 of 1,000", "M2": "2 of 50", "M5": "5 of 50", "M8": "8 of 50",
     "rich": "200 labels beside two of 10", "one": "100 labels beside two of none",
+    "one200": "200 beside two of none", "one1000": "1,000 beside two of none",
     "core20": "3 of 20, a third of the columns everywhere",
     "core50": "3 of 50, a third of the columns everywhere",
     "same50": "3 of 50, the same labelled rows",
+    "overlap100": "3 of 100, and 10 of another site's",
 }  # fmt: skip
 CHANGES = {
     "score": "score", "joined": "joined", "default score": "score, default rules",
@@ -28,7 +30,9 @@ RIVALS = {
     "one holder": "one holder", "pooled": "pooled", "pooled trees": "pooled, trees",
     "pooled boosting": "pooled, boosting",
 }  # fmt: skip
-AGAINST = ("n10", "n20", "n50", "n100", "n200", "n1000", "M2", "M8", "core50")
+AGAINST = (
+    "n10", "n20", "n50", "n100", "n200", "n1000", "M2", "M8", "core50", "one", "one200", "one1000",
+)  # fmt: skip
 PARTS = {"parts50": "columns that belong together", "mixed50": "random columns of the same tables"}
 
 

@@ -5,7 +5,8 @@ rows and test rows.
 |---|---|
 | columns | "dealt" at random, "core" (a third at every site, the rest at random), "parts" |
 | | (three groups that belong together, such as history, signs and laboratory of a medical table) |
-| rows | own labelled rows for each site, or the same ones everywhere |
+| rows | own labelled rows for each site, or the same ones everywhere; with an ``overlap``, the next
+site also labels so many rows of each |
 | labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last
 site's sign flipped, or |
 | | its labels in random order (``shuffled``) |
@@ -55,6 +56,7 @@ class Regime:
     shared: int = 1000
     columns: Columns = "dealt"
     same_rows: bool = False
+    overlap: int = 0
     shuffled: bool = False
     offset: float = 0.0
     units: bool = False
@@ -96,6 +98,9 @@ REGIMES: dict[str, Regime] = {
         _alike("mixed50", 3, 50, "3 of 50, random columns of the same tables", grouped=True),
         Regime("rich", "one site of 200 labels, two of 10", (200, 10, 10)),
         Regime("one", "100 labels at one site, none at two", (100, 0, 0)),
+        Regime("one200", "200 labels at one site, none at two", (200, 0, 0)),
+        Regime("one1000", "1000 labels at one site, none at two", (1000, 0, 0)),
+        _alike("overlap100", 3, 100, "3 of 100, the next site labels 10 of each too", overlap=10),
         _alike("shuffled50", 3, 50, "3 of 50, the third one's labels shuffled", shuffled=True),
         _alike("offset-1-50", 3, 50, "3 of 50, labels with offsets of sd 1 a site", offset=1.0),
         _alike("units50", 3, 50, "3 of 50, labels in units of their own", units=True),
@@ -183,11 +188,7 @@ def partition(
             _mislinked(columns, shared, regime.mislinked, rng),
             len(table.y) + np.arange(m),
         )
-    if regime.same_rows:
-        labelled = [rest[:n] for n in regime.labels]
-    else:
-        ends = np.cumsum([0, *regime.labels])
-        labelled = [rest[start:end] for start, end in itertools.pairwise(ends)]
+    labelled = _labelled(rest, regime)
     y = table.y
     two = len(np.unique(y)) == 2
     if two and regime.positive != 0.5:
@@ -219,6 +220,19 @@ def partition(
     return Partition(
         columns, labelled, labels, shared, test, y_test, judged, tuple(honest.tolist())
     )
+
+
+def _labelled(rows: Ints, regime: Regime) -> list[Ints]:
+    """The labelled rows of each site."""
+    if regime.same_rows:
+        return [rows[:n] for n in regime.labels]
+    ends = np.cumsum([0, *regime.labels])
+    own = [rows[start:end] for start, end in itertools.pairwise(ends)]
+    before = [own[-1], *own[:-1]]
+    return [
+        np.concatenate([mine, theirs[: regime.overlap]])
+        for mine, theirs in zip(own, before, strict=True)
+    ]
 
 
 def least_rows(regime: Regime) -> int:

@@ -67,7 +67,7 @@ def in_whole_atoms(labelled: Flags, least: int) -> Flags:
 
 def _sized(labelled: Flags, n_private: int, rules: Additive) -> tuple[Flags, int]:
     """The labels that enter the sums, and the features d of a site: a site with fewer labels than
-    features sends none, and a small atom neither. Refused: the labels allow too few features.
+    features sends none, and a small atom neither. Refused: no labels are left.
     """
     n_sites = len(labelled)
     most = (cross.MOST_PROJECTED / max(n_sites - 1, 1) - 1 - rules.targets) / 2
@@ -83,12 +83,6 @@ def _sized(labelled: Flags, n_private: int, rules: Additive) -> tuple[Flags, int
         raise Refused(
             f"no site has {rules.least_labels} labels of shared individuals (least_labels), or"
             " so many private ones."
-        )
-    if d < LEAST_FEATURES:
-        raise Refused(
-            f"{counted} labelled individuals of {n_sites} sites allow {d} features a site,"
-            f" where {LEAST_FEATURES} are the fewest: label more, or lower rows_per_feature"
-            f" ({rules.rows_per_feature})."
         )
     return labelled, d
 
@@ -141,13 +135,9 @@ class Terms:
         labelled = np.array([each.labelled for each in summaries])
         flags, d = _sized(labelled, int(self.private.sum()), rules)
         self.n_labelled = int(flags.any(axis=0).sum())
+        self._require_labels(d, rules)
         unlabelled = int((~flags.any(axis=0)).sum())
         few = unlabelled < s * d  # too few for features, and for a sum
-        if 0 < self.n_labelled < rules.least_rows:
-            raise Refused(
-                f"{self.n_labelled} labelled common individuals, where least_rows is"
-                f" {rules.least_rows}: label more."
-            )
         if not self.n_labelled and few:
             raise Refused(
                 f"{unlabelled} common individuals, where private labels with {d} features need"
@@ -186,6 +176,22 @@ class Terms:
         )
         ends = np.cumsum(self.d).tolist()
         self.blocks = tuple(slice(end - d, end) for end, d in zip(ends, self.d, strict=True))
+
+    def _require_labels(self, d: int, rules: Additive) -> None:
+        """Refused: too few labels of common individuals, or (if there are none) of private ones."""
+        if 0 < self.n_labelled < rules.least_rows:
+            raise Refused(
+                f"{self.n_labelled} labelled common individuals, where least_rows is"
+                f" {rules.least_rows}: label {rules.least_rows - self.n_labelled} more of the"
+                " individuals that all sites share. If each site has labels, the agreement needs"
+                " fewer."
+            )
+        if d < LEAST_FEATURES:
+            raise Refused(
+                f"{self.n_labelled or self.private.sum()} labelled individuals of {self.n_sites}"
+                f" sites allow {d} features a site, where {LEAST_FEATURES} are the fewest: label"
+                f" more, or lower rows_per_feature ({rules.rows_per_feature})."
+            )
 
     def judged(self, site: int) -> Ints:
         """The common rows of a site's labels in the sums."""

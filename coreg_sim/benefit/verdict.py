@@ -226,8 +226,8 @@ def _beside(regime: Regime, *, ridge: bool) -> str:
     methods = " For predictions alone use ridge regression." if ridge else ""
     if sum(many > 0 for many in regime.labels) == 1:
         methods += (
-            " Where one site has all labels, FATE and SecretFlow offer more"
-            " (docs/concepts/comparison.md)."
+            " One site has all labels: from about 1,000 on vertical boosting gains more"
+            " (docs/concepts/methods.md)."
         )
     return methods
 

@@ -199,13 +199,13 @@ def load_site_tables(
         table.like(name) for name in (*[target] * labels, id_column) if name not in table.columns
     ]
     apart = (target, id_column, *drop, *misspelt)
-    for names, what in (
-        ([target] * labels, "the target"),
-        ([id_column], "the id column"),
-        (drop, "to be dropped"),
+    for names, what, todo in (
+        ([target] * labels, "the target", WITHOUT_LABELS),
+        ([id_column], "the id column", ""),
+        (drop, "to be dropped", ""),
     ):
         with own.caught():
-            table.require(list(names), what)
+            table.require(list(names), what, todo)
     if target == id_column:
         own.add(
             Fault(
@@ -659,6 +659,7 @@ def _of(source: Source) -> tuple[int, int, int] | str:
 
 USUAL_TARGETS = ("y", "target", "label")
 USUAL_ID = "id"
+WITHOUT_LABELS = " A site without labels uses --no-labels."
 
 
 def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool = True) -> Inputs:
@@ -676,7 +677,7 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
         usual = [USUAL_ID] if USUAL_ID in columns else ends
         chosen["id"] = id_column or (usual[0] if len(usual) == 1 else None)
         if chosen["id"] is None:
-            found.add(_open(source, "the id column", "--id", columns))
+            found.add(_open(source, "the id column", "--id.", columns))
     if trains and inputs.target is None and not inputs.labels:
         # The target's column of a site without labels is empty, and no feature.
         empty = (name for name in (target, *USUAL_TARGETS) if name in columns)
@@ -685,7 +686,8 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
         usual = [name for name in USUAL_TARGETS if name in columns]
         chosen["target"] = target or (usual[0] if len(usual) == 1 else None)
         if chosen["target"] is None:
-            found.add(_open(source, "the column to predict", "--target", columns))
+            option = f"--target.{WITHOUT_LABELS}"
+            found.add(_open(source, "the column to predict", option, columns))
     found.raise_any()
     return inputs.model_copy(update=chosen)
 
@@ -702,7 +704,7 @@ def left_open(inputs: Inputs, *, trains: bool = True) -> BadTable | None:
             table.with_id(inputs.id).require([inputs.id], "the id column")
     if trains and inputs.labels and inputs.target is not None:
         with faults.caught():
-            table.require([inputs.target], "the target")
+            table.require([inputs.target], "the target", WITHOUT_LABELS)
     faults.raise_any()
     try:
         named(inputs, trains=trains)
@@ -713,4 +715,4 @@ def left_open(inputs: Inputs, *, trains: bool = True) -> BadTable | None:
 
 def _open(source: str, what: str, option: str, columns: list[str]) -> Fault:
     asked = f"which is {what}? The columns: {some(columns, 30)}."
-    return Fault(source, asked, f"Name it with {option}.", kind="column")
+    return Fault(source, asked, f"Name it with {option}", kind="column")

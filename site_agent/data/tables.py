@@ -238,7 +238,8 @@ class Table:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def require(self, names: Sequence[str], what: str) -> None:
+    def require(self, names: Sequence[str], what: str, todo: str = "") -> None:
+        """Raise `BadTable` for names that are no columns; ``todo``: more that helps."""
         missing = [name for name in names if name not in self._by_name]
         if not missing:
             return
@@ -250,7 +251,7 @@ class Table:
                 self.source,
                 f"no column {', '.join(map(repr, missing))} ({what})."
                 + (f" Did you mean {hints}" if hints else ""),
-                f"The columns are {some(self.columns, COLUMNS)}.",
+                f"The columns are {some(self.columns, COLUMNS)}.{todo}",
                 kind="missing column",
                 about=", ".join(missing),
             )

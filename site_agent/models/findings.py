@@ -53,6 +53,7 @@ ROWS = {
     "score": "scored together",
 }
 MOST_POINTS = 500  # of left-out labels that are kept for a picture
+EQUAL = 0.0005  # a change that is printed as 0.0 %
 CLEAR = 0.01  # a smaller change of the error is no reason for a model
 LOCAL_CHOSEN = "Your labels chose λ = 0; both files are equal: they make the same predictions."
 UNSEEN = (
@@ -273,7 +274,7 @@ def _scores_at_the_end(found: Mapping[str, Any]) -> list[str]:
     told = f"scores.csv: joint scores of {found['scored']} shared individuals without a label."
     score = found.get("score")
     if gains := found.get("elsewhere"):
-        return [f"{told} {_elsewhere(gains).capitalize()}."]
+        return [f"{told} {_elsewhere(gains)}."]
     if score is None:
         return [told]
     change = f"{100 * score['change']:+.1f} % ± {100 * score['change_se']:.1f}"
@@ -293,10 +294,12 @@ def sentences(found: Mapping[str, Any], target: str) -> list[str]:
 
 
 def _rows_elsewhere(found: Mapping[str, Any]) -> list[str]:
-    """What the score is worth where labels can judge it, of a site whose labels cannot."""
+    """What the score is worth at each site that can judge it, of a site whose labels cannot."""
     gains = found.get("elsewhere") or {}
     listed = ", ".join(f"{site} {100 * change:+.0f} %" for site, change in sorted(gains.items()))
     what = f"{ROWS['score']}: error against the local model at other sites, rounded to 5 %"
+    if len(gains) == 1 and "scored" in found:
+        return []  # the line of the scores has it
     return [f"{what}: {listed}"] if gains else []
 
 
@@ -342,17 +345,28 @@ def _elsewhere(gains: Mapping[str, float]) -> str:
     least = f"{100 * min(gains.values()):+.0f} %"
     most = f"{100 * max(gains.values()):+.0f} %"
     ends = least if least == most else f"{least} … {most}"
-    return f"at the sites with labels the score's error changes by {ends}"
+    where = next(iter(gains)) if len(gains) == 1 else "the sites with labels"
+    return f"At {where} the score's error changes by {ends} against the local model's"
+
+
+def _cannot_judge(found: Mapping[str, Any]) -> str:
+    """The advice of a site whose labels test no model."""
+    choice = found["recommended"]
+    labels = found["labels"]
+    why = "The labels of this site are too few for a test, or all equal"
+    if not labels:
+        alone = "For other instances use the joined model. " if choice == "score" else ""
+        why = f"{alone}This site has no labels, so it cannot test a model"
+    elif "elsewhere" in found:
+        why = f"This site cannot judge: it has {labels} labels, and a test needs {LABELS_TO_JUDGE}"
+    return f"{USE[choice]}. {why}."
 
 
 def _advice(found: Mapping[str, Any]) -> str:
     choice, labels = found["recommended"], found["labels"]
-    if gains := found.get("elsewhere"):
-        has = f"it has {labels} labels, and a test needs {LABELS_TO_JUDGE}"
-        return f"{USE[choice]}. This site cannot judge: {has}. But {_elsewhere(gains)}."
     key = "agreement" if "agreement" in found else "joined" if choice == "local" else choice
-    if key not in found:
-        return f"{USE[choice]}. The labels of this site are too few for a test, or all equal."
+    if "elsewhere" in found or key not in found:
+        return _cannot_judge(found)
     change = found[key]["change"]
     what = {"score": "the score's error is"}.get(key, "the joined model's error is")
     told = (
@@ -379,9 +393,10 @@ def _advice(found: Mapping[str, Any]) -> str:
                 " mean of the labels."
             )
         told += f". For other instances {USE[alone(found)]}"
-        told += f" (the difference can be chance: {100 * joined:+.1f} % ± {100 * se:.1f})" * (
-            abs(joined) <= se
-        )
+        if abs(joined) < EQUAL:
+            told += " (joined and local model are equally good)"
+        elif abs(joined) <= se:
+            told += f" (the difference can be chance: {100 * joined:+.1f} % ± {100 * se:.1f})"
     return f"{USE[choice]}. {told}."
 
 

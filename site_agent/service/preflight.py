@@ -107,6 +107,7 @@ def check(
             many = len(read_ids(scores, "exact"))
             raise _Warned(
                 f"{many} ids, for scoring. Columns are not checked: for a training give --target"
+                " or --no-labels"
             ) from None
         try:
             prepared = prepare(inputs, salt)

@@ -1,6 +1,4 @@
-"""Every command of README, the quickstart and your own table, as typed, in a shell; only the port
-differs.
-"""
+"""Every command of README and of the tutorials in a shell, as typed; only the port differs."""
 
 import os
 import re
@@ -129,6 +127,16 @@ def test_your_own_table_runs_as_typed(tmp_path):
     assert "Harmed: the error is more than 2 % larger" in " ".join(said.split()), (
         "the page explains this line"
     )
+
+
+def test_one_label_holder_runs_as_typed(tmp_path):
+    """Sites without labels end with scores, a model and a report."""
+    page = TUTORIALS / "one-label-holder.md"
+    said = typed(blocks(page), tmp_path)
+    assert [line for line in shown(page) if not re.search(line, said)] == []
+    scores = [*tmp_path.glob("lender/*/models/*/*/scores.csv")]
+    assert len(scores) == 3
+    assert {path.read_text("utf-8").count("\n") for path in scores} == {251}
 
 
 def test_the_commands_of_algorithm_1_run_as_typed(tmp_path):

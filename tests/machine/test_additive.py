@@ -152,9 +152,36 @@ def test_a_site_without_labels_hears_what_the_score_is_worth_elsewhere() -> None
             assert abs(change - own) <= 0.025 + 1e-9, "rounded to 5 %"
         found = findings.of_training(results["c"].judged, results["c"].gains)
         said = " ".join(findings.sentences(found, "y"))
-        assert ("This site cannot judge: it has 0 labels" in said) == share
-        assert ("score together" in said) >= share
+        assert "This site has no labels, so it cannot test a model" in said
+        assert ("score together" in said) == share
+        assert ("at other sites, rounded to 5 %: a -" in said) == share
+        assert "local model is saved" not in said, "it has none"
         assert "elsewhere" not in findings.of_training(results["a"].judged, results["a"].gains)
+
+
+@pytest.mark.usefixtures("short")
+def test_sites_without_labels_end_with_scores_and_hear_what_they_are_worth() -> None:
+    """All labels are at site a."""
+    data = rows_of("abc", labelled=160, unlabelled=40)
+    truth = data["b"]
+    assert truth.positions is not None
+    unlabelled = {name: without_labels(data[name]) for name in "bc"}
+    plan = plan_of(Additive(kernel="linear"))  # no forest to grow
+    pump = federation(data | unlabelled, plan)
+    holder = pump.sites["a"].result.judged.verdict
+    assert holder.gains["score"].change < -0.1
+    for name in "bc":
+        result = pump.sites[name].result
+        assert len(result.scores.places) == 160 + 160 + 40, "of all without a label"
+        at = np.searchsorted(result.scores.places, truth.positions)
+        assert np.corrcoef(result.scores.values[at], truth.y)[0, 1] > 0.6
+        found = findings.of_training(result.judged, result.gains) | {"scored": 360}
+        first, advice = findings.sentences(found, "y")
+        assert first.startswith("scores.csv: joint scores of 360 shared individuals")
+        change = f"At a the score's error changes by {100 * result.gains['a']:+.0f} %"
+        assert change in first
+        assert advice.startswith("recommendation: score together")
+        assert "local model" not in advice, "it has none"
 
 
 def test_label_noise_of_two_sizes_is_drawn_apart() -> None:

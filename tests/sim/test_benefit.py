@@ -214,6 +214,14 @@ def test_every_site_has_the_change_of_every_method():
     )
 
 
+def test_owners_overlap_in_some_individuals():
+    drawn = of_study.partition(table(), of_study.REGIMES["overlap100"], (3,))
+    assert [len(rows) for rows in drawn.labelled] == [110, 110, 110]
+    for rows, before in zip(drawn.labelled, np.roll(drawn.labelled, 1, axis=0), strict=True):
+        assert_array_equal(rows[100:], before[:10])
+    assert len(np.unique(np.concatenate(drawn.labelled))) == 300
+
+
 def test_a_study_writes_its_tables(tmp_path):
     folder = stand_in(tmp_path / "data", ["mg", "sarcos_test"], rows=300)
     run(BenefitStudy(folder, ("mg", "diabetes"), ("n10",), 1), tmp_path, 1)

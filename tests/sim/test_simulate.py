@@ -343,7 +343,7 @@ def test_a_run_prints_each_site_s_errors_and_forecasts():
         (["--sites", "39"], "39 sites: an additive training has at most 38"),
         (
             ["--sites", "3", "--labelled", "40"],
-            "150: label more. Give each site more labels (--labelled), or change",
+            "label 30 more of the individuals that all sites share",
         ),
     ],
 )
