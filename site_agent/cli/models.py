@@ -204,7 +204,9 @@ def evaluate(
         return
     for text in found.notes:
         echo(text, err=True)
-    echo(f"root mean square error of {found.target} on {found.rows} rows, ± one standard error")
+    classes = any("auc_by_class" in each for each in found.models.values())
+    what = "root of the Brier score" if classes else "root mean square error"
+    echo(f"{what} of {found.target} on {found.rows} rows, ± one standard error")
     for line in evaluated_lines(found):
         echo(line)
 

@@ -122,14 +122,24 @@ def table(models: Mapping[str, Figures]) -> list[str]:
         whole = round(36 * error / longest)
         bar = "█" * whole + "░" * (round(36 * (error + se) / longest) - whole)
         errors.append(f"{name:<{width}} {error:>9{digits}} ± {se:<7{digits}} {change:<16} {bar}")
-        if "mae" in each:
-            shown = OF_CLASSES if "auc" in each else OF_NUMBERS
-            shown = OF_SEVERAL if "accuracy" in each else shown
-            listed = ", ".join(f"{label} {_shown(each[key])}" for key, label in shown.items())
-            for label, area in each.get("auc_by_class", {}).items():
-                listed += f", AUC of {label} {_shown(area)}"
-            others.append(f"{name:<{width}} {listed}")
+        if listed := _others(each):
+            others.append(f"{name:<{width}} {', '.join(listed)}")
     return errors + others
+
+
+def _others(figures: Figures) -> list[str]:
+    """The other figures of one model."""
+    areas = figures.get("auc_by_class")
+    if areas is not None:
+        shown = OF_SEVERAL
+    elif "auc" in figures:
+        shown = OF_CLASSES
+    elif figures.get("r2") is not None:
+        shown = OF_NUMBERS
+    else:
+        return []
+    listed = [f"{label} {_shown(figures[key])}" for key, label in shown.items()]
+    return listed + [f"AUC of {name} {_shown(area)}" for name, area in (areas or {}).items()]
 
 
 def _shown(value: float | None) -> str:

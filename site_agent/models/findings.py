@@ -130,6 +130,7 @@ def of_class_training(judged: Judged, gains: Mapping[str, float], classes: Seque
     """Findings of a training of several classes; errors are roots of Brier scores."""
     y = judged.labels
     found: Found = {"labels": len(y), "recommended": "score", "slope": 1.0, "calibrated": True}
+    found["classes"] = list(classes)
     left = judged.left_out_scores(classes)
     baseline: Arr | None = None
     if left:
@@ -220,14 +221,18 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     """
     if not (names := shown_models(found)):
         return []
+    what = "root mean square error"
     of = f"{target}, in units of {target},"
     if found.get("auc"):
         of = f"the score for {target}, which is 0 or 1,"
+    if found.get("classes"):
+        what = "root of the Brier score"
+        of = target
     left_out = max(int(found[key]["rows"]) for key in names)
     models = {name: found[key] for key, name in names.items()}
     best = found.get("recommended", "")
     return [
-        f"root mean square error of {of} on {left_out} left-out labels (± one standard error)",
+        f"{what} of {of} on {left_out} left-out labels (± one standard error)",
         "model               error ± s.e.      change ± s.e.",
         *table(models),
         *tenth_lines(found.get(best, {}).get("tenths"), f"these labels, {ROWS.get(best)}"),
