@@ -128,7 +128,7 @@ class SiteModel:
         """The corrected score from the sum of all parts, in simulations; a site has
         `ScoringJob.receive` and `Scored`.
         """
-        return self.correct_score(self.score_intercept + total, self.alone(X))
+        return self.correct_score(self.score_intercept + total, self.alone(X), X)
 
     def deviations(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
         """Of a new label from the joined model."""

@@ -342,8 +342,8 @@ class AdditiveComputation:
         if not len(self.exchange.scores):
             return None
         at = self.exchange.terms.scored
-        local = model.alone(self.data.Z[at])
-        return JointScores(at, model.correct_score(self.exchange.scores, local))
+        X = self.data.Z[at]
+        return JointScores(at, model.correct_score(self.exchange.scores, model.alone(X), X))
 
     def _without_scores(self) -> tuple[str, ...]:
         """Why the training ends without joint scores, if it does."""

@@ -38,7 +38,7 @@ from site_agent.models.file import ModelFile
 @dataclass(frozen=True)
 class Scored:
     """What the operator learns of a scoring; ``correction`` of an additive score, with ``local``
-    predictions (NaN: missing).
+    predictions and own columns ``X`` (NaN: missing).
     """
 
     ids: tuple[str, ...]
@@ -47,6 +47,7 @@ class Scored:
     probability: Probability | None = None
     correction: Correction = field(default_factory=Correction)
     local: Arr | None = None
+    X: Arr | None = None
 
     def write(self, result: ScoringResult, folder: Path) -> tuple[Path, ...]:
         """Write ids, scores, the sites in each, the deviation that absent ones leave, and known
@@ -54,7 +55,7 @@ class Scored:
         """
         assert result.scores is not None
         scores, missing, beside = (
-            self.correction(result.scores, self.local),
+            self.correction(result.scores, self.local, self.X),
             result.missing,
             dict[str, Arr](),
         )
@@ -119,9 +120,11 @@ def batch_of(
     own = table.rows(known)
     some_phi = model.phi(own) if len(known) else model.phi(table.rows(np.arange(1)))[:0]
     phi, local = np.zeros((len(ids), some_phi.shape[1])), np.full(len(ids), np.nan)
+    X = np.full((len(ids), len(preprocessing.feature_names)), np.nan)
     notes = [*table.notes, *table.doubts(preprocessing.sources, inputs.id)]
     if len(known):
         phi[known] = some_phi
+        X[known] = model.features(own)
         if model.local is not None:
             local[known] = model.local_predictions(own)
         notes += preprocessing.moved(own)
@@ -146,11 +149,10 @@ def batch_of(
         instances=own_name(digest, salt),
         ids=tuple(keys[i] for i in order),
     )
-    correction, alone = (
-        Correction() if joined is None else joined.correct_score,
-        None if model.local is None else local,
-    )
-    return batch, Scored(ids, column, tuple(notes), model.score_probability, correction, alone)
+    correction = Correction() if joined is None else joined.correct_score
+    alone = None if model.local is None else local
+    probability = model.score_probability
+    return batch, Scored(ids, column, tuple(notes), probability, correction, alone, X)
 
 
 # --- tables of scores and predictions -------------------------------------------------------------
