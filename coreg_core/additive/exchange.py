@@ -42,6 +42,7 @@ from coreg_core.additive.terms import (
     value,
     word,
 )
+from coreg_core.additive.worth import Worth, worths
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import Refused
 from coreg_core.objectives.additive import MOST_OWN, Additive
@@ -94,9 +95,11 @@ class SiteExchange:
         self._inner: Flags = inner
         self._sent: Flags = enough[inner.astype(int)]
         if randomised is None:
+            self._label_noise = (rules.label_noise * spread) ** 2
             self._error: Arr = rules.label_noise * spread * label_normals
             self._noisy: Arr = data.y + self._error
         else:
+            self._label_noise = noise_variance(rules)
             self._noisy = unbiased(randomised, rules)
             self._error = self._noisy - data.y
         # Features use the labels that the site sends, as it sends them.
@@ -356,6 +359,13 @@ class SiteExchange:
         if error < noise:
             return None
         return sqrt(max(float(np.mean(score**2)) - noise, 0.0) / error) - 1.0
+
+    def partners(self) -> dict[int, Worth | None]:
+        """What each other site's columns bring to the score. The noise on this site's labels
+        stands for that on all labels; without labels here the worths are too small.
+        """
+        others = [v for v in range(self.terms.n_sites) if v != self.site]
+        return worths(self.fit, others, self._label_noise)
 
     def model(self, found: Conclusion) -> SiteModel:
         """The site's models, with its verdict."""

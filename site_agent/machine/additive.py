@@ -334,6 +334,7 @@ class AdditiveComputation:
             scores=self._scores(model),
             judged=self._judged,
             gains=self._gains,
+            partners={self._sites[u]: worth for u, worth in self.exchange.partners().items()},
             probabilities=self._probabilities(self._judged),
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from coreg_core.additive.check import Verdict
 from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.worth import Worth
 from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import PathChoice, Solution
 from coreg_core.arrays import Arr, Ints
@@ -70,6 +71,8 @@ class AdditiveResult(Result):
     # Of other sites that can judge: the change of the score's error against their local models.
     gains: Mapping[str, float] = field(default_factory=dict)
     scores: JointScores | None = None  # of individuals without a label, if all sites allow it
+    # What the columns of the others bring to the score, the largest first (None: the order alone).
+    partners: Mapping[str, Worth | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

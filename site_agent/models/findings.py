@@ -13,6 +13,7 @@ import numpy as np
 
 from coreg_core.additive.check import WIDER
 from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.worth import Worth
 from coreg_core.agreement.views import PathChoice
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
@@ -70,7 +71,8 @@ def of(result: Result, preprocessing: Preprocessing) -> Found | None:
     match result:
         case AdditiveResult():
             training = of_training(result.judged, result.gains, classes=bool(result.probabilities))
-            return training | of_linear(result.model, preprocessing)
+            of_others = of_partners(result.partners)
+            return training | of_others | of_linear(result.model, preprocessing)
         case AgreementResult() if result.choice is not None and 0.0 in result.couplings:
             return of_path(result.choice, result.couplings, result.divisor)
         case _:
@@ -111,6 +113,17 @@ def of_training(
 def _of_scores(scores: Arr, labels: Arr) -> Found:
     """Of left-out scores, turned into probabilities by the same labels."""
     return of_classes(fit_probability(scores, labels).of(scores), labels)
+
+
+def of_partners(partners: Mapping[str, Worth | None]) -> Found:
+    """What each other site's columns bring to the score, the largest first; without values where
+    only the order is known.
+    """
+    rows = []
+    for site, worth in partners.items():
+        known = {} if worth is None else {"change": worth.change, "se": worth.standard_error}
+        rows.append({"site": site, **known})
+    return {"partners": rows} if rows else {}
 
 
 def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
@@ -244,6 +257,7 @@ def sentences(found: Mapping[str, Any], target: str) -> list[str]:
         *recommended(found),
         *lines(found, target),
         *_rows_elsewhere(found),
+        *partners(found),
         *explain.lines(found, target),
         *coefficients(found, target),
         *([f"{found['training']} (openings in policy.toml)."] if "training" in found else []),
@@ -256,6 +270,22 @@ def _rows_elsewhere(found: Mapping[str, Any]) -> list[str]:
     listed = ", ".join(f"{site} {100 * change:+.0f} %" for site, change in sorted(gains.items()))
     what = f"{ROWS['score']}: error against the local model at other sites, rounded to 5 %"
     return [f"{what}: {listed}"] if gains else []
+
+
+def partners(found: Mapping[str, Any]) -> list[str]:
+    """The score's error without each other site's columns, or the order of the sites."""
+    rows = found.get("partners") or []
+    sites = [row["site"] for row in rows]
+    if not all("change" in row for row in rows):
+        if len(sites) < 2:
+            return []
+        listed = ", ".join(sites)
+        why = "the labels are too few, or too noisy, for values"
+        return [f"partners, the one whose columns bring most to the score first: {listed} ({why})"]
+    wide = max(map(len, sites), default=0)
+    each = [f"{r['site']:<{wide}} {100 * r['change']:+.0f} % ± {100 * r['se']:.0f}" for r in rows]
+    heading = "change of the score's error without a partner's columns (its labels stay, ± s.e.)"
+    return [heading, *each] if each else []
 
 
 def alone(found: Mapping[str, Any]) -> Literal["local", "joined"]:
