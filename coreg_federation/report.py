@@ -31,27 +31,15 @@ class ModelError:
 
 
 @dataclass(frozen=True)
-class Partner:
-    """What another site's columns bring to the score.
-
-    ``change``: of the score's error without them (the site's labels stay), 0.34 for 34 % more; None
-    where only the order of the partners is known.
-    """
-
-    site: str
-    change: float | None = None
-    standard_error: float | None = None
-
-
-@dataclass(frozen=True)
 class Report:
     """The report of one training at this site; ``str(report)`` is its text.
 
     ``errors``: by model, "mean" (of the labels), "local", "joined" or "agreement" (the joined model
     of an agreement), and "score". ``elsewhere``: of a site whose labels are too few to judge, the
     change of the score's error at the sites that can. ``areas``: under the ROC curve, of a yes/no
-    target. ``partners``: the one whose columns bring most to the score first. ``coefficients``: of
-    a linear kernel.
+    target. ``partners``: "site", the one whose columns bring most to the score first, with the
+    "change" of the score's error without them and its "standard_error" if more than the order is
+    known. ``coefficients``: of a linear kernel.
     """
 
     run: str
@@ -61,7 +49,7 @@ class Report:
     errors: Mapping[str, ModelError]
     elsewhere: Mapping[str, float]
     areas: Mapping[str, float]
-    partners: tuple[Partner, ...]
+    partners: tuple[Mapping[str, Any], ...]
     coefficients: tuple[Mapping[str, Any], ...]
     sentences: tuple[str, ...] = field(repr=False)
     text: str = field(repr=False)
@@ -82,15 +70,11 @@ def report_of(
         errors={name: _error(found[name]) for name in MODELS if name in found},
         elsewhere=dict(found.get("elsewhere") or {}),
         areas={name: area for name, area in (found.get("auc") or {}).items() if area is not None},
-        partners=tuple(_partner(row) for row in found.get("partners") or ()),
+        partners=tuple(found.get("partners") or ()),
         coefficients=tuple(found.get("coefficients") or ()),
         sentences=tuple(sentences),
         text=text,
     )
-
-
-def _partner(row: Mapping[str, Any]) -> Partner:
-    return Partner(row["site"], row.get("change"), row.get("se"))
 
 
 def _error(about: Mapping[str, Any]) -> ModelError:

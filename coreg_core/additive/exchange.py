@@ -362,7 +362,7 @@ class SiteExchange:
 
     def partners(self) -> dict[int, Worth | None]:
         """What each other site's columns bring to the score. The noise on this site's labels
-        stands for that on all labels; without labels here the worths are too small.
+        stands for that on all labels. So the worths are too small at a site without labels.
         """
         others = [v for v in range(self.terms.n_sites) if v != self.site]
         return worths(self.fit, others, self._label_noise)

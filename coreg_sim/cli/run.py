@@ -336,7 +336,7 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
             },
             "forecast": {key: asdict(gain) for key, gain in judged.verdict.gains.items()},
             "recommended": judged.verdict.recommended,
-            "partners": findings.of_partners(result.partners).get("partners", []),
+            "partners": findings.of_partners(result.partners)["partners"],
         }
     return found
 

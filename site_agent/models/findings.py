@@ -71,8 +71,8 @@ def of(result: Result, preprocessing: Preprocessing) -> Found | None:
     match result:
         case AdditiveResult():
             training = of_training(result.judged, result.gains, classes=bool(result.probabilities))
-            of_others = of_partners(result.partners)
-            return training | of_others | of_linear(result.model, preprocessing)
+            training |= of_partners(result.partners)
+            return training | of_linear(result.model, preprocessing)
         case AgreementResult() if result.choice is not None and 0.0 in result.couplings:
             return of_path(result.choice, result.couplings, result.divisor)
         case _:
@@ -119,11 +119,8 @@ def of_partners(partners: Mapping[str, Worth | None]) -> Found:
     """What each other site's columns bring to the score, the largest first; without values where
     only the order is known.
     """
-    rows = []
-    for site, worth in partners.items():
-        known = {} if worth is None else {"change": worth.change, "se": worth.standard_error}
-        rows.append({"site": site, **known})
-    return {"partners": rows} if rows else {}
+    rows = [{"site": site, **(vars(worth) if worth else {})} for site, worth in partners.items()]
+    return {"partners": rows}
 
 
 def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
@@ -275,17 +272,21 @@ def _rows_elsewhere(found: Mapping[str, Any]) -> list[str]:
 def partners(found: Mapping[str, Any]) -> list[str]:
     """The score's error without each other site's columns, or the order of the sites."""
     rows = found.get("partners") or []
-    sites = [row["site"] for row in rows]
-    if not all("change" in row for row in rows):
-        if len(sites) < 2:
-            return []
-        listed = ", ".join(sites)
-        why = "the labels are too few, or too noisy, for values"
-        return [f"partners, the one whose columns bring most to the score first: {listed} ({why})"]
-    wide = max(map(len, sites), default=0)
-    each = [f"{r['site']:<{wide}} {100 * r['change']:+.0f} % ± {100 * r['se']:.0f}" for r in rows]
-    heading = "change of the score's error without a partner's columns (its labels stay, ± s.e.)"
-    return [heading, *each] if each else []
+    known = [row for row in rows if "change" in row]
+    if known:
+        heading = (
+            "change of the score's error without a partner's columns (its labels stay, ± s.e.)"
+        )
+        return [heading, *map(_of_partner, known)]
+    if len(rows) < 2:
+        return []
+    listed = ", ".join(row["site"] for row in rows)
+    return [f"{listed}: partners by what their columns bring to the score, the most first"]
+
+
+def _of_partner(row: Mapping[str, Any]) -> str:
+    ends = f"± {100 * row['standard_error']:.0f}"
+    return f"{row['site']:<15} {100 * row['change']:+.0f} % {ends}"
 
 
 def alone(found: Mapping[str, Any]) -> Literal["local", "joined"]:
