@@ -37,7 +37,9 @@ class Report:
     ``errors``: by model, "mean" (of the labels), "local", "joined" or "agreement" (the joined model
     of an agreement), and "score". ``elsewhere``: of a site whose labels are too few to judge, the
     change of the score's error at the sites that can. ``areas``: under the ROC curve, of a yes/no
-    target. ``coefficients``: of a linear kernel.
+    target. ``partners``: "site", the one whose columns bring most to the score first, with the
+    "change" of the score's error without them and its "standard_error" if more than the order is
+    known. ``coefficients``: of a linear kernel.
     """
 
     run: str
@@ -47,6 +49,7 @@ class Report:
     errors: Mapping[str, ModelError]
     elsewhere: Mapping[str, float]
     areas: Mapping[str, float]
+    partners: tuple[Mapping[str, Any], ...]
     coefficients: tuple[Mapping[str, Any], ...]
     sentences: tuple[str, ...] = field(repr=False)
     text: str = field(repr=False)
@@ -67,6 +70,7 @@ def report_of(
         errors={name: _error(found[name]) for name in MODELS if name in found},
         elsewhere=dict(found.get("elsewhere") or {}),
         areas={name: area for name, area in (found.get("auc") or {}).items() if area is not None},
+        partners=tuple(found.get("partners") or ()),
         coefficients=tuple(found.get("coefficients") or ()),
         sentences=tuple(sentences),
         text=text,

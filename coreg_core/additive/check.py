@@ -5,7 +5,9 @@ If labels were told with noise e, `left_out_score` and `left_out_joined` take th
 subtract e from what they return.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -14,6 +16,7 @@ from jaxtyping import Float64
 from coreg_core.additive.features import LocalModel
 from coreg_core.additive.learned import Learned, Scored, learn
 from coreg_core.additive.moments import Fit, Own
+from coreg_core.additive.refined import Refinement, refined
 from coreg_core.arrays import Arr
 from coreg_core.evaluation import paired
 from coreg_core.objectives.additive import Kernel
@@ -85,13 +88,14 @@ def slope(y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> float:
 @dataclass(frozen=True)
 class Correction:
     """predictions ↦ (1 − w) local + w (level + slope · (prediction − centre)): the slope first,
-    then the blend.
+    then the refinement of a score, then the blend.
     """
 
     slope: float = 1.0
     level: float = 0.0
     centre: float = 0.0
     weight: float = 1.0
+    refinement: Refinement | None = None
 
     def rescaled(self, predicted: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
         """With the slope alone."""
@@ -100,12 +104,17 @@ class Correction:
         )
 
     def __call__(
-        self, predicted: Float64[Arr, " n"], local: Float64[Arr, " n"] | None
+        self,
+        predicted: Float64[Arr, " n"],
+        local: Float64[Arr, " n"] | None,
+        X: Float64[Arr, "n p"] | None = None,
     ) -> Float64[Arr, " n"]:
         """Corrected predictions; ``local``: those of the local model, None without one, NaN where a
-        row has none.
+        row has none. ``X``: own columns, for a refinement.
         """
         joined = self.rescaled(predicted)
+        if self.refinement is not None and X is not None:
+            joined = joined + self.refinement(X, joined)
         if local is None:
             return joined
         return np.where(np.isnan(local), joined, (1.0 - self.weight) * local + self.weight * joined)
@@ -180,13 +189,25 @@ class Verdict:
     gains: dict[str, Gain]
 
 
+Refine: TypeAlias = Callable[[Arr, Arr], tuple[Refinement | None, Arr]]
+
+
 def _corrected(
-    c: float, y: Float64[Arr, " n"], local: Float64[Arr, " n"], left_out: Float64[Arr, " n"]
+    c: float,
+    y: Float64[Arr, " n"],
+    local: Float64[Arr, " n"],
+    left_out: Float64[Arr, " n"],
+    refine: Refine | None = None,
 ) -> tuple[Correction, Float64[Arr, " n"]]:
-    """The correction by slope c and by the blend, and the left-out residuals under it."""
+    """The correction by slope c, by ``refine`` and by the blend, and the left-out residuals under
+    it.
+    """
     correction, left_out = rescaling(c, y, left_out)
+    refinement = None
+    if refine is not None:
+        refinement, left_out = refine(y, left_out)
     w, left_out = blend(local, left_out, sloped=c != 1.0)
-    return replace(correction, weight=w), left_out
+    return replace(correction, weight=w, refinement=refinement), left_out
 
 
 def verdict(
@@ -197,9 +218,10 @@ def verdict(
     n_common: int,
     deviations: Float64[Arr, " n"],
     nearer: Float64[Arr, " n"] | float = 0.0,
+    refine: Refine | None = None,
 ) -> Verdict:
     """From own labels, ``n_common`` of common rows first, left-out residuals, and the joined
-    model's ``deviations``.
+    model's ``deviations``. ``refine``: makes the refined score of own labels and residuals.
 
     ``nearer`` is `left_out_completion`. It counts in the errors of the joined model, not in the
     choice of slope and blend.
@@ -225,7 +247,7 @@ def verdict(
     together = Correction()
     recommended: Choice = "joined" if np.mean(left_joined**2) < np.mean(local**2) else "local"
     if score is not None and c >= 3:
-        together, left_score = _corrected(found, y[:c], local[:c], score)
+        together, left_score = _corrected(found, y[:c], local[:c], score, refine)
         left["score"] = left_score
         gains["score"] = gain(local[:c], left_score)
         if np.mean(left_score**2) < min(np.mean(local[:c] ** 2), np.mean(left_joined[:c] ** 2)):
@@ -288,7 +310,10 @@ def concluded(
         if learned is None:
             nearer[:c] = left_out_completion(fit, own, labels.W[:c], score)
     deviations = own.deviations(fit, labels.W, labels.lone)[1]
-    found = verdict(labels.y, labels.local, joined, residuals, c, deviations, nearer)
+    refine = None
+    if kernel != "linear":
+        refine = partial(refined, labels.X[:c], seed=seed)
+    found = verdict(labels.y, labels.local, joined, residuals, c, deviations, nearer, refine)
     return Conclusion(found, None if learned is None else learned.model)
 
 

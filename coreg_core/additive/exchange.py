@@ -42,6 +42,7 @@ from coreg_core.additive.terms import (
     value,
     word,
 )
+from coreg_core.additive.worth import Worth, worths
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import Refused
 from coreg_core.objectives.additive import MOST_OWN, Additive
@@ -96,9 +97,11 @@ class SiteExchange:
             spread = float(np.std(data.y)) if len(data.y) else 0.0
             if (local := self.local_models[0]) is not None:
                 spread = float(np.sqrt(np.mean(local.left_out**2)))
+            self._label_noise = (rules.label_noise * spread) ** 2
             self._error: Arr = (rules.label_noise * spread * label_normals)[:, None]
             self._noisy: Arr = self._y + self._error
         else:
+            self._label_noise = noise_variance(rules)
             self._noisy = unbiased(randomised, rules)
             self._error = self._noisy - self._y
         # Features use the labels that the site sends, as it sends them.
@@ -397,6 +400,17 @@ class SiteExchange:
         if local - noise < noise:
             return None
         return sqrt(max(score - noise, 0.0) / (local - noise)) - 1.0
+
+    def partners(self) -> dict[int, Worth | None]:
+        """What each other site's columns bring to the score; nothing for several classes.
+
+        The noise on this site's labels stands for that on all labels. So the worths are too small
+        at a site without labels.
+        """
+        if len(self.fits) > 1:
+            return {}
+        others = [v for v in range(self.terms.n_sites) if v != self.site]
+        return worths(self.fits[0], others, self._label_noise)
 
     def models(self, found: Sequence[Conclusion]) -> tuple[SiteModel, ...]:
         """The site's models of each target, with its verdict."""

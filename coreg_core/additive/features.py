@@ -124,26 +124,38 @@ class Forest:
 
 
 def grown(
-    S: Float64[Arr, "n p"], y: Float64[Arr, " n"], seed: int
+    S: Float64[Arr, "n p"],
+    y: Float64[Arr, " n"],
+    seed: int,
+    *,
+    trees: int = TREES,
+    least_in_leaf: int = LEAST_IN_LEAF,
+    columns: float = 1.0,
 ) -> tuple[Forest, Float64[Arr, " n"]]:
-    """A random forest by scikit-learn, and its out-of-bag prediction of each row."""
+    """A random forest by scikit-learn, and its out-of-bag prediction of each row; ``columns``: the
+    share that a split tries.
+    """
     from sklearn.ensemble import RandomForestRegressor
 
     made = RandomForestRegressor(
-        TREES, min_samples_leaf=LEAST_IN_LEAF, oob_score=True, random_state=seed
+        trees,
+        min_samples_leaf=least_in_leaf,
+        max_features=columns,
+        oob_score=True,
+        random_state=seed,
     ).fit(S, y)
-    trees = [each.tree_ for each in made.estimators_]
-    roots = np.cumsum([0, *(tree.node_count for tree in trees)])
+    grown_trees = [each.tree_ for each in made.estimators_]
+    roots = np.cumsum([0, *(tree.node_count for tree in grown_trees)])
     children = []
-    for tree, root in zip(trees, roots.tolist(), strict=False):
+    for tree, root in zip(grown_trees, roots.tolist(), strict=False):
         below = np.column_stack([tree.children_left, tree.children_right])
         children.append(np.where(below < 0, np.arange(len(below))[:, None], below) + root)
     forest = Forest(
         roots[:-1].astype(np.int64),
-        np.concatenate([np.maximum(tree.feature, 0) for tree in trees]).astype(np.int64),
-        np.concatenate([tree.threshold for tree in trees]),
+        np.concatenate([np.maximum(tree.feature, 0) for tree in grown_trees]).astype(np.int64),
+        np.concatenate([tree.threshold for tree in grown_trees]),
         np.concatenate(children).astype(np.int64),
-        np.concatenate([tree.value[:, 0, 0] for tree in trees]),
+        np.concatenate([tree.value[:, 0, 0] for tree in grown_trees]),
     )
     return forest, np.asarray(made.oob_prediction_, dtype=np.float64)
 

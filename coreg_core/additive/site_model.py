@@ -90,10 +90,13 @@ class SiteModel:
         )
 
     def corrected(
-        self, scores: Float64[Arr, " n"], local: Float64[Arr, " n"] | None
+        self,
+        scores: Float64[Arr, " n"],
+        local: Float64[Arr, " n"] | None,
+        X: Float64[Arr, "n p"],
     ) -> Float64[Arr, " n"]:
         """Scores with the site's verdict; ``local``: `alone` of the same rows."""
-        return self.correct_score(scores, local)
+        return self.correct_score(scores, local, X)
 
     def slopes(self) -> tuple[Float64[Arr, " p"], Float64[Arr, " p"]] | None:
         """Slopes of the score in own columns, ∂score/∂x = Vᵀβ/deviation, and their deviations; None
@@ -134,7 +137,7 @@ class SiteModel:
         """The corrected score from the sum of all parts, in simulations; a site has
         `ScoringJob.receive` and `Scored`.
         """
-        return self.correct_score(self.score_intercept + total, self.alone(X))
+        return self.correct_score(self.score_intercept + total, self.alone(X), X)
 
     def deviations(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
         """Of a new label from the joined model."""
@@ -177,11 +180,14 @@ class ClassModel:
         return np.stack([model.part(phi, present) for model in self.models], axis=1)
 
     def corrected(
-        self, scores: Float64[Arr, "n t"], local: Float64[Arr, "n t"] | None
+        self,
+        scores: Float64[Arr, "n t"],
+        local: Float64[Arr, "n t"] | None,
+        X: Float64[Arr, "n p"],
     ) -> Float64[Arr, "n t"]:
         """Scores with the site's verdicts; ``local``: `alone` of the same rows."""
         columns = [
-            model.corrected(scores[:, k], None if local is None else local[:, k])
+            model.corrected(scores[:, k], None if local is None else local[:, k], X)
             for k, model in enumerate(self.models)
         ]
         return np.stack(columns, axis=1)

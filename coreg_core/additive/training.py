@@ -61,18 +61,19 @@ class TrainedSite:
         model = self.conclusion.learned
         learned = None if model is None else model.predict(X)
         if self.local is None:
-            return Prepared(W, None, learned)
+            return Prepared(X, W, None, learned)
         shared = self.features.directions == (self.local,)
         local = self.local.mixed(functions) if shared else self.local.predict(X)
-        return Prepared(W, local, learned)
+        return Prepared(X, W, local, learned)
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """One site's features of some rows, and predictions of its local model, and of a joined model
-    that learned from scores (None without one).
+    """One site's columns and features of some rows, and predictions of its local model, and of a
+    joined model that learned from scores (None without one).
     """
 
+    X: Float64[Arr, "n p"]
     W: Float64[Arr, "n k"]
     local: Float64[Arr, " n"] | None
     learned: Float64[Arr, " n"] | None
@@ -103,11 +104,14 @@ class Trained:
         return np.asarray(self.fit.intercept(site) + np.sum(parts, axis=0))
 
     def checked_score(self, rows: Sequence[Prepared | None], site: int) -> Float64[Arr, " n"]:
-        """The score for a site with its verdict: rescaled and blended with its local model."""
+        """The score for a site with its verdict: rescaled, refined and blended with its local
+        model.
+        """
         own = rows[site]
-        return self.sites[site].verdict.score(
-            self.score(rows, site), None if own is None else own.local
-        )
+        score = self.score(rows, site)
+        if own is None:
+            return self.sites[site].verdict.score(score, None)
+        return self.sites[site].verdict.score(score, own.local, own.X)
 
     def joined(self, site: int, rows: Prepared) -> Float64[Arr, " n"]:
         """The joined model of a site, with its verdict."""

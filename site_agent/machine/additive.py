@@ -340,6 +340,7 @@ class AdditiveComputation:
             scores=self._scores(model),
             judged=self._judged,
             gains=self._gains,
+            partners={self._sites[u]: worth for u, worth in self.exchange.partners().items()},
             probabilities=self._probabilities(self._judged),
         )
 
@@ -350,7 +351,8 @@ class AdditiveComputation:
             return None
         at = self.exchange.terms.scored
         columns = scores if self.terms.classes else scores[:, 0]
-        return JointScores(at, model.corrected(columns, model.alone(self.data.Z[at])))
+        X = self.data.Z[at]
+        return JointScores(at, model.corrected(columns, model.alone(X), X))
 
     def _without_scores(self) -> tuple[str, ...]:
         """Why the training ends without joint scores, if it does."""

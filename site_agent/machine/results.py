@@ -9,6 +9,7 @@ from jaxtyping import Float64
 from coreg_core.additive.check import Verdict
 from coreg_core.additive.label_privacy import columns_of
 from coreg_core.additive.site_model import ClassModel, SiteModel
+from coreg_core.additive.worth import Worth
 from coreg_core.agreement.schedules import Progress
 from coreg_core.agreement.views import PathChoice, Solution
 from coreg_core.arrays import Arr, Ints
@@ -93,6 +94,8 @@ class AdditiveResult(Result):
     gains: Mapping[str, float] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     scores: JointScores | None = None  # of individuals without a label, if all sites allow it
+    # What the columns of the others bring to the score, the largest first (None: the order alone).
+    partners: Mapping[str, Worth | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from site_agent.models.file import ModelFile
 @dataclass(frozen=True)
 class Scored:
     """What the operator learns of a scoring; ``correction`` of an additive score, with ``local``
-    predictions (NaN: missing).
+    predictions and own columns ``X`` (NaN: missing).
     """
 
     ids: tuple[str, ...]
@@ -49,12 +49,14 @@ class Scored:
     probability: Probability | None = None
     correction: Correction = field(default_factory=Correction)
     local: Arr | None = None
+    X: Arr | None = None
     noise: float = np.nan  # the deviation of a label from a score of numbers
 
     def finished(self, scores: Arr, places: Ints) -> Arr:
         """Scores of these individuals as they are read: corrected, or as probabilities."""
         local = None if self.local is None else self.local[places]
-        corrected = self.correction(scores[places], local)
+        X = None if self.X is None else self.X[places]
+        corrected = self.correction(scores[places], local, X)
         return corrected if self.probability is None else self.probability.of(corrected)
 
     def write(self, result: ScoringResult, folder: Path) -> tuple[Path, ...]:
@@ -63,7 +65,7 @@ class Scored:
         """
         assert result.scores is not None
         scores, missing, beside = (
-            self.correction(result.scores, self.local),
+            self.correction(result.scores, self.local, self.X),
             result.missing,
             dict[str, Arr](),
         )
@@ -150,9 +152,11 @@ def batch_of(
     own = table.rows(known)
     some_phi = model.phi(own) if len(known) else model.phi(table.rows(np.arange(1)))[:0]
     phi, local = np.zeros((len(ids), some_phi.shape[1])), np.full(len(ids), np.nan)
+    X = np.full((len(ids), len(preprocessing.feature_names)), np.nan)
     notes = [*table.notes, *table.doubts(preprocessing.sources, inputs.id)]
     if len(known):
         phi[known] = some_phi
+        X[known] = model.features(own)
         if model.local is not None:
             local[known] = model.local_predictions(own)
         notes += preprocessing.moved(own)
@@ -177,17 +181,15 @@ def batch_of(
         instances=own_name(digest, salt),
         ids=tuple(keys[i] for i in order),
     )
-    correction, alone = (
-        Correction() if joined is None else joined.correct_score,
-        None if model.local is None else local,
-    )
+    correction = Correction() if joined is None else joined.correct_score
+    alone = None if model.local is None else local
     probability = model.score_probability
     assert not isinstance(probability, ClassProbabilities), "of one target"
     noise = np.nan
     if joined is not None and probability is None:
         judged = (model.found or {}).get("score", {})  # by own labels, each left out
         noise = max(joined.spread * joined.noise, judged.get("rmse", 0.0))
-    return batch, Scored(ids, column, tuple(notes), probability, correction, alone, noise)
+    return batch, Scored(ids, column, tuple(notes), probability, correction, alone, X, noise)
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ from site_agent.data.preprocessing import Preprocessing, Range
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import Table
 
-FORMAT = "coreg-model/11"
+FORMAT = "coreg-model/12"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernels). Keep it as private as"
     " the site's table: mode 0600, never on a shared volume."

@@ -13,6 +13,7 @@ import numpy as np
 
 from coreg_core.additive.check import WIDER
 from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.worth import Worth
 from coreg_core.agreement.views import PathChoice
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
@@ -78,7 +79,7 @@ def of(result: Result, preprocessing: Preprocessing) -> Found | None:
     """The findings of a training; None if nothing was judged."""
     match result:
         case AdditiveResult():
-            training = of_additive(result)
+            training = of_additive(result) | of_partners(result.partners)
             if isinstance(result.model, SiteModel):
                 training |= of_linear(result.model, preprocessing)
             return training
@@ -155,6 +156,14 @@ def of_class_training(judged: Judged, gains: Mapping[str, float], classes: Seque
 def _of_scores(scores: Arr, labels: Arr) -> Found:
     """Of left-out scores, turned into probabilities by the same labels."""
     return of_classes(fit_probability(scores, labels).of(scores), labels)
+
+
+def of_partners(partners: Mapping[str, Worth | None]) -> Found:
+    """What each other site's columns bring to the score, the largest first; without values where
+    only the order is known.
+    """
+    rows = [{"site": site, **(vars(worth) if worth else {})} for site, worth in partners.items()]
+    return {"partners": rows}
 
 
 def of_linear(model: SiteModel, preprocessing: Preprocessing) -> Found:
@@ -292,6 +301,7 @@ def sentences(found: Mapping[str, Any], target: str) -> list[str]:
         *recommended(found),
         *lines(found, target),
         *_rows_elsewhere(found),
+        *partners(found),
         *explain.lines(found, target),
         *coefficients(found, target),
         *([f"{found['training']} (openings in policy.toml)."] if "training" in found else []),
@@ -306,6 +316,26 @@ def _rows_elsewhere(found: Mapping[str, Any]) -> list[str]:
     if len(gains) == 1 and "scored" in found:
         return []  # the line of the scores has it
     return [f"{what}: {listed}"] if gains else []
+
+
+def partners(found: Mapping[str, Any]) -> list[str]:
+    """The score's error without each other site's columns, or the order of the sites."""
+    rows = found.get("partners") or []
+    known = [row for row in rows if "change" in row]
+    if known:
+        heading = (
+            "change of the score's error without a partner's columns (its labels stay, ± s.e.)"
+        )
+        return [heading, *map(_of_partner, known)]
+    if len(rows) < 2:
+        return []
+    listed = ", ".join(row["site"] for row in rows)
+    return [f"{listed}: partners by what their columns bring to the score, the most first"]
+
+
+def _of_partner(row: Mapping[str, Any]) -> str:
+    ends = f"± {100 * row['standard_error']:.0f}"
+    return f"{row['site']:<15} {100 * row['change']:+.0f} % {ends}"
 
 
 def alone(found: Mapping[str, Any]) -> Literal["local", "joined"]:

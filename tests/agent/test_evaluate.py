@@ -17,12 +17,14 @@ from sklearn.metrics import roc_auc_score
 from trained_sites import PLAN, prepared_sites, tables, trained
 
 from coreg_core.additive.check import Correction, verdict
+from coreg_core.additive.worth import Worth
 from coreg_core.agreement.views import FoldErrors, KernelExpansion, PathChoice
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation import Probability
 from coreg_core.kernels import Linear
 from coreg_core.objectives.additive import Additive
 from coreg_core.outcomes import Outcome
+from coreg_federation.report import report_of
 from site_agent.cli.app import _sentences
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import Notation
@@ -355,6 +357,23 @@ def test_a_path_keeps_the_joined_model_unless_it_errs_clearly_more(found, words)
 @pytest.fixture(scope="module")
 def classified(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("classified"), (60, 30, 30), ("no", "yes"))
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_the_report_says_what_each_partner_brings_or_their_order(known) -> None:
+    worths = {"lab-2": Worth(0.34, 0.08), "b": Worth(0.05, 0.03)}
+    found = findings.of_partners(worths if known else dict.fromkeys(worths))
+    told = findings.sentences(found, "y")
+    if known:
+        assert told[1:] == ["lab-2           +34 % ± 8", "b               +5 % ± 3"]
+    else:
+        [order] = told
+        assert order.startswith("lab-2, b: ")
+    partners = report_of("r", "y", found, told, "").partners
+    assert [partner["site"] for partner in partners] == ["lab-2", "b"]
+    changes = [partner.get("change") for partner in partners]
+    assert changes == ([0.34, 0.05] if known else [None, None])
+    assert not findings.sentences(findings.of_partners({"b": None}), "y"), "one has no order"
 
 
 def test_three_sites_train_probabilities(classified) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,13 @@ from coreg_core.additive.check import (
     left_out_completion,
     left_out_joined,
     left_out_score,
+    rescaling,
     slope,
     verdict,
 )
 from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fit
 from coreg_core.additive.moments import Moments, Own, ScoreWeights, Sums, fit, sums
+from coreg_core.additive.refined import refined
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.training import train
 from coreg_core.errors import BadData
@@ -222,6 +225,68 @@ def test_the_forest_predicts_with_numpy_what_scikit_learn_does():
     assert_allclose(out_of_bag, made.oob_prediction_)
 
 
+def multiplied(n, seed=0):
+    """Own columns X, and a score whose slope depends on a column, as no sum over sites can have."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    score = rng.normal(size=n)
+    return X, score, score * (1.0 + np.sign(X[:, 0])) + 0.1 * rng.normal(size=n)
+
+
+def test_a_refinement_learns_what_own_columns_and_the_score_make_together():
+    X, score, y = multiplied(300)
+    refinement, left_out = refined(X, y, y - score, seed=1)
+    new, new_score, truth = multiplied(1000, seed=5)
+    errors = truth - new_score - refinement(new, new_score)
+    assert rmse(errors, 0.0) < 0.75 * rmse(truth, new_score)
+    assert rmse(left_out, 0.0) == pytest.approx(rmse(errors, 0.0), rel=0.2)
+    new[:5] = np.nan
+    assert not refinement(new, new_score)[:5].any(), "of a row that the site does not have"
+
+
+def test_a_verdict_refines_after_the_slope_and_before_the_blend():
+    X, score, y = multiplied(80)
+    local = y - y.mean()
+    refine = partial(refined, X, seed=1)
+    found = verdict(y, local, y - 0.5 * score, y - score, 80, np.ones(80), refine=refine)
+    correction, residuals = rescaling(found.slope, y, y - score)
+    refinement, residuals = refine(y, residuals)
+    w, residuals = blend(local, residuals, sloped=found.slope != 1.0)
+    assert_allclose(found.left_out["score"], residuals)
+    joined = correction.rescaled(score)
+    joined = joined + refinement(X, joined)
+    assert_allclose(found.score(score, local, X), (1.0 - w) * local + w * joined)
+
+
+@pytest.mark.parametrize("n", [39, 40])
+def test_a_refinement_needs_forty_labels_and_a_gain(n):
+    X, score, y = multiplied(n)
+    assert (refined(X, y, y - score, seed=1)[0] is None) is (n < 40)
+    noise = np.tile([1.0, -1.0], 20)
+    flat = refined(np.ones((40, 2)), noise, noise, seed=1)
+    assert flat[0] is None, "out of bag the mean of the others is opposed to each label"
+    assert flat[1] is noise
+
+
+def test_the_model_of_a_site_refines_as_the_training_does():
+    sites, n_common, new, _ = federation(n=80)
+    run = train(sites, n_common)
+    rows = prepared(run, new)
+    refinements = 0
+    for v, site in enumerate(run.sites):
+        model = SiteModel.of(run.fit, site.own, site.features, site.local, site.conclusion)
+        total = run.score(rows, v) - model.score_intercept
+        assert_allclose(model.score(total, new[v]), run.checked_score(rows, v))
+        refinements += model.correct_score.refinement is not None
+    assert refinements
+
+
+def test_a_linear_training_has_no_refinement():
+    sites, n_common, _, _ = federation(n=80)
+    run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
+    assert all(site.verdict.score.refinement is None for site in run.sites)
+
+
 @pytest.mark.parametrize("kind", ["constant", "binary", "heavy"])
 def test_features_of_awkward_columns_are_finite_and_centred(kind):
     rng = np.random.default_rng(0)
@@ -275,7 +340,12 @@ def test_both_corrections_of_a_verdict_have_the_slope_of_refits():
         local, y - [np.polyval(line, at) for line, at in zip(refits, x, strict=True)], sloped=True
     )
     c, intercept = np.polyfit(x, y, 1)
-    assert_allclose(list(vars(found.score).values()), [c, y.mean(), x.mean(), w])
+    correction = found.score
+    assert_allclose(
+        [correction.slope, correction.level, correction.centre, correction.weight],
+        [c, y.mean(), x.mean(), w],
+    )
+    assert correction.refinement is None, "without columns"
     assert_allclose(found.score.rescaled(x), intercept + c * x)
     assert_allclose(found.left_out["score"], left)
     assert_allclose(

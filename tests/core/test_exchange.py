@@ -10,6 +10,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from coreg_core.additive import refined
 from coreg_core.additive.check import left_out_score
 from coreg_core.additive.exchange import SiteExchange, total
 from coreg_core.additive.features import SiteRows
@@ -133,7 +134,9 @@ LABELLED_TWICE = {"private rows alone": 0, "few individuals with two labels": 15
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_without_noise_the_exchange_ends_as_memory_does(case):
+def test_without_noise_the_exchange_ends_as_memory_does(case, monkeypatch):
+    # A forest jumps where the fixed-point error moves a row over a split.
+    monkeypatch.setattr(refined, "LEAST_LABELS", 10_000)
     sites, _, _ = problem(*CASES[case], EXACT, twice=LABELLED_TWICE.get(case, 25))
     verdicts = exchanged(sites)
     assert all((site.fits[0].beta == sites[0].fits[0].beta).all() for site in sites), (

@@ -124,7 +124,8 @@ def test_both_sides_are_killed_and_the_models_are_those_of_a_calm_run_then_they_
             assert list(found) == sorted(found), "in the order of their ids"
             model, table = load_model(fed.model(site)), read_table(tmp_path / f"{site}-new.csv")
             together = np.array([intercept + parts[name] for name in table.ids("id")])
-            corrected = model.function.correct_score(together, model.local_predictions(table))
+            local = model.local_predictions(table)
+            corrected = model.function.correct_score(together, local, model.features(table))
             assert_allclose([found[name] for name in table.ids("id")], corrected, atol=1e-9)
         assert {
             path.stat().st_mode & 0o777 for path in tmp_path.glob("*-models/scores/*/scores.csv")

@@ -150,6 +150,7 @@ def test_a_site_without_labels_hears_what_the_score_is_worth_elsewhere() -> None
         for name, change in results["c"].gains.items():
             own = results[name].judged.verdict.gains["score"].change
             assert abs(change - own) <= 0.025 + 1e-9, "rounded to 5 %"
+        assert set(results["a"].partners) == {"b", "c"}
         found = findings.of_training(results["c"].judged, results["c"].gains)
         said = " ".join(findings.sentences(found, "y"))
         assert "This site has no labels, so it cannot test a model" in said
