@@ -184,7 +184,8 @@ def batch_of(
     correction = Correction() if joined is None else joined.correct_score
     alone = None if model.local is None else local
     probability = model.score_probability
-    assert not isinstance(probability, ClassProbabilities), "of one target"
+    if isinstance(probability, ClassProbabilities):  # a model of several classes is refused above
+        probability = None
     noise = np.nan
     if joined is not None and probability is None:
         judged = (model.found or {}).get("score", {})  # by own labels, each left out

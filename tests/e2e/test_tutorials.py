@@ -74,7 +74,7 @@ def using_the_model(port):
     scoring = re.search(
         r"^```toml\n(# scoring.toml\n.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
     )[1]
-    report, evaluate, serve, export, _services, (coordinator, site) = (
+    report, evaluate, serve, export, _services, (coordinator, site), _on_demand = (
         block.splitlines() for block in blocks(page)
     )
     listen, curl = (line.replace("8080", str(port)) for line in serve)

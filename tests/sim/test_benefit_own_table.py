@@ -117,8 +117,8 @@ def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
         (
             (*one, "kind"),
             (
-                "3 texts: 'p', 'q', 'r'. More than two classes are not supported. Correct the wrong"
-                " cells"
+                "3 texts: 'p', 'q', 'r'. If they are classes, the study names all of them (classes"
+                " in [model])"
             ),
         ),
     ):

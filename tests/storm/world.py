@@ -93,7 +93,9 @@ def write_tables(folder: Path) -> None:
         (folder / f"{site}-new.csv").write_text("\n".join(["id,a,b,c", *new, ""]), encoding="utf-8")
 
 
-def _prepared(inputs: Inputs, salt: bytes, aligned: SharedIds | None) -> Prepared:
+def _prepared(
+    inputs: Inputs, salt: bytes, aligned: SharedIds | None, _classes: tuple[str, ...] = ()
+) -> Prepared:
     """A site's rows, which are the same in every storm."""
     key = salt, None if aligned is None else aligned.ids
     if key not in _PREPARED:
