@@ -203,6 +203,7 @@ class RunStore(Tables):
         query = """
             select plan, json_extract(plan, '$.objective.standing') as stands from runs
             where stop = 'CONVERGED' and run not like ? and json_extract(plan, '$.study') = ?
+            and json_extract(plan, '$.objective.name') <> 'alignment'
             order by started desc, rowid desc limit 1"""
         with self.reading():
             rows = self._rows(query, f"%{ASKS}%", study)
