@@ -427,10 +427,12 @@ def trained_run(store: Path, run: str) -> Trained:
     with closing(RunStore(store)) as runs:
         candidates = [runs.find(run)] if run else runs.runs()
         for summary in candidates:
-            objective = summary.plan["objective"][
-                "name"
-            ]  # a scoring and an alignment have results, and no model
-            if objective in TRAININGS and summary.stop in TRAINED:
-                return Trained(summary.run, objective, runs.begun(summary.run).participants)
+            terms = summary.plan["objective"]
+            # A scoring and an alignment have results, and no model.
+            if terms["name"] in TRAININGS and summary.stop in TRAINED:
+                columns = max(len(terms.get("classes", ())), 1)
+                return Trained(
+                    summary.run, terms["name"], runs.begun(summary.run).participants, columns
+                )
     found = f"run {candidates[0].run} has no models" if run else "no run has models"
     raise UsageError(f"{store}: {found}. Train first (`coreg-coordinator run`).")

@@ -155,6 +155,21 @@ class ClassModel:
         return self.models[0].features
 
     @property
+    def weights(self) -> ScoreWeights:
+        """Of the first: all have its features and its noise."""
+        return self.models[0].weights
+
+    @property
+    def score_intercept(self) -> Arr:
+        """What the sum of all parts lacks for each score."""
+        return np.array([model.score_intercept for model in self.models])
+
+    @property
+    def deviation_of_labels(self) -> Arr:
+        """The unit of the noise on each score."""
+        return np.array([model.deviation_of_labels for model in self.models])
+
+    @property
     def local(self) -> "LocalClasses | None":
         """None if this site has too few labels, or none of some class."""
         models = [model.local for model in self.models if model.local is not None]
