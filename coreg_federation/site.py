@@ -171,7 +171,8 @@ class Trained:
     @property
     def scores(self) -> pl.DataFrame:
         """Joint scores of shared individuals without a label: the id (texts) and ``score``, and
-        ``probability`` of a yes/no target; empty if the training ended without scores.
+        ``probability`` of a yes/no target; of several classes the most probable one and the
+        probability of each. Empty if the training ended without scores.
         """
         tables = [path for path in self.files if path.suffix == ".csv"]
         return _scores_in(tables[0]) if tables else pl.DataFrame()
@@ -215,7 +216,7 @@ class Trained:
         -------
         pandas.DataFrame or polars.DataFrame
             as ``data`` is (of a path: polars): the id (a frame's integers stay integers),
-            ``score``, the ``sites`` that have a record,
+            ``score`` (of several classes as in `scores`), the ``sites`` that have a record,
             the deviation that missing ones leave, and parts where the plan has contributions; empty
             if this site receives no scores.
 
@@ -244,7 +245,10 @@ def _scores_in(path: Path) -> pl.DataFrame:
     texts = pl.read_csv(path, infer_schema=False)
     column = texts.columns[0]
     ids = pl.Series(column, map(unguarded, texts[column]), dtype=pl.String)
-    return texts.with_columns(pl.all().exclude(column, "sites").cast(pl.Float64), ids)
+    classes = any(name.startswith("probability_") for name in texts.columns)
+    return texts.with_columns(
+        pl.all().exclude(column, "sites", "score" if classes else "").cast(pl.Float64), ids
+    )
 
 
 def _like(data: Any, frame: pl.DataFrame) -> Any:

@@ -48,12 +48,18 @@ class Section(BaseModel):
     model_config = _CONFIG
 
 
+# Terms that are no keys of a file: they follow from the run whose models score.
+_DERIVED = ("columns",)
+
+
 def _section(terms: type, before: Callable[[Any], Any] | None = None, **changed: Any) -> Any:
     """A section with the fields of a class of the plan: types, limits and defaults."""
     hints = get_type_hints(terms, include_extras=True)
     hints = {name: StrictBool if hint is bool else hint for name, hint in hints.items()}
     shape = {
-        f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(terms)
+        f.name: (hints[f.name], ... if f.default is MISSING else f.default)
+        for f in fields(terms)
+        if f.name not in _DERIVED
     }
     validators: dict[str, Any] = (
         {"_before": model_validator(mode="before")(before)} if before else {}

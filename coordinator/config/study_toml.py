@@ -33,6 +33,7 @@ class Trained:
     run: str
     objective: Literal["agreement", "additive"]
     sites: tuple[str, ...]
+    columns: int = 1  # of its predictions: one, or one for each class
 
 
 class StudySection(Section):
@@ -84,7 +85,9 @@ class Study(Computed):
                     " run."
                 )
             found = trained(objective.of_run)
-            objective = replace(objective, of_run=found.run, trained=found.objective)
+            objective = replace(
+                objective, of_run=found.run, trained=found.objective, columns=found.columns
+            )
             sites = found.sites
             dropout = "wait"
             least = study.min_sites or min(

@@ -203,6 +203,7 @@ class RunStore(Tables):
         query = """
             select plan, json_extract(plan, '$.objective.standing') as stands from runs
             where stop = 'CONVERGED' and run not like ? and json_extract(plan, '$.study') = ?
+            and json_extract(plan, '$.objective.name') <> 'alignment'
             order by started desc, rowid desc limit 1"""
         with self.reading():
             rows = self._rows(query, f"%{ASKS}%", study)
@@ -426,10 +427,12 @@ def trained_run(store: Path, run: str) -> Trained:
     with closing(RunStore(store)) as runs:
         candidates = [runs.find(run)] if run else runs.runs()
         for summary in candidates:
-            objective = summary.plan["objective"][
-                "name"
-            ]  # a scoring and an alignment have results, and no model
-            if objective in TRAININGS and summary.stop in TRAINED:
-                return Trained(summary.run, objective, runs.begun(summary.run).participants)
+            terms = summary.plan["objective"]
+            # A scoring and an alignment have results, and no model.
+            if terms["name"] in TRAININGS and summary.stop in TRAINED:
+                columns = max(len(terms.get("classes", ())), 1)
+                return Trained(
+                    summary.run, terms["name"], runs.begun(summary.run).participants, columns
+                )
     found = f"run {candidates[0].run} has no models" if run else "no run has models"
     raise UsageError(f"{store}: {found}. Train first (`coreg-coordinator run`).")

@@ -93,7 +93,7 @@ class SiteModel:
         self,
         scores: Float64[Arr, " n"],
         local: Float64[Arr, " n"] | None,
-        X: Float64[Arr, "n p"],
+        X: Float64[Arr, "n p"] | None,
     ) -> Float64[Arr, " n"]:
         """Scores with the site's verdict; ``local``: `alone` of the same rows."""
         return self.correct_score(scores, local, X)
@@ -158,6 +158,21 @@ class ClassModel:
         return self.models[0].features
 
     @property
+    def weights(self) -> ScoreWeights:
+        """Of the first: all have its features and its noise."""
+        return self.models[0].weights
+
+    @property
+    def score_intercept(self) -> Arr:
+        """What the sum of all parts lacks for each score."""
+        return np.array([model.score_intercept for model in self.models])
+
+    @property
+    def deviation_of_labels(self) -> Arr:
+        """The unit of the noise on each score."""
+        return np.array([model.deviation_of_labels for model in self.models])
+
+    @property
     def local(self) -> "LocalClasses | None":
         """None if this site has too few labels, or none of some class."""
         models = [model.local for model in self.models if model.local is not None]
@@ -183,7 +198,7 @@ class ClassModel:
         self,
         scores: Float64[Arr, "n t"],
         local: Float64[Arr, "n t"] | None,
-        X: Float64[Arr, "n p"],
+        X: Float64[Arr, "n p"] | None,
     ) -> Float64[Arr, "n t"]:
         """Scores with the site's verdicts; ``local``: `alone` of the same rows."""
         columns = [

@@ -5,8 +5,11 @@ Nothing is trained.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from annotated_types import Ge, Le
+
+from coreg_core.objectives.additive import MOST_CLASSES
 from coreg_core.objectives.setting import Kind, Setting, Statement
 from coreg_core.shapes import Shape
 from coreg_core.terms import RunName, SiteName
@@ -26,6 +29,8 @@ class Scoring(Statement):
     contributions: bool = False  # receivers read each site's part, and not their sum alone
     # Receivers ask for single individuals at any time, and nothing else is scored.
     standing: bool = False
+    # Scores of an individual: one, or one for each class that the run predicts.
+    columns: Annotated[int, Ge(1), Le(MOST_CLASSES)] = 1
 
     name = "scoring"
     called = "a scoring"
@@ -54,6 +59,8 @@ class Scoring(Statement):
             return "contributions=true: parts add up only with the models of an additive training."
         if self.contributions and self.standing:
             return "contributions=true: a standing plan has sums only."
+        if self.columns > 1 and (self.contributions or self.trained == "agreement"):
+            return "columns: classes are of an additive training, and scored by sums only."
         return super().fault(plan)
 
     def shape(self, kind: str, shared: int, sites: tuple[str, ...]) -> Shape:
@@ -62,7 +69,7 @@ class Scoring(Statement):
             return Shape(to_all=flags if self.standing else 0)
         if kind == "records":
             return Shape(to_all=RECORD + flags)
-        return Shape(to_each=dict.fromkeys(self.receivers or sites, 8 * shared))
+        return Shape(to_each=dict.fromkeys(self.receivers or sites, 8 * shared * self.columns))
 
     def most_answers(self, plan: Setting) -> int:
         return STANDING_RUNS if self.standing else super().most_answers(plan)
@@ -70,9 +77,10 @@ class Scoring(Statement):
     def method(self, plan: Setting) -> str:  # noqa: ARG002
         receivers = ", ".join(self.receivers) or "every site"
         when = " whenever one asks for individuals" if self.standing else ""
+        scores = "scores" if self.columns == 1 else f"scores of {self.columns} classes"
         return (
             f"scoring together with the models of run {self.of_run} ({self.trained}), "
-            f"scores to {receivers}{when}"
+            f"{scores} to {receivers}{when}"
         )
 
     def leaves(self, shared: int) -> str:

@@ -225,9 +225,17 @@ def print_scores(config: Path | None, ids: str, study: str | None, *, as_json: b
         print_json(answer)
         return
     for row in answer["scores"]:
-        ends = f"  {row['low']:.6g} to {row['high']:.6g}" if "low" in row else ""
-        echo(f"{row['id']}  {row['score']:.6g}{ends}  ({' '.join(row['sites']) or row['from']})")
+        echo(f"{row['id']}  {told_score(row)}  ({' '.join(row['sites']) or row['from']})")
     echo(f"model: run {answer['model']}, for {answer['target']}", err=True)
+
+
+def told_score(row: Any) -> str:
+    """A score with its interval, or the most probable class with its probability."""
+    score = row["score"]
+    if isinstance(score, str):
+        return f"{score}  {row[f'probability_{score}']:.3g}"
+    ends = f"  {row['low']:.6g} to {row['high']:.6g}" if "low" in row else ""
+    return f"{score:.6g}{ends}"
 
 
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:

@@ -113,7 +113,8 @@ class AlignmentResult(Result):
 class ScoringResult(Result):
     """The scores, at a receiver."""
 
-    scores: Arr | None = None  # NaN where too few sites have a record
+    # NaN where too few sites have a record; a column for each of several classes.
+    scores: Arr | None = None
     present: tuple[tuple[str, ...], ...] = ()  # the sites in each score
     missing: Arr | None = None  # the deviation that absent sites leave
     contributions: Mapping[str, Arr] = field(default_factory=dict)  # of each site to a score

@@ -7,17 +7,21 @@ scores.
 No model is trained and no label is used. Only a receiver opens the sum of the others' parts, and a
 single one only if the plan has ``contributions``. Each (model, S) is another equation on an
 individual's features, so a site takes part in few of them in an individual's life.
+
+Models of several classes have a score for each: parts are (t, m), class by class, and t is in the
+plan. Each class has noise of its own, and all have the steps of the smallest. In an individual's
+life the models of a run count as one.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import floor, inf, log2
+from math import floor, inf, log2, nan, sqrt
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.site_model import ClassModel, SiteModel
 from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, Refused
@@ -45,8 +49,8 @@ class Batch:
 
     features: Float64[Arr, "m d"]  # φ, or under the agreement the prediction
     missing: Bool[np.ndarray, " m"]
-    model: SiteModel | None
-    intercept: float
+    model: SiteModel | ClassModel | None
+    intercept: float | Arr
     of_run: str  # its model's, as the next three
     trained: str
     name: str
@@ -59,40 +63,43 @@ class Batch:
     # member can still ask it for today.
     wanted: tuple[int, ...] = ()
     left: Mapping[str, int] = field(default_factory=dict)
+    columns: int = 1  # scores of an individual
 
     @property
     def Z(self) -> Float64[Arr, "m d"]:
         """One row for each individual, as in `PrivateData`: callers take its length."""
         return self.features
 
-    def part(self, rows: Bool[np.ndarray, " m"], present: Sequence[int]) -> Float64[Arr, " k"]:
+    def part(self, rows: Bool[np.ndarray, " m"], present: Sequence[int]) -> Float64[Arr, "*t k"]:
         """This site's part of the scores of these rows; ``present``: positions in ``sites``."""
         if self.model is None:
             return np.asarray(self.features[rows, 0] / len(present))
-        return np.asarray(self.model.part(self.features[rows], present))
+        return self.model.part(self.features[rows], present).T
 
     @property
     def power(self) -> int:
         """Parts are multiples of 2 to this power, or of a larger one that another site names."""
-        if self.noise:
-            return floor(log2(self.noise / NOISE / GRAIN))
+        if np.any(self.noise):
+            return floor(log2(np.min(self.noise) / NOISE / GRAIN))
         if self.model is not None:
-            return power_above(self.model.deviation_of_labels) - STEPS
+            return power_above(np.min(self.model.deviation_of_labels)) - STEPS
         known = self.features[~self.missing]
-        return max(-MOST_POWER, power_above(float(np.abs(known).max(initial=0.0))) - STEPS)
+        return max(-MOST_POWER, power_above(np.abs(known).max(initial=0.0)) - STEPS)
 
     @property
-    def noise(self) -> float:
+    def noise(self) -> float | Arr:
         """The deviation of the noise on a part."""
         if self.model is None or not self.model.weights.noise:
             return 0.0
         return NOISE * self.model.deviation_of_labels
 
     def unknown(self, present: Sequence[int]) -> float:
-        """The deviation that the features of absent sites leave; NaN under the agreement."""
-        if self.model is None:
-            return float("nan")
-        return float(np.sqrt(self.model.weights.missing_variance(present)))
+        """The deviation that the features of absent sites leave; NaN under the agreement, and of
+        classes, whose scores are probabilities.
+        """
+        if self.model is None or self.columns > 1:
+            return nan
+        return sqrt(self.model.weights.missing_variance(present))
 
 
 class ScoringComputation:
@@ -138,6 +145,13 @@ class ScoringComputation:
                 f"{', '.join(strange)} took no part in run {batch.of_run}: its model scores with "
                 f"{', '.join(batch.sites)}."
             )
+        if terms.columns != batch.columns:
+            raise Refused(
+                f"the plan has {terms.columns} scores of each individual, and this site's model "
+                "another number. Submit the scoring again."
+            )
+        several = (batch.columns, self.n_unlabelled)
+        self._shape = several if batch.columns > 1 else several[1:]  # of parts and scores
 
     def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
         self._sites = sites
@@ -175,39 +189,40 @@ class ScoringComputation:
             scores=self._opened(),
         )
 
-    def _own_parts(self) -> Float64[Arr, " m"]:
+    def _own_parts(self) -> Float64[Arr, "*t m"]:
         """This site's part of each score; 0 where it has no record."""
-        parts = np.zeros(self.n_unlabelled)
+        parts = np.zeros(self._shape)
         for k, present in enumerate(self._sets):
             if self.name in present:
-                rows = np.asarray(self._which == k)
-                parts[rows] = self.batch.part(rows, self._positions(present))
+                rows = self._which == k
+                parts[..., rows] = self.batch.part(rows, self._positions(present))
         return parts
 
     def _positions(self, present: tuple[str, ...]) -> list[int]:
         """Where these sites are in the model."""
         return [self.batch.sites.index(site) for site in present]
 
-    def _steps(self) -> Int64[Ints, " m"]:
+    def _steps(self) -> Int64[Ints, "*t m"]:
         """Its parts with noise, in steps of the common power of two."""
         part = self._own_parts()
-        if self.batch.noise:
-            part[self._mine] += self.batch.noise * self._normals()
+        if np.any(self.batch.noise):
+            part[..., self._mine] += (self.batch.noise * self._normals()).T
         steps = np.rint(np.ldexp(part, -self._power))
-        return np.asarray(np.clip(steps, -(2.0**53), 2.0**53), dtype=np.int64)
+        return np.clip(steps, -(2.0**53), 2.0**53).astype(np.int64)
 
-    def _normals(self) -> Float64[Arr, " k"]:
-        """Of those that it has a part of: the same for an individual, model and present sites, so
-        that it does not average out.
+    def _normals(self) -> Float64[Arr, "k *t"]:
+        """Of those that it has a part of: the same for an individual, model, class and present
+        sites, so that it does not average out.
         """
         secret = self.batch.salt + b"score noise" + self.batch.name.encode()
         secrets = [
             hashlib.sha256(
-                secret + repr((self._ids[i], self._sets[self._which[i]])).encode()
+                secret + f"{(self._ids[i], self._sets[self._which[i]])}{column or ''}".encode()
             ).digest()
             for i in np.flatnonzero(self._mine).tolist()
+            for column in range(self.batch.columns)
         ]
-        return normals(secrets)
+        return normals(secrets).reshape(-1, *self._shape[:-1])
 
     def _opened(self) -> Pairs | None:
         """The scores that others get with this site's part."""
@@ -258,26 +273,25 @@ class ScoringComputation:
             tuple(self._sites[v] for v in np.flatnonzero(column).tolist()) for column in sets.T
         ]
         self._which = which.reshape(-1)
-        least = self.plan.membership.min_sites
-        enough = np.array([len(present) >= least for present in self._sets], dtype=bool)
-        self._scored = enough[self._which]
+        self._scored = self._present.sum(axis=0) >= self.plan.membership.min_sites
         self._mine = self._scored & self._present[self._sites.index(self.name)]
 
     def _take_scores(self, answers: Answers) -> None:
         """At a receiver: its own part, those of the others, and the constant."""
         words = {site: np.frombuffer(text, WORD) for site, text in answers.to_me.items()}
         own = self._own_parts()
-        total = np.asarray(np.sum(list(words.values()), axis=0, dtype=WORD))
-        score = self.batch.intercept + own + self._values(total)
+        total = np.add.reduce(list(words.values()), dtype=WORD)
+        score = (self.batch.intercept + own.T).T + self._values(total)
         self._scores = np.where(self._scored, score, np.nan)
         if self.terms.contributions:
             self._parts = {site: self._values(part) for site, part in words.items()}
-        if self.batch.model is not None:
+        if self.batch.model is not None and self.batch.columns == 1:
             self._parts[self.name] = own
 
-    def _values(self, words: np.ndarray) -> Float64[Arr, " m"]:
+    def _values(self, words: np.ndarray) -> Float64[Arr, "*t m"]:
         """Words of parts in the target's units."""
-        return np.ldexp(words.view(np.int64).astype(np.float64), self._power)
+        steps = words.view(np.int64).reshape(self._shape)
+        return np.ldexp(steps.astype(np.float64), self._power)
 
     def news(self, run: str) -> None:
         """Two steps need none."""
@@ -303,18 +317,18 @@ class ScoringComputation:
             contributions[site] = np.where(has_part, self._parts[site], np.nan)
         return ScoringResult(
             *self.outcome,
-            findings=tuple(self._findings(self._scores)),
-            scores=self._scores,
+            findings=tuple(self._findings()),
+            scores=self._scores.T,
             present=tuple(self._sets[k] for k in self._which.tolist()),
             missing=np.array(unknown)[self._which],
             contributions=contributions,
         )
 
-    def _findings(self, scores: Arr) -> list[str]:
+    def _findings(self) -> list[str]:
         sentences = list[str]()
         of_all = f"of {self.n_unlabelled} individuals"
         whole = int((self._present.sum(axis=0) == len(self.batch.sites)).sum())
-        few = int(np.isnan(scores).sum())
+        few = int((~self._scored).sum())
         if partly := self.n_unlabelled - whole - few:
             sentences.append(
                 f"{partly} {of_all} lack a record at some site. Their scores are those of the "

@@ -92,4 +92,4 @@ class StandingComputation(ScoringComputation):
         own = self._asks[self.name]
         if self._scores is None or not own.any():
             return ScoringResult(*self.outcome)
-        return replace(super().result(), scores=np.where(own, self._scores, np.nan), findings=())
+        return replace(super().result(), scores=np.where(own, self._scores, np.nan).T, findings=())

@@ -4,10 +4,10 @@ site's model. And the tables of scores and of predictions that come of it.
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from coreg_core.additive.check import Correction
 from coreg_core.additive.site_model import ClassModel, SiteModel
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
-from coreg_core.evaluation import ClassProbabilities, Probability
+from coreg_core.evaluation import AnyProbability
 from coreg_core.objectives.alignment import IdRule
 from coreg_wire.files.output import Kinds, check_output, write_output
 from site_agent.data.inputs import Inputs
@@ -36,21 +36,25 @@ from site_agent.machine.results import JointScores, ScoringResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.file import ModelFile
 
+Predictions: TypeAlias = Arr | Sequence[str | None]  # or classes, None without a score
+
 
 @dataclass(frozen=True)
 class Scored:
     """What the operator learns of a scoring; ``correction`` of an additive score, with ``local``
-    predictions and own columns ``X`` (NaN: missing).
+    predictions and own columns ``X`` (NaN: missing). Of several classes scores have a column for
+    each.
     """
 
     ids: tuple[str, ...]
     id_column: str
     notes: tuple[str, ...]
-    probability: Probability | None = None
-    correction: Correction = field(default_factory=Correction)
+    probability: AnyProbability | None = None
+    correction: Callable[[Arr, Arr | None, Arr | None], Arr] = field(default_factory=Correction)
     local: Arr | None = None
     X: Arr | None = None
     noise: float = np.nan  # the deviation of a label from a score of numbers
+    classes: tuple[str, ...] = ()
 
     def finished(self, scores: Arr, places: Ints) -> Arr:
         """Scores of these individuals as they are read: corrected, or as probabilities."""
@@ -64,20 +68,16 @@ class Scored:
         parts.
         """
         assert result.scores is not None
-        scores, missing, beside = (
-            self.correction(result.scores, self.local, self.X),
-            result.missing,
-            dict[str, Arr](),
-        )
-        if self.probability is not None:
-            beside["probability"] = self.probability.of(scores)
+        scores = self.correction(result.scores, self.local, self.X)
+        missing = result.missing
+        values, beside = _columns_of(scores, self.probability, self.classes)
         beside["sites"] = np.array([" ".join(names) for names in result.present])
         if missing is not None and not np.isnan(missing).all():
             beside["missing_deviation"] = missing
         beside |= {f"part_{site}": part for site, part in result.contributions.items()}
         path = folder / "scores.csv"
         write_predictions(
-            path, scores, ids=self.ids, id_column=self.id_column, column="score", beside=beside
+            path, values, ids=self.ids, id_column=self.id_column, column="score", beside=beside
         )
         return (path,)
 
@@ -90,11 +90,7 @@ def write_joint_scores(
     joined: ModelFile,
 ) -> Path:
     """Write the scores of a training's end; ``ids`` of all shared individuals."""
-    values: Arr | list[str] = scores.values
-    beside = dict[str, Arr]()
-    if joined.score_probability is not None:
-        probabilities = joined.score_probability.of(scores.values)
-        values, beside = as_columns(joined.classes, probabilities, scores.values)
+    values, beside = _columns_of(scores.values, joined.score_probability, joined.classes)
     path = folder / "scores.csv"
     write_predictions(
         path,
@@ -107,15 +103,23 @@ def write_joint_scores(
     return path
 
 
+def _columns_of(
+    scores: Arr, probability: AnyProbability | None, classes: Sequence[str]
+) -> tuple[Predictions, dict[str, Arr]]:
+    if probability is None:
+        return scores, {}
+    return as_columns(classes, probability.of(scores), scores)
+
+
 def as_columns(
     classes: Sequence[str], probabilities: Arr, score: Arr
-) -> tuple[Arr | list[str], dict[str, Arr]]:
-    """The column and those beside it: of several classes the most probable one and the probability
-    of each.
+) -> tuple[Predictions, dict[str, Arr]]:
+    """The column and those beside it: of several classes the most probable one, None without a
+    score, and the probability of each.
     """
     if not classes:
         return score, {"probability": probabilities}
-    most = [classes[k] for k in probabilities.argmax(axis=1).tolist()]
+    most = [None if np.isnan(row).any() else classes[row.argmax()] for row in probabilities]
     columns = zip(classes, probabilities.T, strict=True)
     return most, {f"probability_{name}": column for name, column in columns}
 
@@ -127,11 +131,6 @@ def batch_of(
 
     An instance is missing if its features are empty.
     """
-    if isinstance(model.function, ClassModel):
-        raise UsageError(
-            "this model is of several classes. Its training ended with the joint scores of shared"
-            " individuals (scores.csv); a scoring has one score for each individual."
-        )
     preprocessing, column, faults = model.preprocessing, inputs.id or "", Faults()
     table = read_table(
         inputs.table, na_values=preprocessing.na_values, notation=inputs.notation
@@ -143,30 +142,32 @@ def batch_of(
     faults.raise_any()
     table.require(preprocessing.sources, "a feature of this model")
     order = order_of(keys)
-    table, digest = table.rows(order), ids_digest([keys[i] for i in order])
-    ids, absent = (
-        tuple(table.ids(column)),
-        np.all([table.missing(name) for name in preprocessing.sources], axis=0),
-    )
+    table = table.rows(order)
+    keys = [keys[i] for i in order]
+    digest = ids_digest(keys)
+    ids = tuple(table.ids(column))
+    absent = np.all([table.missing(name) for name in preprocessing.sources], axis=0)
     known = np.flatnonzero(~absent)
     own = table.rows(known)
     some_phi = model.phi(own) if len(known) else model.phi(table.rows(np.arange(1)))[:0]
-    phi, local = np.zeros((len(ids), some_phi.shape[1])), np.full(len(ids), np.nan)
+    phi = np.zeros((len(ids), some_phi.shape[1]))
     X = np.full((len(ids), len(preprocessing.feature_names)), np.nan)
+    local: Arr | None = None
     notes = [*table.notes, *table.doubts(preprocessing.sources, inputs.id)]
     if len(known):
         phi[known] = some_phi
         X[known] = model.features(own)
         if model.local is not None:
-            local[known] = model.local_predictions(own)
+            some_local = model.local_predictions(own)
+            local = np.full((len(ids), *some_local.shape[1:]), np.nan)
+            local[known] = some_local
         notes += preprocessing.moved(own)
-    if absent.any():
-        lacking = some([ids[i] for i in np.flatnonzero(absent)])
+    if lacking := [ids[i] for i in np.flatnonzero(absent)]:
         notes.append(
-            f"{inputs.table}: no record of {int(absent.sum())} instances ({lacking}): all features"
+            f"{inputs.table}: no record of {len(lacking)} instances ({some(lacking)}): all features"
             " are empty"
         )
-    joined = model.function if isinstance(model.function, SiteModel) else None
+    joined = model.function if isinstance(model.function, SiteModel | ClassModel) else None
     batch = Batch(
         features=phi,
         missing=absent,
@@ -179,18 +180,38 @@ def batch_of(
         ids_digest=digest,
         salt=salt,
         instances=own_name(digest, salt),
-        ids=tuple(keys[i] for i in order),
+        ids=tuple(keys),
+        columns=max(len(model.classes), 1),
     )
-    correction = Correction() if joined is None else joined.correct_score
-    alone = None if model.local is None else local
-    probability = model.score_probability
-    if isinstance(probability, ClassProbabilities):  # a model of several classes is refused above
-        probability = None
-    noise = np.nan
-    if joined is not None and probability is None:
-        judged = (model.found or {}).get("score", {})  # by own labels, each left out
-        noise = max(joined.spread * joined.noise, judged.get("rmse", 0.0))
-    return batch, Scored(ids, column, tuple(notes), probability, correction, alone, X, noise)
+    scored = Scored(
+        ids,
+        column,
+        tuple(notes),
+        model.score_probability,
+        Correction() if joined is None else joined.corrected,
+        local,
+        X,
+        _noise_of(model),
+        model.classes,
+    )
+    return batch, scored
+
+
+def _noise_of(model: ModelFile) -> float:
+    """The deviation of a label from a score of numbers; NaN of other targets."""
+    joined = model.function
+    if not isinstance(joined, SiteModel) or model.score_probability is not None:
+        return np.nan
+    judged = (model.found or {}).get("score", {})  # by own labels, each left out
+    return max(joined.spread * joined.noise, float(judged.get("rmse", 0.0)))
+
+
+def as_answers(classes: Sequence[str], values: Arr) -> dict[str, Any]:
+    """Columns of predictions as a program reads them, of several classes as in `as_columns`."""
+    if not classes:
+        return {"score": values}
+    most, beside = as_columns(classes, values, values)
+    return {"score": most, **beside}
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +235,7 @@ class Alone:
         if unknown := [text for text in texts if text not in self.places]:
             raise UsageError(f"this site's table has no row of {some(unknown)}.")
         rows = self.table.rows(np.array([self.places[text] for text in texts], dtype=np.int64))
-        columns = {"score": self.model.predict(rows)}
+        columns = as_answers(self.model.classes, self.model.predict(rows))
         if self.model.deviations(rows) is not None:
             columns["low"], columns["high"] = self.model.interval(rows, coverage)
         frame = pl.DataFrame(columns)
@@ -265,7 +286,7 @@ def check_predictions(path: Path, read: Sequence[Path]) -> None:
 
 def write_predictions(
     path: Path,
-    predictions: Arr | Sequence[str],
+    predictions: Predictions,
     *,
     ids: Sequence[str] | None = None,
     id_column: str | None = None,
@@ -281,16 +302,12 @@ def write_predictions(
             f"{path}: the id column has the name of the column of {column}s. Rename it in the"
             " table."
         )
-    texts = (
-        []
-        if ids is None
-        else [guarded(text) for text in ids]
-        if path.suffix.lower() == ".csv"
-        else list(ids)
-    )
-    columns: dict[str, Any] = {} if ids is None else {id_column or "id": texts}
+    is_csv = path.suffix.lower() == ".csv"
+    columns = dict[str, Any]()
+    if ids is not None:
+        columns[id_column or "id"] = list(map(guarded, ids)) if is_csv else ids
     frame = pl.DataFrame({**columns, column: predictions, **(beside or {})}).fill_nan(None)
-    if path.suffix.lower() == ".csv":
+    if is_csv:
         data = frame.write_csv().encode()
     else:
         buffer = io.BytesIO()

@@ -193,9 +193,13 @@ class ModelFile:
         return self.predict(table)[:, None]
 
     @property
-    def intercept(self) -> float:
-        """What the sum of all parts lacks for the joint score, in the target's units."""
-        return self.function.score_intercept if isinstance(self.function, SiteModel) else 0.0
+    def intercept(self) -> float | Arr:
+        """What the sum of all parts lacks for the joint score, in the target's units; of several
+        classes for each score.
+        """
+        if isinstance(self.function, SiteModel | ClassModel):
+            return self.function.score_intercept
+        return 0.0
 
 
 def save_model(path: Path, model: ModelFile) -> None:

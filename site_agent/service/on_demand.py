@@ -16,13 +16,14 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from coreg_core.errors import Refused, Unreachable
 from coreg_core.plan import Plan, is_on_demand
 from site_agent.data.prepare import normalised
 from site_agent.machine.results import ScoringResult
 from site_agent.machine.scoring import Batch
-from site_agent.models.batch import Alone, Scored
+from site_agent.models.batch import Alone, Scored, as_answers
 from site_agent.service.state_dir import StateDir
 
 SECONDS = 30.0  # timeout of a request
@@ -125,11 +126,11 @@ def _by_place(result: ScoringResult, scored: Scored) -> Mapping[int, dict[str, A
     """The scores that there are, with this site's corrections."""
     assert result.scores is not None
     assert result.missing is not None
-    places = np.flatnonzero(~np.isnan(result.scores))
-    values = scored.finished(result.scores, places).tolist()
+    places = np.unique(np.nonzero(~np.isnan(result.scores))[0])
+    columns = as_answers(scored.classes, scored.finished(result.scores, places))
     half = NormalDist().inv_cdf((1.0 + COVERAGE) / 2.0) * np.hypot(scored.noise, result.missing)
-    rows = dict[int, dict[str, Any]]()
-    for i, value in zip(places.tolist(), values, strict=True):
-        ends = {} if np.isnan(half[i]) else {"low": value - half[i], "high": value + half[i]}
-        rows[i] = {"score": value, **ends, "sites": result.present[i], "from": "sites"}
-    return rows
+    if not np.isnan(half[places]).any():
+        columns["low"] = columns["score"] - half[places]
+        columns["high"] = columns["score"] + half[places]
+    rows = zip(places.tolist(), pl.DataFrame(columns).to_dicts(), strict=True)
+    return {i: {**row, "sites": result.present[i], "from": "sites"} for i, row in rows}

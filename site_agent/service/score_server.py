@@ -5,6 +5,7 @@ POST /score {"ids": [text, …], "study": name}
 → {"study", "model", "target", "interval", "scores": [{"id", "score", "low", "high", "sites",
 "from"}]}
 
+Of several classes "score" is the most probable one, with "probability_CLASS" of each.
 "from" is "sites", or "joined model" where too few other sites know the individual.
 """
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from agent_files import agent, prepared, write
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.metrics import roc_auc_score
 from trained_sites import PLAN, prepared_sites, tables, trained
 
@@ -20,12 +20,14 @@ from coreg_core.additive.check import Correction, verdict
 from coreg_core.additive.worth import Worth
 from coreg_core.agreement.views import FoldErrors, KernelExpansion, PathChoice
 from coreg_core.errors import BadData, UsageError
-from coreg_core.evaluation import Probability
+from coreg_core.evaluation import ClassProbabilities, Probability
 from coreg_core.kernels import Linear
 from coreg_core.objectives.additive import Additive
 from coreg_core.outcomes import Outcome
 from coreg_federation.report import report_of
+from coreg_federation.site import _scores_in
 from site_agent.cli.app import _sentences
+from site_agent.cli.service import told_score
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import Notation
 from site_agent.data.prepare import prepare
@@ -39,6 +41,7 @@ from site_agent.models.batch import Scored, batch_of
 from site_agent.models.evaluate import evaluate, evaluated_lines
 from site_agent.models.file import ModelFile, load_model, save_model
 from site_agent.service.app import Joined
+from site_agent.service.on_demand import _by_place
 from site_agent.site_data import PrivateData
 
 N = 60
@@ -389,7 +392,7 @@ def test_three_sites_train_probabilities(classified) -> None:
     _, scored = batch_of(model, Inputs(table=tmp_path / "b-judged.csv", id="id"), b"salt")
     assert (scored.probability, scored.correction) == (
         probabilities[1],
-        model.function.correct_score,
+        model.function.corrected,
     )
     found = evaluate([local, own], tmp_path / "b-judged.csv", Notation())
     for each, known in (
@@ -484,6 +487,56 @@ def test_scores_have_a_probability_beside_them(tmp_path: Path) -> None:
         ["a c", "0.5", "0.4", ""],
     ]
     assert [float(row.split(",")[2]) for row in rows] == pytest.approx(expit([-0.6, 0.8]).tolist())
+
+
+def of_three_classes() -> tuple[Scored, ScoringResult]:
+    def corrected(scores: np.ndarray, local: np.ndarray | None, X: np.ndarray | None) -> np.ndarray:
+        assert local is None
+        assert X is None
+        return scores + np.array([0.0, 0.0, 0.5])
+
+    scored = Scored(
+        ("p1", "p2", "p3"),
+        "id",
+        (),
+        ClassProbabilities(2.0, np.zeros(3)),
+        corrected,
+        classes=("low", "middle", "high"),
+    )
+    scores = np.array([[0.2, 0.6, 0.3], [np.nan] * 3, [0.9, 0.1, 0.0]])
+    present = (("a", "b"), ("a",), ("a", "b"))
+    return scored, ScoringResult(
+        Outcome.CONVERGED, "", scores=scores, present=present, missing=np.full(3, np.nan)
+    )
+
+
+def test_scores_of_classes_are_the_most_probable_one_and_each_probability(tmp_path: Path) -> None:
+    scored, result = of_three_classes()
+    [path] = scored.write(result, tmp_path)
+    header, first, second, third = path.read_text().splitlines()
+    assert header == "id,score,probability_low,probability_middle,probability_high,sites"
+    expected = softmax([0.4, 1.2, 1.6])
+    assert first.split(",")[1] == "high"
+    assert [float(cell) for cell in first.split(",")[2:5]] == pytest.approx(expected.tolist())
+    assert second == "p2,,,,,a"
+    assert third.split(",")[1] == "low"
+    frame = _scores_in(path)
+    assert frame["score"].to_list() == ["high", None, "low"]
+    assert frame["probability_high"][0] == pytest.approx(expected[2])
+
+
+def test_scores_on_demand_have_the_probability_of_each_class_and_no_interval() -> None:
+    scored, result = of_three_classes()
+    answers = _by_place(result, scored)
+    assert list(answers) == [0, 2]
+    answer = answers[0]
+    columns = {f"probability_{name}" for name in scored.classes}
+    assert answer.keys() == {"score", *columns, "sites", "from"}
+    assert (answer["score"], answer["sites"]) == ("high", ("a", "b"))
+    expected = softmax([0.4, 1.2, 1.6])[2]
+    assert answer["probability_high"] == pytest.approx(expected)
+    assert told_score(answer) == f"high  {expected:.3g}"
+    assert told_score({"score": 1.5, "low": 1.0, "high": 2.0}) == "1.5  1 to 2"
 
 
 def test_a_written_score_is_corrected_by_the_sites_own_labels(tmp_path: Path) -> None:

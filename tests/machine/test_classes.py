@@ -1,23 +1,37 @@
-"""A training of several classes through the real machines."""
+"""A training of several classes through the real machines, and a scoring with its models."""
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from core.test_exchange import short  # noqa: F401 - the fixture: short secrets have the same sums
-from machine.tiny import Pump, site_with
+from machine.tiny import Pump, allowing, site_with
 
 from coreg_core.objectives.additive import Additive
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
+from coreg_core.secure import cross_products
 from coreg_core.terms import Iteration, Membership, Privacy
+from site_agent.machine.results import AdditiveResult
+from site_agent.machine.scoring import NOISE, Batch
 from site_agent.models import findings
 from site_agent.site_data import PrivateData
 
 CLASSES = ("none", "mild", "severe")
 TERMS = Additive(task="classification", classes=CLASSES)
+SCORING = Scoring("run-1", columns=3)
+NEW = 400  # individuals whom no training has seen
 
 
 def plan_of(terms: Additive = TERMS) -> Plan:
     return Plan("run-1", "tiny", Membership(tuple("abc"), 3), terms, Iteration(), Privacy())
+
+
+def classes_of(X: list[np.ndarray]) -> np.ndarray:
+    parts = [np.stack([x[:, 0], -x[:, 0] + x[:, 1], 0.5 * x[:, 2]], axis=1) for x in X]
+    return np.sum(parts, axis=0).argmax(axis=1)
 
 
 def rows_of(labelled: int = 80, unlabelled: int = 250) -> tuple[dict[str, PrivateData], np.ndarray]:
@@ -25,8 +39,7 @@ def rows_of(labelled: int = 80, unlabelled: int = 250) -> tuple[dict[str, Privat
     rng = np.random.default_rng(0)
     N = 3 * labelled + unlabelled
     X = [rng.normal(size=(N, 3)) for _ in "abc"]
-    parts = [np.stack([x[:, 0], -x[:, 0] + x[:, 1], 0.5 * x[:, 2]], axis=1) for x in X]
-    y = np.sum(parts, axis=0).argmax(axis=1).astype(np.float64)
+    y = classes_of(X).astype(np.float64)
     ids = tuple(f"p{i}" for i in range(N))
     data = {}
     for v, name in enumerate("abc"):
@@ -72,3 +85,129 @@ def test_classes_that_cannot_be_trained_are_faults_of_the_plan() -> None:
     assert "three to 20 different ones" in plan_fault(plan_of(two))
     numbers = Additive(classes=CLASSES)
     assert 'the task is not "classification"' in plan_fault(plan_of(numbers))
+
+
+# --- a scoring of other individuals ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, AdditiveResult]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cross_products, "SECRET_ROWS", 64)
+        patch.setattr(cross_products, "RANDOM_ROWS", 320)
+        pump, _ = trained()
+    return {name: site.result for name, site in pump.sites.items()}
+
+
+def new_individuals() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(7)
+    X = [rng.normal(size=(NEW, 3)) for _ in "abc"]
+    return dict(zip("abc", X, strict=True)), classes_of(X)
+
+
+def batch(name: str, trained_there: AdditiveResult, *absent: int, **changes: Any) -> Batch:
+    model = trained_there.model
+    made = Batch(
+        model.phi(new_individuals()[0][name]),
+        np.isin(np.arange(NEW), absent),
+        model,
+        model.score_intercept,
+        "run-1",
+        "additive",
+        trained_there.name,
+        trained_there.sites,
+        "digest",
+        name.encode(),
+        columns=3,
+    )
+    return replace(made, **changes)
+
+
+def scoring(
+    models: dict[str, AdditiveResult], terms: Scoring = SCORING, **absent: tuple[int, ...]
+) -> Pump:
+    batches = {name: batch(name, models[name], *absent.get(name, ())) for name in "abc"}
+    policy = allowing(aggregation="secure")
+    sites = {name: site_with(name, each, policy) for name, each in batches.items()}
+    plan = Plan("score-1", "tiny", Membership(tuple("abc"), 2), terms)
+    return Pump(plan, sites).join().run()
+
+
+def sum_of_parts(models: dict[str, AdditiveResult], present: str) -> np.ndarray:
+    """Without noise."""
+    X, _ = new_individuals()
+    places = ["abc".index(name) for name in present]
+    total = models["a"].model.score_intercept
+    for name in present:
+        model = models[name].model
+        total = total + model.part(model.phi(X[name]), places)
+    return total
+
+
+def noise_of(models: dict[str, AdditiveResult]) -> np.ndarray:
+    """On one part of each class."""
+    each = models["a"].model.models
+    return NOISE * np.array([model.deviation_of_labels for model in each])
+
+
+def test_a_scoring_sums_the_parts_of_each_class_with_its_own_noise(models) -> None:
+    pump = scoring(models)
+    assert pump.outcome is Outcome.CONVERGED, pump.end
+    noise = pump.sites["a"].result.scores - sum_of_parts(models, "abc")
+    of_two_others = np.sqrt(2.0) * noise_of(models)
+    assert noise.shape == (NEW, 3)
+    np.testing.assert_allclose(noise.std(axis=0), of_two_others, rtol=0.15)
+    between = np.corrcoef(noise.T)[np.triu_indices(3, 1)]
+    assert np.abs(between).max() < 0.2, "each class has its own draws"
+
+
+def test_joint_scores_tell_the_class_of_new_individuals_better_than_one_site(models) -> None:
+    result = scoring(models).sites["a"].result
+    X, y = new_individuals()
+    model = models["a"].model
+    alone = model.alone(X["a"])
+    _, of_scores, of_local = models["a"].probabilities
+    joint = of_scores.of(model.corrected(result.scores, alone, X["a"])).argmax(axis=1)
+    right = np.mean(joint == y)
+    assert right > 0.75 > np.mean(of_local.of(alone).argmax(axis=1) == y)
+    assert np.isnan(result.missing).all()
+    assert result.contributions == {}
+
+
+def test_classes_of_an_individual_are_scored_by_the_sites_that_have_a_record(models) -> None:
+    pump = scoring(models, b=(1,), c=(0, 1))
+    result = pump.sites["a"].result
+    assert result.present[:3] == (("a", "b"), ("a",), ("a", "b", "c"))
+    assert np.isnan(result.scores[1]).all()
+    assert not np.isnan(np.delete(result.scores, 1, axis=0)).any()
+    away = np.abs(result.scores[0] - sum_of_parts(models, "ab")[0]) / noise_of(models)
+    assert away.max() < 5.0
+    assert "no score for 1 of 400 individuals" in result.findings[1]
+
+
+def test_one_site_asks_for_the_classes_of_single_individuals(models) -> None:
+    sites = {name: site_with(name, batch(name, models[name])) for name in "bc"}
+    sites["a"] = site_with("a", batch("a", models["a"], wanted=(2, 5)))
+    plan = Plan(
+        "score-1", "tiny", Membership(tuple("abc"), 3), replace(SCORING, standing=True), study="now"
+    )
+    scores = Pump(plan, sites).join().run().sites["a"].result.scores
+    assert np.flatnonzero(~np.isnan(scores).any(axis=1)).tolist() == [2, 5]
+    away = (scores - sum_of_parts(models, "abc"))[[2, 5]] / noise_of(models)
+    assert np.abs(away).max() < 6.0
+
+
+def test_a_plan_with_another_number_of_classes_is_refused(models) -> None:
+    pump = scoring(models, replace(SCORING, columns=1))
+    assert pump.outcome is Outcome.REFUSED
+    assert "the plan has 1 scores of each individual, and this site's model" in pump.end.reason
+
+
+def test_classes_have_sums_only_and_one_objective() -> None:
+    def fault(**terms: Any) -> str:
+        scored = replace(SCORING, **terms)
+        return plan_fault(Plan("score-1", "tiny", Membership(tuple("abc"), 3), scored)) or ""
+
+    assert fault() == ""
+    assert "scored by sums only" in fault(contributions=True)
+    assert "classes are of an additive training" in fault(trained="agreement")

@@ -133,9 +133,9 @@ SCORES = m.Report(question="scores")
 RECORDS = m.Report(question="records")
 
 
-def scoring() -> Machine:
-    plan = Plan(RUN, "tiny", Membership(tuple("abc"), 3), Scoring("run-0", receivers=("a", "b")))
-    return begun(plan)
+def scoring(**terms: Any) -> Machine:
+    objective = Scoring("run-0", receivers=("a", "b"), **terms)
+    return begun(Plan(RUN, "tiny", Membership(tuple("abc"), 3), objective))
 
 
 def part(sender: str, receiver: str, size: int) -> m.Part:
@@ -190,6 +190,20 @@ def test_what_the_plan_does_not_allow_is_refused_before_another_site_hears_of_it
     assert ended.reason.startswith("b: ")
     assert words_of_it in ended.reason
     assert not steps_sent(actions)
+
+
+@pytest.mark.parametrize(
+    ("report", "receiver", "most"), [(RECORDS, "", 35), (SCORES, "a", 8 * 6 * 3)]
+)
+def test_scores_of_three_classes_have_room_for_three_and_no_byte_more(
+    report: m.Report, receiver: str, most: int
+) -> None:
+    machine = scoring(columns=3)
+    assert machine.handle(answers("b", parts=[part("b", receiver, most)], report=report)) == []
+    actions = machine.handle(answers("c", parts=[part("c", receiver, most + 1)], report=report))
+    [ended] = [r for r in written(actions) if isinstance(r, Ended)]
+    assert ended.outcome is Outcome.SITE_FAULT
+    assert f"where at most {most} fit" in ended.reason
 
 
 def test_words_beyond_the_plan_are_refused_and_a_plan_that_may_drop_a_site_goes_on() -> None:

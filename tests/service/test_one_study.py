@@ -11,7 +11,12 @@ from machine.tiny import make_plan
 from store.filled import NOW, RECORDS, begun, write
 
 from coordinator.authority.pki import create_authority
-from coordinator.config.federation_toml import Configuration, read_configuration
+from coordinator.config.federation_toml import (
+    Configuration,
+    FederationSection,
+    read_configuration,
+)
+from coordinator.config.study_toml import read_study
 from coordinator.machine import notices
 from coordinator.machine.records import Ended
 from coordinator.service.access import AccessControl
@@ -20,6 +25,7 @@ from coordinator.store.runs import RunStore, trained_run
 from coordinator.store.status import Status, store_of
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.messages import PROTOCOL_VERSION, Finished, Hello
+from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
@@ -91,6 +97,7 @@ def test_models_score_together_that_were_trained_together(store: RunStore) -> No
     write(store, aligned, RECORDS)
     found = trained_run(store.path, "")
     assert (found.run, found.objective, found.sites) == ("new", "agreement", ("a", "b", "c"))
+    assert found.columns == 1
     assert trained_run(store.path, "ol").run == "old"
     with pytest.raises(UsageError, match="run aligned has no models"):
         trained_run(store.path, "aligned")
@@ -98,6 +105,24 @@ def test_models_score_together_that_were_trained_together(store: RunStore) -> No
         trained_run(store.path, "refused")
     with pytest.raises(UsageError, match="no such run store"):
         trained_run(store.path.with_name("missing"), "")
+
+
+def test_a_scoring_has_a_column_for_each_class_of_the_run_that_it_names(
+    store: RunStore, tmp_path: Path
+) -> None:
+    classes = Additive(task="classification", classes=("low", "middle", "high"))
+    plan = replace(make_plan(run="of-classes"), objective=classes)
+    store.begin(plan, NOW)
+    write(store, plan, RECORDS)
+    study = tmp_path / "study.toml"
+    text = '[study]\nname = "s"\n[model]\nobjective = "scoring"\n'
+    study.write_text(f'{text}of_run = "of-cl"\n')
+    federation = FederationSection(name="tiny", sites=("a", "b", "c"))
+    scored = read_study(study).plan(federation, lambda run: trained_run(store.path, run))
+    assert scored.objective == Scoring("of-classes", "additive", columns=3)
+    study.write_text(f"{text}columns = 3\n")  # it follows from the run
+    with pytest.raises(UsageError, match="columns: unknown key"):
+        read_study(study)
 
 
 # --- the process ----------------------------------------------------------------------------------

@@ -427,8 +427,10 @@ def test_threads_take_turns_on_one_connection(tmp_path):
 
 def test_the_latest_run_of_a_study_stands_if_its_plan_does(store: RunStore) -> None:
     terms = Scoring("run-1", standing=True)
-    plan = replace(make_plan(), objective=terms, study="now", privacy=Privacy())
+    plan = replace(make_plan(), objective=terms, study="now", privacy=Privacy(), align=Alignment())
     store.begin(plan, NOW)
+    # Of a list of ids that no earlier run has aligned.
+    store.close_run(alignment_of(plan, 0), Outcome.CONVERGED, "", NOW)
     assert store.standing("now", ("a",)) is None, "it has not ended"
     store.write(plan.run, Ended(Outcome.CONVERGED, ""), LAP, NOW)
     found = store.standing("now", ("a", "z"))

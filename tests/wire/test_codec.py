@@ -33,6 +33,7 @@ from wire.frames import (
 from coreg_core import messages as m
 from coreg_core.messages import FromSite, ToSite, Words
 from coreg_core.objectives.agreement import Agreement
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.terms import Membership
@@ -351,6 +352,13 @@ def planned(part: str = "", **changes: Any) -> bytes:
     ).SerializeToString()
 
 
+def scored(columns: int) -> bytes:
+    """A plan of a scoring with so many scores of an individual."""
+    plan = Plan("r", "f", Membership(("a",), 1), Scoring("s", columns=columns))
+    [frame] = of_coordinator(m.Proposal("r", 0, plan))
+    return frame
+
+
 NAN = float("nan")
 
 
@@ -364,6 +372,8 @@ NAN = float("nan")
         (planned("agreement", coupling=None), "coupling has 0 entries; 1 to 64 fit"),
         (planned("agreement", coupling=[1.0, float("inf")]), "coupling is inf"),
         (planned("iteration", max_rounds=2**40), "max_rounds is 1099511627776; at most"),
+        (scored(columns=0), "columns is 0; at least 1"),
+        (scored(columns=21), "columns is 21; at most 20"),
         (planned("agreement", bandwidth=None), "bandwidth is missing"),
         (
             planned("agreement", bandwidth=pb.RuleOrValue(rule="silverman")),

@@ -311,18 +311,20 @@ class Agreement(_message.Message):
     def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ...) -> None: ...
 
 class Scoring(_message.Message):
-    __slots__ = ("of_run", "trained", "receivers", "contributions", "standing")
+    __slots__ = ("of_run", "trained", "receivers", "contributions", "standing", "columns")
     OF_RUN_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
     RECEIVERS_FIELD_NUMBER: _ClassVar[int]
     CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
     STANDING_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     of_run: str
     trained: str
     receivers: _containers.RepeatedScalarFieldContainer[str]
     contributions: bool
     standing: bool
-    def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ..., contributions: _Optional[bool] = ..., standing: _Optional[bool] = ...) -> None: ...
+    columns: int
+    def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ..., contributions: _Optional[bool] = ..., standing: _Optional[bool] = ..., columns: _Optional[int] = ...) -> None: ...
 
 class Alignment(_message.Message):
     __slots__ = ("max_ids", "ids")
