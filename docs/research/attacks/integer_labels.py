@@ -87,7 +87,7 @@ def found(made: list[SiteExchange], y: Any) -> float | None:
     count = part.r[COLLUDING:].sum() + level[hidden].sum()
     rules = made[0]._rules
     if rules.private_labels:
-        low, high = unbiased(np.array([0.0, 1.0]), rules)  # in place of 0 and 1
+        low, high = unbiased(np.array([0.0, 1.0]), rules)[:, 0]  # in place of 0 and 1
         b = (b - low * A[hidden].sum(axis=0)) / (high - low)
         count = (count - low * hidden.sum()) / (high - low)
         y = (told > 0.5).astype(float)  # the flipped labels
