@@ -58,7 +58,9 @@ def test_one_agent_asks_for_the_scores_of_single_individuals(tmp_path):
         def approved(study):
             of_run = fed.submit(study)
             config = ("--config", "north.toml")
-            until(lambda: as_json("coreg-agent", "pending", *config, cwd=tmp_path))
+            pending = ("coreg-agent", "pending", *config)
+            until(lambda: run(*pending, cwd=tmp_path)[0] == 0)  # the agent is up
+            until(lambda: as_json(*pending, cwd=tmp_path))
             well("coreg-agent", "approve", of_run, *config, cwd=tmp_path)
             until(lambda: fed.over(of_run))
             assert fed.run_of(of_run)["stop"] == "CONVERGED", fed.last("north")
