@@ -209,7 +209,7 @@ class Cells:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-CLASSES_OF_A_STUDY = "classes"  # the kind of the fault that a study with classes can mend
+CLASSES_OF_A_STUDY = "classes of a study"  # the kind of a fault that a study can mend
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from coreg_core.kernels import Gaussian
 from site_agent.data import tables
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import HEAD, Notation
-from site_agent.data.prepare import ids_digest, named, prepare, read_ids
+from site_agent.data.prepare import WAITING, ids_digest, named, prepare, read_ids
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.sources import NA_VALUES, BadTable, Query
 from site_agent.data.tables import read_table
@@ -712,3 +712,18 @@ def test_the_empty_target_of_a_site_without_labels_is_no_feature(tmp_path, study
     chosen = named(given, study)
     assert (chosen.id, chosen.target) == ("id", name)
     assert prepare(chosen).preprocessing.sources == ["p", "label"]
+
+
+THREE = "id,a,y\np1,1,yes\np2,2,no\np3,3,maybe\np4,4,\n"
+
+
+def test_a_study_can_mend_texts_as_a_target_and_no_wrong_class(tmp_path):
+    with pytest.raises(BadTable) as texts:
+        site_table(tmp_path, THREE)
+    with pytest.raises(BadTable) as wrong:
+        site_table(tmp_path, THREE, positive="yes")
+    assert {fault.kind for fault in texts.value.faults} <= WAITING
+    assert not {fault.kind for fault in wrong.value.faults} <= WAITING
+    path = write(tmp_path, THREE)
+    check = ("check", "--data", path, "--id", "id", "--target", "y")
+    assert agent(*check, "--positive", "yes").exit_code != 0
