@@ -1,8 +1,8 @@
 """When runs of standing plans begin that sites ask for.
 
-One run of a study is under way at a time, and serves every member that asks by then. The next one
-begins `PAUSE` seconds later at the earliest. So a site that asks without end fills no store, and
-stops no other site: that one is served by the next run.
+One run of a study is under way at a time, and serves every member that asks by then. After a run
+has begun, its study and the sites that asked rest for `PAUSE` seconds. So a site that asks without
+end, or for studies that it invents, fills no store and stops no other site.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,34 +12,32 @@ from coordinator.machine.events import CallStanding
 from coordinator.machine.records import Timeouts
 
 PAUSE = 0.5
-MOST_STUDIES = 64  # that are called within the pause: a site can invent names
 # Somebody waits for the answer: a site that is away is left out, or the run ends.
 QUICK = Timeouts(join=0.0, plan=10.0, approval=10.0, round=10.0, stall=5.0)
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """Sites that ask, by study, and studies of which a run was begun within the pause."""
+    """The study that each site asks for, and the calls within the pause: a study, who asked."""
 
-    waiting: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    resting: frozenset[str] = frozenset()
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    resting: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def wish(self, site: str, study: str) -> "Wishes":
-        if len(self.resting | self.waiting.keys()) >= MOST_STUDIES:
-            return self
-        sites = self.waiting.get(study, frozenset()) | {site}
-        return replace(self, waiting={**self.waiting, study: sites})
+        return replace(self, waiting={**self.waiting, site: study})
 
     def rested(self, study: str) -> "Wishes":
-        return replace(self, resting=self.resting - {study})
+        resting = {name: sites for name, sites in self.resting.items() if name != study}
+        return replace(self, resting=resting)
 
     def call(self, computing: Collection[str]) -> "tuple[Wishes, list[CallStanding]]":
         """The runs that begin now; ``computing``: studies that have one under way."""
+        tired = frozenset[str]().union(*self.resting.values())
+        asked = {study for site, study in self.waiting.items() if site not in tired}
         calls = [
-            CallStanding(study, tuple(sorted(sites)))
-            for study, sites in sorted(self.waiting.items())
-            if study not in self.resting and study not in computing
+            CallStanding(study, tuple(sorted(s for s, it in self.waiting.items() if it == study)))
+            for study in sorted(asked - self.resting.keys() - {*computing})
         ]
-        begun = {call.study for call in calls}
-        left = {study: sites for study, sites in self.waiting.items() if study not in begun}
-        return Wishes(left, self.resting | begun), calls
+        begun = {call.study: frozenset(call.sites) for call in calls}
+        left = {site: study for site, study in self.waiting.items() if study not in begun}
+        return Wishes(left, {**self.resting, **begun}), calls

@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose
 
 from coordinator.machine import events as e
 from coordinator.machine.federation import Federation, Scheduler, handle
-from coordinator.machine.standing import MOST_STUDIES
 from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
@@ -187,9 +186,19 @@ def test_a_site_that_asks_without_end_waits_for_the_pause_and_stops_no_other() -
 def test_a_request_for_what_does_not_stand_begins_nothing() -> None:
     service = Asked().wants("a", "no such study")
     assert not service.federation.runs
-    for number in range(2 * MOST_STUDIES):
+    for number in range(100):
         service.wants("b", f"study-{number}")
-    assert len(service.calls) == MOST_STUDIES
+    assert [call.study for call in service.calls] == ["no such study", "study-0"]
+
+
+def test_a_site_that_invents_studies_stops_no_other_site() -> None:
+    service = Asked()
+    for number in range(100):
+        service.wants("b", f"study-{number}")
+    service.wants("a")
+    assert service.calls[1:] == [e.CallStanding("now", ("a",))]
+    service.tell(e.Rested("study-0"))
+    assert service.calls[2:] == [e.CallStanding("study-99", ("b",))], "the last one it asked for"
 
 
 def test_with_too_few_sites_nothing_begins_and_the_askers_alone_hear_why() -> None:
