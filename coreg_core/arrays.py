@@ -27,6 +27,11 @@ def block_rows(row_length: int) -> int:
     return max(1, BLOCK_BYTES // (8 * max(1, row_length)))
 
 
+def evenly(n: int, most: int) -> "Ints":
+    """At most so many places of n, spread evenly."""
+    return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)
+
+
 # Every site steps the same schedule, and one other bit at one site ends the run. The second half is
 # added to the first until one number is left. Single additions round alike everywhere (IEEE 754),
 # and their order follows from the length alone; that of BLAS follows from the processor, and numpy

@@ -221,13 +221,14 @@ def auc(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
     return ranks(scores, labels)[0]
 
 
-def log_loss(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
+def log_loss(probabilities: Float64[Arr, "n *t"], labels: Float64[Arr, " n"]) -> float:
     """Mean of −log of the probability of the label, which counts as at least 2.2e-16. By
-    scikit-learn.
+    scikit-learn. Of several classes there is a column for each.
     """
     from sklearn.metrics import log_loss as mean_log_loss
 
-    return float(mean_log_loss(labels, probabilities, labels=[0.0, 1.0]))
+    classes = 2 if probabilities.ndim == 1 else probabilities.shape[1]
+    return float(mean_log_loss(labels, probabilities, labels=np.arange(float(classes))))
 
 
 def tenths(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> dict[str, list[float]]:

@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist, pdist
 
-from coreg_core.arrays import Arr, Ints, block_rows
+from coreg_core.arrays import Arr, block_rows, evenly
 from coreg_core.errors import UsageError
 
 
@@ -324,11 +324,6 @@ def widths(points: Float64[Arr, "p d"], kernel: str) -> tuple[float, ...]:
     return tuple(width * median for width in WIDTHS)
 
 
-def some_rows(n: int) -> Ints:
-    """At most `MANY` rows of n, spread evenly."""
-    return np.arange(n) if n <= MANY else np.linspace(0, n - 1, MANY).astype(np.int64)
-
-
 def kernel_rule(
     X: Float64[Arr, "n d"],
     y: Float64[Arr, " n"],
@@ -339,7 +334,8 @@ def kernel_rule(
     """(σ, ν) of kernel ridge regression on these labels, either or both by the rule "loo"; without
     an intercept.
     """
-    some = X[some_rows(len(X))]
+    kept = evenly(len(X), MANY)
+    some = X[kept]
     rows = some if bandwidth == "median" else X
     sigmas = (
         widths(some, kernel)
@@ -355,8 +351,6 @@ def kernel_rule(
         sigma
     ) in sigmas:  # K = E diag(s) Eᵀ: E and s are U and the squares of any features with this K
         s, E = eigh(make_kernel(kernel, bandwidth=sigma)(some, some), driver="evd")
-        errors.append(
-            np.mean(left_out(E, np.maximum(s, 0.0), y[some_rows(len(X))], ridges) ** 2, axis=1)
-        )
+        errors.append(np.mean(left_out(E, np.maximum(s, 0.0), y[kept], ridges) ** 2, axis=1))
     candidate, best = np.unravel_index(int(np.argmin(errors)), np.shape(errors))
     return sigmas[int(candidate)], float(ridges[int(best)])

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.features import LocalModel
-from coreg_core.additive.learned import Learned, Scored, learn
+from coreg_core.additive.learned import Learned, ScoredRows, learn
 from coreg_core.additive.moments import Fit, Own
 from coreg_core.additive.refined import Refinement, refined
 from coreg_core.arrays import Arr
@@ -284,7 +284,7 @@ def concluded(
     own: Own,
     labels: OwnLabels,
     score: Float64[Arr, " c"] | None,
-    scored: Scored | None,
+    scored: ScoredRows | None,
     *,
     seed: int,
     kernel: Kernel,

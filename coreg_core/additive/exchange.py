@@ -27,7 +27,7 @@ from jaxtyping import Float64, UInt64
 from coreg_core.additive.check import Conclusion, OwnLabels, concluded, left_out_score
 from coreg_core.additive.features import SiteRows, fit_features_of
 from coreg_core.additive.label_privacy import columns_of, noise_variance, unbiased
-from coreg_core.additive.learned import Scored
+from coreg_core.additive.learned import ScoredRows
 from coreg_core.additive.moments import Own, fit, positive, precision
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.terms import (
@@ -326,7 +326,7 @@ class SiteExchange:
         ``words``: the sum of the others' parts, None if none came.
         """
         own: list[Arr | None] = [None] * len(self.fits)
-        scored: list[Scored | None] = [None] * len(self.fits)
+        scored: list[ScoredRows | None] = [None] * len(self.fits)
         if words is not None:
             others = value(words.reshape(self._part.shape), self._score_exponent)
             intercepts = np.array([[f.intercept(self.site)] for f in self.fits])
@@ -335,7 +335,7 @@ class SiteExchange:
             own = list(scores[:, :c])
             self.scores = scores[:, c:].T
             X = self._data.X[self.terms.scored]
-            scored = [Scored(X, column) for column in self.scores.T]
+            scored = [ScoredRows(X, column) for column in self.scores.T]
         self._own_scores = own
         return tuple(
             concluded(

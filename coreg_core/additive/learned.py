@@ -12,10 +12,10 @@ score that own columns predict (`check.left_out_joined`).
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 
 from coreg_core.additive.features import LocalModel, fit_features
-from coreg_core.arrays import Arr, Ints
+from coreg_core.arrays import Arr, evenly
 from coreg_core.objectives.additive import Kernel
 
 LEAST_SCORES = 100  # with fewer individuals the regression on moments predicts better
@@ -23,7 +23,7 @@ MOST_SCORES = 1_000
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoredRows:
     """Joint scores of individuals without a label, and this site's columns of them."""
 
     X: Float64[Arr, "u p"]
@@ -38,13 +38,8 @@ class Learned:
     left_out: Float64[Arr, " c"]
 
 
-def evenly(n: int, most: int) -> Int64[Ints, " k"]:
-    """At most so many places of n, evenly spaced."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
-
-
 def learn(
-    scored: Scored,
+    scored: ScoredRows,
     X: Float64[Arr, "c p"],
     targets: Float64[Arr, " c"],
     *,

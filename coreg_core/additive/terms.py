@@ -19,7 +19,6 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float64, UInt64
 
-from coreg_core.additive.learned import evenly
 from coreg_core.additive.moments import (
     NOISE,
     NOISE_PRIVATE,
@@ -28,7 +27,7 @@ from coreg_core.additive.moments import (
     common_deviation,
     steadied,
 )
-from coreg_core.arrays import Arr, Ints
+from coreg_core.arrays import Arr, Ints, evenly
 from coreg_core.errors import Refused
 from coreg_core.objectives.additive import MOST_FEATURES, Additive
 from coreg_core.secure import cross_products as cross

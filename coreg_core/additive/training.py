@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float64
 from coreg_core.additive.check import Conclusion, OwnLabels, Verdict, concluded
 from coreg_core.additive.features import LocalModel, SiteFeatures, SiteRows, fit_features, sizes
 from coreg_core.additive.label_privacy import randomised, unbiased
-from coreg_core.additive.learned import Scored
+from coreg_core.additive.learned import ScoredRows
 from coreg_core.additive.moments import (
     NOISE_PRIVATE,
     Fit,
@@ -340,7 +340,7 @@ def train(
         if rules.noise:
             noise = t.rng.normal(size=len(scores))
             scores += SCORE_NOISE * m.deviation * np.sqrt(len(sites) - 1) * noise
-        scored = Scored(sites[v].X[t.unlabelled], scores)
+        scored = ScoredRows(sites[v].X[t.unlabelled], scores)
         found = concluded(fitted, own, labels, score, scored, seed=t.seeds[v], kernel=rules.kernel)
         done.append(TrainedSite(t.features[v], local, own, found, lone))
     return Trained(fitted, tuple(done))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, evenly
 from coreg_core.kernels import Linear
 from coreg_core.objectives.agreement import Agreement
 from site_agent.consent.objection import Objection
@@ -93,8 +93,7 @@ def sends_counts(data: PrivateData, least_columns: int) -> bool:
 
 def _distance(rows: Arr) -> float | None:
     """The median squared distance over pairs of different rows; None without such a pair."""
-    spread = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS))
-    some = rows[np.unique(spread.astype(int))]
+    some = rows[evenly(len(rows), MOST_ROWS)]
     if len(some) < 2:
         return None
     apart = pdist(some, "sqeuclidean")

@@ -24,9 +24,10 @@ from coreg_core.agreement.views import (
     choose_on,
     make_view,
 )
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, evenly
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.kernels import (
+    MANY,
     EveryPoint,
     LabelledPoints,
     Landmarks,
@@ -35,7 +36,6 @@ from coreg_core.kernels import (
     Span,
     kernel_rule,
     make_kernel,
-    some_rows,
 )
 from coreg_core.objectives.agreement import Agreement, LabelUnits
 from coreg_core.outcomes import Notice, Outcome
@@ -322,7 +322,7 @@ class AgreementComputation:
         # Targets of Algorithm 1 are the others' mean already.
         sweeps = self.plan.iteration.name == "block-coordinate-descent"
         M = len(self._sites)
-        rows = some_rows(len(self._y))
+        rows = evenly(len(self._y), MANY)
         # Of some rows alone, the shift stays that of all: one label moves it by 1/n.
         centred = len(rows) == len(self._y)
         fits = list[LabelledFit]()

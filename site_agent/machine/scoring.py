@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from coreg_core.additive.site_model import ClassModel, SiteModel
+from coreg_core.additive.terms import SCORE_GRAIN, SCORE_NOISE
 from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, Refused
@@ -35,10 +36,6 @@ from site_agent.machine.objective import Answers, Fold, Question, Reply
 from site_agent.machine.results import ScoringResult
 from site_agent.site_data import keyed, normals
 
-# The noise of a part and its steps, in common deviations of the labels: an exact score would be an
-# equation of 53 bits.
-GRAIN = 64
-NOISE = 0.05
 MOST_POWER = 1000
 STEPS = 40  # a part without noise has 40 bits
 
@@ -80,7 +77,7 @@ class Batch:
     def power(self) -> int:
         """Parts are multiples of 2 to this power, or of a larger one that another site names."""
         if np.any(self.noise):
-            return floor(log2(np.min(self.noise) / NOISE / GRAIN))
+            return floor(log2(np.min(self.noise) / SCORE_NOISE * SCORE_GRAIN))
         if self.model is not None:
             return power_above(np.min(self.model.deviation_of_labels)) - STEPS
         known = self.features[~self.missing]
@@ -91,7 +88,7 @@ class Batch:
         """The deviation of the noise on a part."""
         if self.model is None or not self.model.weights.noise:
             return 0.0
-        return NOISE * self.model.deviation_of_labels
+        return SCORE_NOISE * self.model.deviation_of_labels
 
     def unknown(self, present: Sequence[int]) -> float:
         """The deviation that the features of absent sites leave; NaN under the agreement, and of

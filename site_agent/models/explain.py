@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.site_model import SiteModel
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, evenly
 from coreg_core.errors import UsageError
 from coreg_core.evaluation import brier_residuals
 from site_agent.data.preprocessing import Preprocessing
@@ -42,7 +42,7 @@ def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"])
     """
     if len(y) < 2:
         return {}
-    some = np.linspace(0, len(y) - 1, min(len(y), MOST_ROWS)).astype(np.int64)
+    some = evenly(len(y), MOST_ROWS)
     X, y, names = X[some], y[some], model.preprocessing.sources
     if is_linear(model):
         sizes = np.abs(_shapley(model.function, model.preprocessing, X)).mean(0) * model.divisor

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, evenly
 from coreg_core.stability import Shares, by_chance, shares, stability, tenths_of
 from site_agent.models.file import ModelFile, blocks
 
@@ -17,7 +17,7 @@ MOST_ROWS = 10_000  # of a training that are counted, evenly spaced
 
 def training_shares(model: ModelFile, X: Float64[Arr, "n d"]) -> list[Shares]:
     """How many of the training's rows are in each range of each column, and of the predictions."""
-    X = X[np.linspace(0, len(X) - 1, min(len(X), MOST_ROWS)).astype(np.int64)]
+    X = X[evenly(len(X), MOST_ROWS)]
     return [
         shares(values, np.arange(0.5, levels) if levels else tenths_of(values))
         for values, levels in _values(model, X, model.predict_features(X))

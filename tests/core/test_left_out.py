@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from coreg_core.agreement.views import FOLDS, SEED, LabelledFit, best_of, choose_on, make_view
+from coreg_core.arrays import evenly
 from coreg_core.errors import UsageError
 from coreg_core.estimators import CoRLSR
 from coreg_core.kernels import (
@@ -17,7 +18,6 @@ from coreg_core.kernels import (
     kernel_rule,
     left_out,
     make_kernel,
-    some_rows,
     widths,
 )
 
@@ -132,7 +132,7 @@ def test_rules_that_compare_rows_look_at_some_of_many():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2 * MANY + 1, 2))
     y = np.sin(X[:, 0])
-    some = some_rows(len(X))
+    some = evenly(len(X), MANY)
     assert (len(some), some[0], some[-1]) == (MANY, 0, 2 * MANY)
     assert kernel_rule(X, y, "gaussian", "median", 1.0) == kernel_rule(
         X[some], y[some], "gaussian", "median", 1.0

@@ -8,6 +8,7 @@ import pytest
 from core.test_exchange import short  # noqa: F401 - the fixture: short secrets have the same sums
 from machine.tiny import Pump, allowing, site_with
 
+from coreg_core.additive.terms import SCORE_NOISE
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
@@ -15,7 +16,7 @@ from coreg_core.plan import Plan, plan_fault
 from coreg_core.secure import cross_products
 from coreg_core.terms import Iteration, Membership, Privacy
 from site_agent.machine.results import AdditiveResult
-from site_agent.machine.scoring import NOISE, Batch
+from site_agent.machine.scoring import Batch
 from site_agent.models import findings
 from site_agent.site_data import PrivateData
 
@@ -147,7 +148,7 @@ def sum_of_parts(models: dict[str, AdditiveResult], present: str) -> np.ndarray:
 def noise_of(models: dict[str, AdditiveResult]) -> np.ndarray:
     """On one part of each class."""
     each = models["a"].model.models
-    return NOISE * np.array([model.deviation_of_labels for model in each])
+    return SCORE_NOISE * np.array([model.deviation_of_labels for model in each])
 
 
 def test_a_scoring_sums_the_parts_of_each_class_with_its_own_noise(models) -> None:
@@ -167,7 +168,7 @@ def test_joint_scores_tell_the_class_of_new_individuals_better_than_one_site(mod
     model = models["a"].model
     alone = model.alone(X["a"])
     _, of_scores, of_local = models["a"].probabilities
-    joint = of_scores.of(model.corrected(result.scores, alone, X["a"])).argmax(axis=1)
+    joint = of_scores.of(model.correct_score(result.scores, alone, X["a"])).argmax(axis=1)
     right = np.mean(joint == y)
     assert right > 0.75 > np.mean(of_local.of(alone).argmax(axis=1) == y)
     assert np.isnan(result.missing).all()

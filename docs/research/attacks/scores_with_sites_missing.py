@@ -25,7 +25,7 @@ from training import read, rows_of, train
 
 from coreg_core.additive.exchange import SiteExchange
 from coreg_core.additive.moments import ScoreWeights, ridged
-from coreg_core.additive.terms import LABEL_UNIT
+from coreg_core.additive.terms import LABEL_UNIT, SCORE_NOISE
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
@@ -34,7 +34,7 @@ from site_agent.consent.memory import Memory
 from site_agent.consent.participant import Consent
 from site_agent.consent.policy import Policy
 from site_agent.ledger import Ledger
-from site_agent.machine.scoring import NOISE, Batch
+from site_agent.machine.scoring import Batch
 
 DEFAULT, NO_LIMIT, NEW = Policy().models_per_individual, 10_000, 60
 SIZE, SHRINK = (
@@ -168,7 +168,10 @@ def attacked(models: Any, phi: Any, liars: int, limit: int) -> dict[str, Any]:
     ]
     for k, S in product(range(len(models)), sets):  # the liars' own parts are no unknowns
         others = models[k][0].weights.of_sites(S) * (np.arange(len(w.C)) >= p)
-        left[k, S] = others, (NOISE * unit) ** 2 * sum(u >= liars for u in S)  # the grain adds 1 %
+        left[k, S] = (
+            others,
+            (SCORE_NOISE * unit) ** 2 * sum(u >= liars for u in S),
+        )  # the grain adds 1 %
     truth, told = phi[:, mine], [guess.mean[:, mine]]
     with tempfile.TemporaryDirectory() as folder:
         while left and len(refused) < 6:
