@@ -89,15 +89,6 @@ class SiteModel:
             m.deviation * float(np.sqrt(fit.noise[0])),
         )
 
-    def corrected(
-        self,
-        scores: Float64[Arr, " n"],
-        local: Float64[Arr, " n"] | None,
-        X: Float64[Arr, "n p"] | None,
-    ) -> Float64[Arr, " n"]:
-        """Scores with the site's verdict; ``local``: `alone` of the same rows."""
-        return self.correct_score(scores, local, X)
-
     def slopes(self) -> tuple[Float64[Arr, " p"], Float64[Arr, " p"]] | None:
         """Slopes of the score in own columns, ∂score/∂x = Vᵀβ/deviation, and their deviations; None
         unless kernel = "linear".
@@ -194,15 +185,15 @@ class ClassModel:
         """The site's part of each score, as `SiteModel.part`."""
         return np.stack([model.part(phi, present) for model in self.models], axis=1)
 
-    def corrected(
+    def correct_score(
         self,
         scores: Float64[Arr, "n t"],
         local: Float64[Arr, "n t"] | None,
-        X: Float64[Arr, "n p"] | None,
+        X: Float64[Arr, "n p"] | None = None,
     ) -> Float64[Arr, "n t"]:
         """Scores with the site's verdicts; ``local``: `alone` of the same rows."""
         columns = [
-            model.corrected(scores[:, k], None if local is None else local[:, k], X)
+            model.correct_score(scores[:, k], None if local is None else local[:, k], X)
             for k, model in enumerate(self.models)
         ]
         return np.stack(columns, axis=1)

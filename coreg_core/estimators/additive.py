@@ -144,10 +144,16 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
                 )
         return tables, present
 
+    def _of_targets(self, predicted: Callable[[Trained, Any], Arr], X: Any) -> Arr:
+        """Predictions of the one target, or of several along a last axis."""
+        check_is_fitted(self)
+        if isinstance(self.trained_, Trained):
+            return predicted(self.trained_, X)
+        return np.asarray(np.stack([predicted(each, X) for each in self.trained_], axis=-1))
+
     def _joint(self, X: Any) -> Arr:
         """The score of each row, from the views that have it."""
-        check_is_fitted(self)
-        return self._joint_of(self.trained_, X)
+        return self._of_targets(self._joint_of, X)
 
     def _joint_of(self, trained: Trained, X: Any) -> Arr:
         tables, present = self._present(X)
@@ -166,8 +172,7 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
 
     def _own(self, X: Any) -> Arr:
         """Each view's joined model, (M, n); NaN where the view does not have the row."""
-        check_is_fitted(self)
-        return self._own_of(self.trained_, X)
+        return self._of_targets(self._own_of, X)
 
     def _own_of(self, trained: Trained, X: Any) -> Arr:
         tables, present = self._present(X)
@@ -349,21 +354,3 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
         if scores.shape[1] > 1:
             return fit_class_probabilities(scores, labels)
         return fit_probability(scores[:, 0], labels)
-
-    def _joint(self, X: Any) -> Arr:
-        check_is_fitted(self)
-        if len(self.classes_) == 2:
-            joint: Arr = super()._joint(X)
-            return joint
-        scores = [self._joint_of(each, X) for each in self.trained_]
-        stacked: Arr = np.stack(scores, axis=-1)
-        return stacked
-
-    def _own(self, X: Any) -> Arr:
-        check_is_fitted(self)
-        if len(self.classes_) == 2:
-            own: Arr = super()._own(X)
-            return own
-        scores = [self._own_of(each, X) for each in self.trained_]
-        stacked: Arr = np.stack(scores, axis=-1)
-        return stacked

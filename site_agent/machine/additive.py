@@ -352,7 +352,7 @@ class AdditiveComputation:
         at = self.exchange.terms.scored
         columns = scores if self.terms.classes else scores[:, 0]
         X = self.data.Z[at]
-        return JointScores(at, model.corrected(columns, model.alone(X), X))
+        return JointScores(at, model.correct_score(columns, model.alone(X), X))
 
     def _without_scores(self) -> tuple[str, ...]:
         """Why the training ends without joint scores, if it does."""

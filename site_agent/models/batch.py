@@ -188,7 +188,7 @@ def batch_of(
         column,
         tuple(notes),
         model.score_probability,
-        Correction() if joined is None else joined.corrected,
+        Correction() if joined is None else joined.correct_score,
         local,
         X,
         _noise_of(model),

@@ -392,7 +392,7 @@ def test_three_sites_train_probabilities(classified) -> None:
     _, scored = batch_of(model, Inputs(table=tmp_path / "b-judged.csv", id="id"), b"salt")
     assert (scored.probability, scored.correction) == (
         probabilities[1],
-        model.function.corrected,
+        model.function.correct_score,
     )
     found = evaluate([local, own], tmp_path / "b-judged.csv", Notation())
     for each, known in (
