@@ -47,7 +47,7 @@ def init(
     ] = "",
     task: Annotated[
         Literal["regression", "classification"] | None,
-        typer.Option("--task", help="classification: a yes/no target."),
+        typer.Option("--task", help="classification: a yes/no target, or classes."),
     ] = None,
     port: Annotated[
         int,

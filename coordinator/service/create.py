@@ -40,6 +40,7 @@ objective = "additive"
 # task: "regression" for a number, "classification" for a yes/no target; then each site gives
 # --positive VALUE, the value of its table that means yes.
 $task
+# With three to 20 classes, also name all of them: classes = ["low", "middle", "high"]
 # The agreement instead: each site keeps its own model, and their predictions on the shared
 # instances are drawn together. Each site keeps the strength that its own labels choose, or 0.
 # objective = "agreement"

@@ -15,7 +15,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import typer
 
-from coreg_core.errors import CoregError, Refused, StorageError, Unreachable
+from coreg_core.errors import CoregError, Refused, StorageError, Unreachable, UsageError
 from coreg_core.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.terminal.command_line import as_owner, print_json
@@ -207,6 +207,11 @@ def print_scores(config: Path | None, ids: str, study: str | None, *, as_json: b
     from site_agent.config.settings import read_settings
 
     address = read_settings(config, {}).listen
+    if address is None:
+        raise UsageError(
+            'agent.toml has no `listen`. Write listen = "127.0.0.1:7610" into it, start'
+            " `coreg-agent serve`, and type this in the same folder."
+        )
     body = json.dumps({"ids": [text.strip() for text in ids.split(",")], "study": study or ""})
     request = Request(
         f"http://{address}/score", body.encode(), {"content-type": "application/json"}
@@ -218,8 +223,7 @@ def print_scores(config: Path | None, ids: str, study: str | None, *, as_json: b
         raise Refused(str(json.load(error)["error"])) from None
     except OSError as error:
         raise Unreachable(
-            f"no agent answers at listen = {address} ({error}). Set `listen` in agent.toml, and"
-            " start `coreg-agent serve`."
+            f"no agent answers at listen = {address} ({error}). Start `coreg-agent serve`."
         ) from None
     if as_json:
         print_json(answer)

@@ -20,7 +20,8 @@ BY = {
 
 
 def draw(path: Path, target: str, models: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Errors by model; calibration and gain of classes, or residuals of numbers; own columns.
+    """Errors by model; calibration and gain of a yes/no target, the area under the curve of each of
+    several classes, or residuals of numbers; own columns.
 
     ``models``: the figures of each. ``found``: "left_out", "columns" and "columns_by", where known.
     """
@@ -29,15 +30,19 @@ def draw(path: Path, target: str, models: Mapping[str, Any], found: Mapping[str,
     check_output(path, "--plot", PICTURES)
     models = {_short(name): each for name, each in models.items()}
     classes = any("auc" in each for each in models.values())
+    several = any("auc_by_class" in each for each in models.values())
     panels = 4 if classes else 3
     figure = Figure(figsize=(4.0 * panels, 4.0), layout="constrained")
     errors, *middle, last = figure.subplots(1, panels)
     sizes = [each["rmse"] for each in models.values()]
     errors.barh(list(models), sizes, xerr=[each["se"] for each in models.values()])
     errors.invert_yaxis()
-    errors.set(title="Error", xlabel=f"root mean square error of {target} ± s.e.")
+    what = "root of the Brier score" if several else "root mean square error"
+    errors.set(title="Error", xlabel=f"{what} of {target} ± s.e.")
     if classes:
         _tenths(middle[0], middle[1], models)
+    elif several:
+        _areas(middle[0], models)
     else:
         _residuals(middle[0], target, found.get("left_out") or {"residuals": {}})
     values = found.get("columns") or {}
@@ -63,6 +68,15 @@ def _residuals(axes: "Axes", target: str, left_out: Mapping[str, Any]) -> None:
         axes.legend()
     axes.axhline(0.0, color="grey")
     axes.set(title="Residuals", xlabel=f"predicted {target}", ylabel="label − prediction")
+
+
+def _areas(axes: "Axes", models: Mapping[str, Any]) -> None:
+    for name, each in models.items():
+        areas = {label: area for label, area in each.get("auc_by_class", {}).items() if area}
+        if areas:
+            axes.plot(list(areas.values()), list(areas), "o", label=name)
+            axes.legend()
+    axes.set(title="Area under the ROC curve", xlabel="of each class; 0.5 is chance")
 
 
 def _tenths(calibration: "Axes", gain: "Axes", models: Mapping[str, Any]) -> None:

@@ -183,3 +183,16 @@ def test_both_commands_draw_residuals_or_calibration_and_gain(
         assert drawn.count('<g id="axes_') == panels
         titles = {"numbers": ["Residuals"], "classes": ["Calibration by tenths", "Gain"]}
         assert all(f"<!-- {title} -->" in drawn for title in titles[kind])
+
+
+def test_a_picture_of_several_classes_has_the_area_of_each(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    from site_agent.models.picture import draw
+
+    areas = {"low": 0.9, "high": None}
+    models = {"local model": {"rmse": 0.5, "se": 0.1, "auc_by_class": areas}}
+    draw(tmp_path / "classes.svg", "grade", models, {})
+    drawn = (tmp_path / "classes.svg").read_text()
+    assert "<!-- Area under the ROC curve -->" in drawn
+    assert "<!-- root of the Brier score of grade ± s.e. -->" in drawn
+    assert "<!-- Residuals -->" not in drawn

@@ -23,6 +23,7 @@ from coreg_core.terms import Membership
 from coreg_wire.terminal import command_line
 from coreg_wire.terminal.command_line import owner_hint
 from site_agent.cli.app import app
+from site_agent.cli.service import print_scores
 from site_agent.config.options import OWN, TABLE
 from site_agent.config.settings import ONLY, AgentSettings, read_settings
 from site_agent.data.inputs import Inputs
@@ -540,3 +541,9 @@ def test_a_lost_secret_a_broken_ledger_and_a_lost_ledger_are_found_before_joinin
     assert (
         "identity/ledger.jsonl has no line, which is normal before the first run." in of_ledger()[1]
     )
+
+
+def test_scores_of_single_individuals_need_an_address_in_the_settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"agent\.toml has no `listen`"):
+        print_scores(None, "p1", None, as_json=False)
