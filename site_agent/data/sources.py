@@ -213,7 +213,7 @@ def has_password(text: str) -> bool:
 
 
 def at(source: Source | Any, base: Path) -> Source | Any:
-    """The source with its file relative to a folder; a server and a data frame as they are."""
+    """The source, its file in that folder. A server and a data frame have no file."""
     if isinstance(source, Path):
         return base / source
     if isinstance(source, Query) and isinstance(source.database, Path):

@@ -57,7 +57,7 @@ class Scored:
     classes: tuple[str, ...] = ()
 
     def finished(self, scores: Arr, places: Ints) -> Arr:
-        """Scores of these individuals as they are read: corrected, or as probabilities."""
+        """Corrected scores of these individuals, or their probabilities."""
         local = None if self.local is None else self.local[places]
         X = None if self.X is None else self.X[places]
         corrected = self.correction(scores[places], local, X)

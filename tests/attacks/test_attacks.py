@@ -1,4 +1,4 @@
-"""Attacks of docs/research/attacks. Each works where the threat model says so, and only there."""
+"""Attacks of docs/research/attacks: each works only where the threat model says that it does."""
 
 import json
 import os

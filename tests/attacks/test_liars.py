@@ -1,4 +1,4 @@
-"""A member or a coordinator lies. It stops nobody else, the log names it, the next run trains."""
+"""A member or a coordinator lies. Nobody else stops, the log names it, the next run trains."""
 
 import json
 import subprocess
