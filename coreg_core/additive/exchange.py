@@ -302,11 +302,7 @@ class SiteExchange:
         own = Own.of(moments[0], v, self._C_WW, self._C_Wx)
         self.owns = [replace(own, moments=m) for m in moments]
         betas = np.array([f.coef for f in self.fits])
-        sizes = [
-            norm * float(np.linalg.norm(betas[:, block], axis=1).max())
-            for norm, block in zip(T.norms, T.blocks, strict=True)
-        ]
-        bound = T.n_sites * max(sizes) + 1e-300
+        bound = self._score_bound(betas)
         self._score_exponent = HEADROOM - ceil(log2(bound))
         part = betas[:, T.blocks[v]] @ self._W[: self._n_common, : T.d[v]].T
         self._part = part[:, T.rows_scored_for(v)]
@@ -318,6 +314,15 @@ class SiteExchange:
         rows = {u: T.rows_scored_for(u) for u in range(T.n_sites) if u != v}
         words = word(part, self._score_exponent)
         return {u: words[:, at].ravel() for u, at in rows.items() if len(at)}
+
+    def _score_bound(self, betas: Float64[Arr, "t D"]) -> float:
+        """What no sum of parts exceeds."""
+        T = self.terms
+        sizes = [
+            norm * float(np.linalg.norm(betas[:, block], axis=1).max())
+            for norm, block in zip(T.norms, T.blocks, strict=True)
+        ]
+        return float(T.n_sites * max(sizes) + 1e-300)
 
     def finish(self, words: UInt64[np.ndarray, " q"] | None) -> tuple[Conclusion, ...]:
         """The last step: for each target the verdict by own labels, and a joined model that learns

@@ -289,25 +289,29 @@ def fit_features_of(
         _local_model(bases, own, y, S, seed, kernel) if can else None
         for y, can in zip(targets.T, able, strict=True)
     )
-    directions = tuple(local for local in local_models if local is not None)
+    known = tuple(local for local in local_models if local is not None)
     basis, Phi = bases[0]
-    if directions and directions[0].basis is not basis:
+    if known and known[0].basis is not basis:
         basis, Phi = bases[1]
-    if kernel == "linear":
-        directions = ()
-    levels = np.zeros(0)
-    if directions:
-        by_basis = {each.width: Phi for each, Phi in bases}
-        functions = [_at_rows(local, by_basis[local.basis.width], S, own) for local in directions]
-        values = np.concatenate(functions, axis=1)
-        levels = values[:n_common].mean(0)
-        Phi = np.concatenate([Phi, DIRECTION * (values - levels)], axis=1)
+    directions = known if kernel == "gaussian" else ()
+    values = _values(directions, bases, S, own)
+    levels = values[:n_common].mean(0)
+    Phi = np.concatenate([Phi, DIRECTION * (values - levels)], axis=1)
     spectrum, V = np.linalg.eigh(Phi[:n_common].T @ Phi[:n_common] / n_common)
     rank = max(int(np.sum(spectrum > 1e-9 * spectrum[-1])), 1)
     components = V[:, ::-1][:, : min(k, rank)]
     centre = np.zeros(components.shape[1])
     features = SiteFeatures(basis, directions, levels, components, centre)
     return features, local_models, Phi @ components
+
+
+def _values(
+    directions: Sequence[LocalModel], bases: Sequence[tuple[Basis, Arr]], S: Arr, own: Ints
+) -> Float64[Arr, "n h"]:
+    """The local functions of all directions at these rows; no column without directions."""
+    of_basis = {basis.width: Phi for basis, Phi in bases}
+    functions = [_at_rows(local, of_basis[local.basis.width], S, own) for local in directions]
+    return np.concatenate([np.zeros((len(S), 0)), *functions], axis=1)
 
 
 def _local_model(

@@ -109,6 +109,16 @@ class Target:
         return np.asarray(np.clip((y - self.levels[site]) / self.unit, -1.0, 1.0))
 
 
+def _targets(n: Float64[Arr, " M"], summaries: Sequence[SiteSummary]) -> tuple[Target, ...]:
+    free = np.maximum(n - 1, 0)
+    levels = np.array([summary.levels for summary in summaries])
+    deviations = np.array([summary.deviations for summary in summaries])
+    return tuple(
+        Target(n, of_sites, float(free @ spread**2))
+        for of_sites, spread in zip(levels.T, deviations.T, strict=True)
+    )
+
+
 def _scored(labelled: Flags) -> Ints:
     """The individuals of whom no site has a label, evenly spaced where there are too many.
 
@@ -156,15 +166,7 @@ class Terms:
         self.norms = np.array([summary.norm for summary in summaries]) * (2.0 if few else 1.0)
         self.scale = np.repeat(self.norms, self.d)
         self.n = (self.flags.sum(axis=1) + self.private).astype(float)
-        free = np.maximum(self.n - 1, 0)
-        self.targets = tuple(
-            Target(self.n, np.array(levels), float(free @ np.array(deviations) ** 2))
-            for levels, deviations in zip(
-                zip(*(summary.levels for summary in summaries), strict=True),
-                zip(*(summary.deviations for summary in summaries), strict=True),
-                strict=True,
-            )
-        )
+        self.targets = _targets(self.n, summaries)
         self.share = 1.0 / np.maximum(
             self.flags.sum(axis=0), 1
         )  # of an individual with labels of several sites

@@ -118,8 +118,6 @@ def _fields(joined: "Joined") -> dict[str, Any]:
 
 
 def _sentences(joined: "Joined") -> list[str]:
-    from site_agent.models import findings
-
     numbers, messages = (
         sum(getattr(s, name) for s in joined.sent.values()) for name in ("numbers", "messages")
     )
@@ -139,17 +137,25 @@ def _sentences(joined: "Joined") -> list[str]:
             "this run left no file here: this site receives no scores, or an earlier process stored"
             " the models"
         )
-    if joined.written and joined.written[0].suffix == ".coreg":
-        result: Any = joined.result
-        found = findings.of_additive(result) if hasattr(result, "judged") else {}
-        score = "; coreg-agent score --data new.csv --id NAME" * any(
-            "coreg-agent score" in text for text in findings.recommended(found)
-        )
-        models = [path for path in joined.written if path.suffix == ".coreg"]
-        advised = models[-1 if findings.alone(found) == "local" else 0]
-        predict = f"coreg-agent predict --model {advised} --data new.csv --id NAME"
-        said.append(f"next: coreg-agent report --model {joined.written[0]}; {predict}{score}")
-    return said
+    models = [path for path in joined.written if path.suffix == ".coreg"]
+    return said + _next_commands(joined.result, models)
+
+
+def _next_commands(result: Any, models: list[Path]) -> list[str]:
+    """What to type with the models of a training; nothing without one."""
+    from site_agent.models import findings
+
+    if not models:
+        return []
+    found = findings.of_additive(result) if hasattr(result, "judged") else {}
+    advised = models[-1 if findings.alone(found) == "local" else 0]
+    commands = [
+        f"coreg-agent report --model {models[0]}",
+        f"coreg-agent predict --model {advised} --data new.csv --id NAME",
+    ]
+    if any("coreg-agent score" in text for text in findings.recommended(found)):
+        commands.append("coreg-agent score --data new.csv --id NAME")
+    return [f"next: {'; '.join(commands)}"]
 
 
 @app.command()

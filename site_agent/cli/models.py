@@ -204,9 +204,6 @@ def evaluate(
         return
     for text in found.notes:
         echo(text, err=True)
-    classes = any("auc_by_class" in each for each in found.models.values())
-    what = "root of the Brier score" if classes else "root mean square error"
-    echo(f"{what} of {found.target} on {found.rows} rows, ± one standard error")
     for line in evaluated_lines(found):
         echo(line)
 

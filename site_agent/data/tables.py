@@ -11,7 +11,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache, cached_property, partial
@@ -456,14 +456,7 @@ class Table:
                 " (capitals count)."
             )
             raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
-        coded = [
-            None if text is None else str(int(text == positive))
-            for text in self.cells(column).texts
-        ]
-        new = Cells(column, coded, self.source)
-        return replace(
-            self, held=tuple(new if cells.name == column else cells for cells in self.held)
-        )
+        return self._coded(column, lambda text: str(int(text == positive)))
 
     def with_places(self, column: str, classes: Sequence[str]) -> "Table":
         """With the place among the classes for each value of a column."""
@@ -471,14 +464,18 @@ class Table:
             return self
         place = {canonical(name): str(i) for i, name in enumerate(classes)}
         texts = self.texts(column)
-        unknown = {text for text in texts if text is not None and text not in place}
+        unknown = set(filter(None, texts)) - place.keys()
         if unknown:
             lines = tuple(int(self.lines[i]) for i, text in enumerate(texts) if text in unknown)
             what = f"holds {some(sorted(unknown))}; the classes are {some(list(classes))}."
             todo = "Correct these cells (capitals count), or the study's classes."
             raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
-        cells = self.cells(column)
-        coded = [None if text is None else place[canonical(text)] for text in cells.texts]
+        return self._coded(column, lambda text: place.get(canonical(text)))
+
+    def _coded(self, column: str, code: Callable[[str], str | None]) -> "Table":
+        """With the code of each text of a column."""
+        texts = self.cells(column).texts
+        coded = [None if text is None else code(text) for text in texts]
         new = Cells(column, coded, self.source)
         return replace(self, held=tuple(new if each.name == column else each for each in self.held))
 

@@ -73,13 +73,17 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         residuals[name] = brier_residuals(predicted, y) if classes else y - predicted
         baseline = next(iter(residuals.values())) if figures else None
         figures[name] = of_residuals(residuals[name], None if classes else y, baseline)
+        figures[name] |= _of_probabilities(model, predicted, y)
         figures[name]["stability"] = moved(model, X, predicted)
-        if classes:
-            figures[name] |= of_several_classes(predicted, y, classes)
-        elif model.probability is not None:
-            figures[name] |= of_classes(predicted, y)
     single_rows: dict[str, Any] = {"labels": y, "residuals": {} if classes else residuals}
     return Evaluated(target, len(y), figures, notes, seen, left_out=single_rows)
+
+
+def _of_probabilities(model: ModelFile, predicted: Arr, y: Arr) -> dict[str, Any]:
+    """The figures of probabilities; nothing of a model of numbers."""
+    if model.classes:
+        return of_several_classes(predicted, y, model.classes)
+    return {} if model.probability is None else of_classes(predicted, y)
 
 
 def _labelled(
@@ -121,11 +125,14 @@ def _each_once(lists: Iterable[Iterable[str]]) -> list[str]:
 
 
 def evaluated_lines(evaluated: Evaluated) -> list[str]:
-    """The errors as a table, with the change against the first model; then of each model its
-    tenths of a yes/no target, and the stability index.
+    """The errors as a table under a heading, with the change against the first model. Then tenths
+    of a yes/no target and the stability index, of each model.
     """
     models = evaluated.models
-    out = table(models)
+    classes = any("auc_by_class" in each for each in models.values())
+    what = "root of the Brier score" if classes else "root mean square error"
+    heading = f"{what} of {evaluated.target} on {evaluated.rows} rows, ± one standard error"
+    out = [heading, *table(models)]
     for name, each in models.items():
         out += tenth_lines(each.get("tenths"), f"these rows, {name}")
     for name, each in models.items():

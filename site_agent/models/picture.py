@@ -29,9 +29,8 @@ def draw(path: Path, target: str, models: Mapping[str, Any], found: Mapping[str,
 
     check_output(path, "--plot", PICTURES)
     models = {_short(name): each for name, each in models.items()}
-    classes = any("auc" in each for each in models.values())
     several = any("auc_by_class" in each for each in models.values())
-    panels = 4 if classes else 3
+    panels = 4 if any("auc" in each for each in models.values()) else 3
     figure = Figure(figsize=(4.0 * panels, 4.0), layout="constrained")
     errors, *middle, last = figure.subplots(1, panels)
     sizes = [each["rmse"] for each in models.values()]
@@ -39,10 +38,10 @@ def draw(path: Path, target: str, models: Mapping[str, Any], found: Mapping[str,
     errors.invert_yaxis()
     what = "root of the Brier score" if several else "root mean square error"
     errors.set(title="Error", xlabel=f"{what} of {target} ± s.e.")
-    if classes:
-        _tenths(middle[0], middle[1], models)
-    elif several:
+    if several:
         _areas(middle[0], models)
+    elif panels == 4:
+        _tenths(middle[0], middle[1], models)
     else:
         _residuals(middle[0], target, found.get("left_out") or {"residuals": {}})
     values = found.get("columns") or {}
