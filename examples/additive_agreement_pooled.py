@@ -48,16 +48,13 @@ def errors(share, seed):
     agreement.fit(X[train], known, label_mask=label_mask)
     pooled = AdditiveRegressor(views=[slice(None)]).fit(X[train], known)
     alone = np.array(
-        [
-            m.local.predict(X[test][:, c])
-            for m, c in zip(additive.trained_.sites, VIEWS, strict=True)
-        ]
+        [additive.predict_local(v, X[test][:, columns]) for v, columns in enumerate(VIEWS)]
     )
     own = (alone, agreement.predict_views(X[test]), additive.predict_views(X[test]))
     joint = (
         alone.mean(axis=0),
         additive.predict(X[test]),
-        pooled.trained_.sites[0].local.predict(X[test]),
+        pooled.predict_local(0, X[test]),
     )
     return [
         np.sqrt(np.mean((y[test] - predicted) ** 2, axis=-1)).mean() for predicted in (*own, *joint)

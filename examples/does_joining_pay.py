@@ -70,9 +70,9 @@ for draw in range(DRAWS):
     fitted = AdditiveRegressor(views=list(SITES.values())).fit(
         TABLE[train], y, label_mask=label_mask
     )
-    for v, (columns, site) in enumerate(zip(SITES.values(), fitted.trained_.sites, strict=True)):
+    for v, columns in enumerate(SITES.values()):
         X = TABLE[test].select(columns).to_numpy()
-        for row, predicted in enumerate((site.local.predict(X), fitted.predict_view(v, X))):
+        for row, predicted in enumerate((fitted.predict_local(v, X), fitted.predict_view(v, X))):
             errors[draw, row, v] = np.sqrt(np.mean((predicted - TARGET[test]) ** 2))
         errors[draw, 2, v] = np.sqrt(
             np.mean((np.nanmean(np.where(label_mask[:, v], y, np.nan)) - TARGET[test]) ** 2)

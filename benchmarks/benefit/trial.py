@@ -61,7 +61,9 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
         record["forecast"] = {name: each.change for name, each in verdict.gains.items()}
         record["slope"] = verdict.slope
         at = memory.trained.sites[v]
-        stated = at.own.deviations(memory.trained.fit, memory.test[v].W, at.private_noise)
+        stated = at.own.deviations(
+            memory.trained.fits[0], at.model.features(memory.test[v]), at.private_noise
+        )
         score, joined = (verdict.spread * each for each in stated)
         record["inside"] = {
             "score": float(

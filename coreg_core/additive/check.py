@@ -1,8 +1,8 @@
 r"""A site's check of what joining brings, by its own labels, each left out; nothing of it leaves
 the site.
 
-If labels were told with noise e, `left_out_score` and `left_out_joined` take the noisy labels:
-subtract e from what they return.
+If labels were told with noise e, `left_out_score` takes the noisy labels:
+subtract e from what it returns.
 """
 
 from collections.abc import Callable
@@ -40,24 +40,21 @@ def left_out_score(
     return (y - score) / (1.0 - fit.leverage())
 
 
-def left_out_joined(
+def own_leverage(
     fit: Fit,
     own: Own,
-    y: Float64[Arr, " n"],
     W: Float64[Arr, "n k"],
-    *,
-    predicted: Float64[Arr, " n"] | None = None,
-    score: Float64[Arr, " n"] | None = None,
     weight: Float64[Arr, " n"] | float = 1.0,
     part: int = 0,
 ) -> Float64[Arr, " n"]:
-    """y − model + w h · (left-out residual of the ``score``); without a score (private rows) (y −
-    model)/(1 − w h). ``predicted``: by a model that learned from scores.
+    """w h of rows with features W, completed by the own columns: what a label moves the joined
+    model at its row.
+
+    With a left-out residual s of the score the left-out residual of the joined model is
+    y − model + w h s; without one (private rows) it is (y − model)/(1 − w h).
     """
     x = own.rows(W)
-    h = weight * np.einsum("ij,jk,ik->i", x, fit.S, x) / fit.noise[part]
-    r = y - (own.predict(fit, W) if predicted is None else predicted)
-    return np.asarray(r / np.maximum(1.0 - h, 0.05) if score is None else r + h * score)
+    return np.asarray(weight * np.einsum("ij,jk,ik->i", x, fit.S, x) / fit.noise[part])
 
 
 def left_out_completion(
@@ -184,9 +181,9 @@ class Verdict:
     # not 1: the labels may have another unit or sign than the others' (1 of 20 honest sites is
     # named too)
     slope: float
-    spread: float
     left_out: dict[str, Float64[Arr, " n"]] = field(repr=False)
     gains: dict[str, Gain]
+    spread: float = 1.0  # factor of the stated deviations
 
 
 Refine: TypeAlias = Callable[[Arr, Arr], tuple[Refinement | None, Arr]]
@@ -215,46 +212,35 @@ def verdict(
     local: Float64[Arr, " n"] | None,
     joined: Float64[Arr, " n"],
     score: Float64[Arr, " c"] | None,
-    n_common: int,
-    deviations: Float64[Arr, " n"],
     nearer: Float64[Arr, " n"] | float = 0.0,
     refine: Refine | None = None,
 ) -> Verdict:
-    """From own labels, ``n_common`` of common rows first, left-out residuals, and the joined
-    model's ``deviations``. ``refine``: makes the refined score of own labels and residuals.
+    """From own labels, those of common rows first, and left-out residuals; ``score``: of the common
+    rows. ``refine``: makes the refined score of own labels and residuals.
 
     ``nearer`` is `left_out_completion`. It counts in the errors of the joined model, not in the
     choice of slope and blend.
     """
-    n = len(y)
-    c = n_common
-    factor = spread(joined + nearer, deviations) if n else 1.0
-    if local is None or n < 3:
-        return Verdict(
-            "score" if score is not None else "joined",
-            Correction(),
-            Correction(),
-            1.0,
-            factor,
-            {},
-            {},
-        )
-    found = slope(y, score) if score is not None and c == n else slope(y, joined)
-    fixed, left_joined = _corrected(found, y, local, joined)
-    left_joined = left_joined + fixed.weight * found * nearer
+    if local is None or len(y) < 3:
+        together: Choice = "joined" if score is None else "score"
+        return Verdict(together, Correction(), Correction(), 1.0, {}, {})
+    c = 0 if score is None else len(score)
+    factor = slope(y, joined if score is None or c < len(y) else score)
+    corrected, left_joined = _corrected(factor, y, local, joined)
+    left_joined = left_joined + corrected.weight * factor * nearer
     left = {"local": local, "joined": left_joined}
     gains = {"joined": gain(local, left_joined)}
-    together = Correction()
+    correct_score = Correction()
     recommended: Choice = "joined" if np.mean(left_joined**2) < np.mean(local**2) else "local"
     if score is not None and c >= 3:
-        together, left_score = _corrected(found, y[:c], local[:c], score, refine)
+        correct_score, left_score = _corrected(factor, y[:c], local[:c], score, refine)
         left["score"] = left_score
         gains["score"] = gain(local[:c], left_score)
         if np.mean(left_score**2) < min(np.mean(local[:c] ** 2), np.mean(left_joined[:c] ** 2)):
             recommended = "score"
     elif score is not None:
-        together, _ = rescaling(found, y, joined)
-    return Verdict(recommended, fixed, together, found, factor, left, gains)
+        correct_score, _ = rescaling(factor, y, joined)
+    return Verdict(recommended, corrected, correct_score, factor, left, gains)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,6 +253,7 @@ class OwnLabels:
     error: Float64[Arr, " n"]  # noise on the labels that the site sent
     weight: Float64[Arr, " n"]  # in the fit; 0 of a label that is not in it
     n_common: int
+    score: Float64[Arr, " c"] | None  # joint scores of the common ones; None: the site has none
     local: Float64[Arr, " n"] | None  # left-out residuals of the local model
     lone: float | None  # 1/precision, where all labels in the fit are of private rows
 
@@ -283,17 +270,18 @@ def concluded(
     fit: Fit,
     own: Own,
     labels: OwnLabels,
-    score: Float64[Arr, " c"] | None,
     scored: ScoredRows | None,
     *,
     seed: int,
     kernel: Kernel,
 ) -> Conclusion:
-    """What a site concludes from joint scores of its common labels (None: it has none), and of
-    individuals without a label (None: it has none).
+    """What a site concludes by its labels, and from joint scores of individuals without a label
+    (None: it has none).
     """
     told = labels.y + labels.error
     c = labels.n_common
+    score = labels.score
+    # (1) left-out residuals of the score, and a joined model that learns from scores
     residuals = None
     targets = np.zeros(0)
     if score is not None and c:
@@ -303,18 +291,22 @@ def concluded(
     if scored is not None:
         X = labels.X[: len(targets)]
         learned = learn(scored, X, targets, seed=seed, kernel=kernel)
+    # (2) those of the joined model
     joined = _left_out_joined(fit, own, labels, residuals, learned)
     nearer = np.zeros(len(told))
     if residuals is not None and score is not None:
         residuals = residuals - labels.error[:c]
         if learned is None:
             nearer[:c] = left_out_completion(fit, own, labels.W[:c], score)
-    deviations = own.deviations(fit, labels.W, labels.lone)[1]
+    # (3) the verdict
     refine = None
     if kernel != "linear":
         refine = partial(refined, labels.X[:c], seed=seed)
-    found = verdict(labels.y, labels.local, joined, residuals, c, deviations, nearer, refine)
-    return Conclusion(found, None if learned is None else learned.model)
+    by_labels = verdict(labels.y, labels.local, joined, residuals, nearer, refine)
+    if len(told):
+        deviations = own.deviations(fit, labels.W, labels.lone)[1]
+        by_labels = replace(by_labels, spread=spread(joined + nearer, deviations))
+    return Conclusion(by_labels, None if learned is None else learned.model)
 
 
 def _left_out_joined(
@@ -327,29 +319,18 @@ def _left_out_joined(
     """Left-out residuals of the joined model at the true labels; ``score``: those of the score."""
     c = labels.n_common
     told = labels.y + labels.error
-    common = None
-    others = None
-    if learned is not None:
+    if learned is None:
+        predicted = own.predict(fit, labels.W)
+    else:
         predicted = learned.model.predict(labels.X)
         predicted[: len(learned.left_out)] = learned.left_out
-        common = predicted[:c]
-        others = predicted[c:]
-    first = left_out_joined(
-        fit,
-        own,
-        told[:c],
-        labels.W[:c],
-        predicted=common,
-        score=score,
-        weight=labels.weight[:c],
-    )
-    rest = left_out_joined(
-        fit,
-        own,
-        told[c:],
-        labels.W[c:],
-        predicted=others,
-        weight=labels.weight[c:],
-        part=len(fit.moments.parts) - 1,
-    )
-    return np.concatenate([first, rest]) - labels.error
+    residuals = told - predicted
+    of_private_rows = len(fit.moments.parts) - 1
+    common = own_leverage(fit, own, labels.W[:c], labels.weight[:c])
+    private = own_leverage(fit, own, labels.W[c:], labels.weight[c:], of_private_rows)
+    residuals[c:] /= np.maximum(1.0 - private, 0.05)
+    if score is None:
+        residuals[:c] /= np.maximum(1.0 - common, 0.05)
+    else:
+        residuals[:c] += common * score
+    return np.asarray(residuals - labels.error)

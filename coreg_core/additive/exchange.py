@@ -3,53 +3,50 @@ sealing or signing.
 
 | step | input | output |
 |---|---|---|
-| `summary` | | `SiteSummary`: labelled common individuals, sizes, level and deviation of labels |
-| `announce` | all summaries | the site's message of cross products |
-| `add` | all messages | the site's words of the sums, and a share for each other site |
-| `add_private` | the sum of words, shares for this site | words of sums over private rows, if any |
-| `parts` | the sum of these words | parts of the score at rows of each other site |
-| `finish` | the sum of the others' parts | the verdict; the site has its models |
+| (1) `announce` | terms of all sites | the site's message of cross products |
+| (2) `add` | all messages | the site's numbers of the sums, and a share for each other site |
+| (3) `add_private` | the sums, shares for this site | numbers of sums over private rows, if any |
+| (4) `parts` | these sums | parts of the score at rows of each other site |
+| (5) `finish` | the others' parts | the verdicts; the site has its models |
 
-`Words` maps a name to words modulo 2⁶⁴. A site opens sums of words, and no other site's words. With
-noise 0 the result equals training in memory within the fixed-point error, for the same features,
-sizes and labels.
+Before the first step each site told its summary (`SiteStart.summary`), and all derived the same
+`Terms`. A site adds its numbers to each sum, and reads the sum alone. The channel decides what a
+number is (`coreg_core.additive.channel`): exact in memory, sealed words in a federation. With noise
+0 both end alike, up to the words' rounding.
+
+An exchange cannot go back a step: noise that was drawn twice for the same rows would tell them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import ceil, floor, log2, log10, sqrt
-from typing import TypeAlias
+from math import ceil, log2, sqrt
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, UInt64
+from jaxtyping import Float64
 
+from coreg_core.additive.channel import Channel, Numbers, SiteNumbers
 from coreg_core.additive.check import Conclusion, OwnLabels, concluded, left_out_score
-from coreg_core.additive.features import SiteRows, fit_features_of
-from coreg_core.additive.label_privacy import columns_of, noise_variance, unbiased
+from coreg_core.additive.label_privacy import noise_variance
 from coreg_core.additive.learned import ScoredRows
 from coreg_core.additive.moments import Own, fit, positive, precision
 from coreg_core.additive.site_model import SiteModel
+from coreg_core.additive.site_start import SiteStart
 from coreg_core.additive.terms import (
     MOST_PRECISION,
     SCORE_GRAIN,
     SCORE_NOISE,
     Flags,
-    SiteSummary,
-    Some,
     Terms,
     full,
-    value,
-    word,
 )
 from coreg_core.additive.worth import Worth, worths
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import Refused
-from coreg_core.objectives.additive import MOST_OWN, Additive
+from coreg_core.objectives.additive import Additive
 from coreg_core.secure import cross_products as cross
-from coreg_core.secure.sums import HEADROOM, WORD
-
-Words: TypeAlias = dict[str, Some]
+from coreg_core.secure.sums import HEADROOM
 
 
 class SiteExchange:
@@ -58,135 +55,55 @@ class SiteExchange:
     def __init__(
         self,
         site: int,
-        n_sites: int,
+        start: SiteStart,
         rules: Additive,
-        data: SiteRows,
-        n_common: int,
+        channel: Channel,
         *,
         seed: int,
-        label_normals: Float64[Arr, " l"],
         random_bytes: cross.RandomBytes,
-        scores: bool = True,
-        randomised: Arr | None = None,  # labels, if the plan has label_epsilon
     ):
-        """``data.y``: numbers, or places among the plan's classes."""
         self.site = site
-        self._seed = seed
-        self._scores = scores
-        self._rules = rules
-        self._data = data
-        self._n_common = n_common
+        self.start = start
+        self.seed = seed
+        self.rules = rules
+        self._channel = channel
         self._random = random_bytes
-        k = int(
-            min(
-                MOST_OWN,
-                n_common / rules.rows_per_feature,
-                cross.MOST_ENCRYPTED / max(n_sites - 1, 1),
-            )
-        )
-        self._y = columns_of(data.y, rules.classes)
-        _, self.local_models, _ = fit_features_of(
-            data.X, n_common, data.own, self._y, k=k, seed=seed, kernel=rules.kernel
-        )
-        inner = data.own < n_common
-        counts = [(~inner).sum(), inner.sum()]  # of private labels, of common ones
-        enough = np.array([each >= rules.least_labels for each in counts])
-        self._inner: Flags = inner
-        self._sent: Flags = enough[inner.astype(int)]
-        if randomised is None:
-            spread = float(np.std(data.y)) if len(data.y) else 0.0
-            if (local := self.local_models[0]) is not None:
-                spread = float(np.sqrt(np.mean(local.left_out**2)))
-            self._label_noise = (rules.label_noise * spread) ** 2
-            self._error: Arr = (rules.label_noise * spread * label_normals)[:, None]
-            self._noisy: Arr = self._y + self._error
-        else:
-            self._label_noise = noise_variance(rules)
-            self._noisy = unbiased(randomised, rules)
-            self._error = self._noisy - self._y
-        # Features use the labels that the site sends, as it sends them.
-        self.features, noisy, W = fit_features_of(
-            data.X,
-            n_common,
-            data.own[self._sent],
-            self._noisy[self._sent],
-            k=k,
-            seed=seed,
-            kernel=rules.kernel,
-        )
-        self._kept: dict[int, Some] = {}
+        self._kept: dict[int, Numbers] = {}
         # Scores of `Terms.scored` at the end, a column for each target.
         self.scores: Arr = np.zeros((0, rules.targets))
-        self._W = W
-        none = np.zeros(0)
-        self._noisy_left_out = [none if local is None else local.left_out for local in noisy]
+        self._own_scores: Arr | None = None  # of own labels in the sums; a row for each target
 
-    def summary(self) -> SiteSummary:
-        """The first step."""
-        flags = np.zeros(self._n_common, dtype=bool)
-        y = self._noisy[self._sent]
-        flags[self._data.own[self._sent & self._inner]] = True
-        told = [(0.0, 0.0)] * y.shape[1]
-        if len(y):
-            told = [_two_digits(float(t.mean()), float(t.std(ddof=1))) for t in y.T]
-        levels, deviations = zip(*told, strict=True)
-        norm = float(np.linalg.norm(self._W[: self._n_common], axis=1).max())
-        # A power of 2^(1/4) discloses little of the largest row.
-        norm = 2.0 ** (ceil(4 * log2(norm) - 1e-9) / 4) * (1 + 1e-12) if norm > 0 else 1.0
-        private = int((self._sent & ~self._inner).sum())
-        width = self._W.shape[1]
-        return SiteSummary(flags, width, norm, levels, deviations, private, self._scores)
-
-    def announce(self, summaries: Sequence[SiteSummary], seed: bytes) -> cross.Message:
-        """The second step; ``seed`` is the digest of the attempt's chain.
-
-        Raises `Refused` by the rules.
-        """
-        X, Y = self.meet(summaries)
-        e, f = self.terms.places
-        self._secret, message = cross.announce(
-            seed, cross.fixed(X, e), cross.fixed(Y, f), self._random
-        )
-        return message
-
-    def meet(self, summaries: Sequence[SiteSummary]) -> tuple[Arr, Arr]:
-        """The columns W and Y of this site's messages, by what all sites told."""
-        self.terms = T = Terms(self._rules, summaries)
+    def announce(self, terms: Terms, seed: bytes) -> Any:
+        """(1) The message of cross products; ``seed`` is the digest of the attempt's chain."""
+        self.terms = T = terms
         if not T.used.all():
-            self._centre(T.used)
-        self._common = self._W[: self._n_common][T.used]
-        self._mine = T.flags[self.site]
-        entering = np.zeros(len(self._W), dtype=bool)
-        entering[np.flatnonzero(T.used)[self._mine]] = True
-        self._entering: Flags = entering[self._data.own]
+            self.start = self.start.centred(T.used)
+        start = self.start
+        self.common = start.W[: start.n_common][T.used]
+        self.mine = T.flags[self.site]
+        entering = np.zeros(len(start.W), dtype=bool)
+        entering[np.flatnonzero(T.used)[self.mine]] = True
+        self.entering: Flags = entering[start.rows.own]
         self._labels = np.zeros((T.rows, len(T.targets)))
-        self._labels[self._mine] = T.labels(self._noisy[self._entering], self.site)
-        private = self._sent & ~self._inner & bool(T.private[self.site])
+        self._labels[self.mine] = T.labels(start.told[self.entering], self.site)
+        private = start.sent & ~start.inner & bool(T.private[self.site])
         self._private: Flags = np.asarray(private)
-        X = self._common / T.norms[self.site]
-        phi = self._common[:, : T.d[self.site]] / T.norms[self.site]
+        W = self.common / T.norms[self.site]
+        phi = W[:, : T.d[self.site]]
         Y = np.column_stack(
             [
                 phi * T.labelled[:, None],
                 phi,
                 T.share[:, None] * self._labels,
-                T.share * self._mine,
+                T.share * self.mine,
             ]
         )
-        self._exact = Y.T @ X
-        return X, Y
+        self._exact = Y.T @ W
+        return self._channel.announce(W, Y, T.places, seed)
 
-    def _centre(self, used: Flags) -> None:
-        """Centre the features over these common rows."""
-        centre = self._W[: self._n_common][used].mean(axis=0)
-        self.features = replace(self.features, centre=self.features.centre + centre)
-        self._W = self._W - centre
-
-    def add(
-        self, messages: Sequence[cross.Message]
-    ) -> tuple[Words, dict[int, UInt64[np.ndarray, "d r"]]]:
-        """The third step: words of P, C, b, o and scalars; block (v, u) of P and C is Y_vᵀW_u for v
-        > u. Each is rounded once.
+    def add(self, messages: Sequence[Any]) -> tuple[SiteNumbers, dict[int, Numbers]]:
+        """(2) Numbers of P, C, b, o and scalars; block (v, u) of P and C is Y_vᵀW_u for v > u. Each
+        is rounded once.
         """
         T = self.terms
         v = self.site
@@ -195,21 +112,22 @@ class SiteExchange:
         D = sum(T.d)
         K = len(T.targets)
         mine = T.blocks[v]
-        P, C, b, o = (
-            np.zeros(shape, dtype=WORD) for shape in ((D, D), (D, D), (K, D), (T.n_sites, D))
-        )
-        P[mine, mine] = word(self._exact[:d, :d], e)
-        C[mine, mine] = word(self._exact[d : 2 * d, :d], e)
-        b[:, mine] = word(self._exact[2 * d : 2 * d + K, :d], e)
-        o[v, mine] = word(self._exact[2 * d + K, :d], e)
+        exact = self._channel.number(self._exact[:, :d], e)
+        P = self._zeros(D, D)
+        C = self._zeros(D, D)
+        b = self._zeros(K, D)
+        o = self._zeros(T.n_sites, D)
+        P[mine, mine] = exact[:d]
+        C[mine, mine] = exact[d : 2 * d]
+        b[:, mine] = exact[2 * d : 2 * d + K]
+        o[v, mine] = exact[2 * d + K]
         shares = {}
         for u, message in enumerate(messages):
             if u == v:
                 continue
             theirs = T.blocks[u]
             du = T.d[u]
-            first = self._secret.share_of_own_projection(message.encrypted)  # of Y_vᵀW_u
-            second = self._secret.share_of_own_encryption(message.projected)  # of Y_uᵀW_v
+            first, second = self._channel.shares(message)  # of Y_vᵀW_u, of Y_uᵀW_v
             if v > u:
                 P[mine, theirs] = first[:d, :du]
                 C[mine, theirs] = first[d : 2 * d, :du]
@@ -221,25 +139,24 @@ class SiteExchange:
             o[v, theirs] = first[2 * d + K, :du]
             o[u, mine] = second[2 * du + K, :d]
             further = first[d : 2 * d, du:]
-            shares[u] = cross.rounded(further + self._noise(further.shape, e))
-            self._kept[u] = cross.rounded(second[du : 2 * du, d:])
+            shares[u] = self._channel.short(further + self._noise(further.shape, e))
+            self._kept[u] = self._channel.short(second[du : 2 * du, d:])
         own = np.repeat(np.arange(T.n_sites) == v, T.d)
-        touched = np.logical_or.outer(own, own).astype(WORD)  # entries with own features
-        P += self._noise(P.shape, e) * touched
-        C += self._noise(C.shape, e) * touched
+        touched = np.logical_or.outer(own, own)  # entries with own features
+        P += self._noise(P.shape, e, touched)
+        C += self._noise(C.shape, e, touched)
         o[:, mine] += self._noise((T.n_sites, d), e)
-        labels = self._labels[self._mine]
-        share = T.share[self._mine]
+        labels = self._labels[self.mine]
+        share = T.share[self.mine]
         scalars = np.zeros((K, T.n_sites + 1))
         scalars[:, v] = share @ labels
         scalars[:, -1] = share @ labels**2
-        words = _rounded(P, b.ravel(), o, scalars.ravel(), e) | {
-            "C": cross.rounded(C)[np.tril_indices(D)]
-        }
-        return words, shares
+        numbers = self._summands(P, b, o, self._channel.number(scalars.ravel(), e))
+        numbers["C"] = self._channel.short(C)[np.tril_indices(D)]
+        return numbers, shares
 
-    def add_private(self, total: Mapping[str, Some], shares: Mapping[int, Some]) -> Words | None:
-        """The fourth step: open the sums, and add the site's private rows.
+    def add_private(self, total: SiteNumbers, shares: Mapping[int, Numbers]) -> SiteNumbers | None:
+        """(3) Open the sums, and add the site's private rows.
 
         The result is None if no site has private rows.
         """
@@ -247,16 +164,17 @@ class SiteExchange:
         v = self.site
         d = T.d[v]
         D = sum(T.d)
-        P, C = (full(cross.opened(total[name], T.exponent), D) for name in ("P", "C"))
-        self._check(P, C)
+        opened = self._opened(total, T.exponent)
+        C = full(opened["C"], D)
+        self._check(full(opened["P"], D), C)
         C = C / T.rows * np.outer(T.scale, T.scale)
         self._C = positive(C) if T.noise else C
-        self._parts = [T.part(total)] if T.n_labelled else []
-        self._C_WW = self._common.T @ self._common / T.rows
-        self._C_Wx = np.zeros((self._common.shape[1], D))
+        self._parts = [T.part(opened)] if T.n_labelled else []
+        self._C_WW = self.common.T @ self.common / T.rows
+        self._C_Wx = np.zeros((self.common.shape[1], D))
         self._C_Wx[:d] = self._C[T.blocks[v]]
         for u, share in shares.items():
-            further = cross.opened(share + self._kept.get(u, np.uint64(0)), T.exponent).T
+            further = self._channel.of_short(share + self._kept[u], T.exponent).T
             self._C_Wx[d:, T.blocks[u]] = further * T.norms[u] * T.norms[v] / T.rows
         self._C_Wx[:, T.blocks[v]] = self._C_WW[:, :d]
         if not T.private.any():
@@ -269,7 +187,7 @@ class SiteExchange:
         weights = np.zeros(T.n_sites)
         if self._private.any():
             x = self._completed()
-            t = T.labels(self._noisy[self._private], v)
+            t = T.labels(self.start.told[self._private], v)
             w = self._precision
             p = w * x.T @ x
             b = w * t.T @ x
@@ -277,23 +195,24 @@ class SiteExchange:
             of_labels[:, v] = w * t.sum(axis=0)
             of_labels[:, -1] = w * (t**2).sum(axis=0)
             weights[v] = w * len(t)
-            p = p + T.noise * self._normal(p.shape)
-            o = o + T.noise * (T.private > 0)[:, None] * self._normal(o.shape)
-        e = T.private_exponent
+            p = p + self._normal(p.shape)
+            o = o + (T.private > 0)[:, None] * self._normal(o.shape)
         scalars = np.concatenate([of_labels.ravel(), weights])
-        return _rounded(word(p, e), word(b.ravel(), e), word(o, e), scalars, e)
+        return self._summands(
+            *(self._channel.number(values, T.private_exponent) for values in (p, b, o, scalars))
+        )
 
-    def parts(
-        self, total: Mapping[str, Some] | None, normals: Float64[Arr, "t r"]
-    ) -> dict[int, UInt64[np.ndarray, " q"]]:
-        """The fifth step: the fit, and words of this site's parts of the score for each other site
+    def parts(self, total: SiteNumbers | None, normals: Float64[Arr, "t r"]) -> dict[int, Numbers]:
+        """(4) The fit, and numbers of this site's parts of the score for each other site
         (`Terms.rows_scored_for`).
+
+        ``normals``: always the same one for an individual and a model.
         """
-        # ``normals``: always the same one for an individual and a model.
         T = self.terms
         v = self.site
         if total is not None:
-            self._parts.append(T.part(total, private=True))
+            opened = self._opened(total, T.private_exponent)
+            self._parts.append(T.part(opened, private=True))
         moments = [
             T.moments(self._C, tuple(part[k] for part in self._parts), k)
             for k in range(len(T.targets))
@@ -303,8 +222,8 @@ class SiteExchange:
         self.owns = [replace(own, moments=m) for m in moments]
         betas = np.array([f.coef for f in self.fits])
         bound = self._score_bound(betas)
-        self._score_exponent = HEADROOM - ceil(log2(bound))
-        part = betas[:, T.blocks[v]] @ self._W[: self._n_common, : T.d[v]].T
+        self.score_exponent = HEADROOM - ceil(log2(bound))
+        part = betas[:, T.blocks[v]] @ self.start.W[: self.start.n_common, : T.d[v]].T
         self._part = part[:, T.rows_scored_for(v)]
         if T.noise:  # An exact score would be an equation of 53 bits about the features.
             deviations = np.array([[of.deviation] for of in T.targets])
@@ -312,8 +231,8 @@ class SiteExchange:
             part = np.rint((part + SCORE_NOISE * deviations * normals) / grain) * grain
             part = np.clip(part, -bound / T.n_sites, bound / T.n_sites)
         rows = {u: T.rows_scored_for(u) for u in range(T.n_sites) if u != v}
-        words = word(part, self._score_exponent)
-        return {u: words[:, at].ravel() for u, at in rows.items() if len(at)}
+        numbers = self._channel.number(part, self.score_exponent)
+        return {u: numbers[:, at].ravel() for u, at in rows.items() if len(at)}
 
     def _score_bound(self, betas: Float64[Arr, "t D"]) -> float:
         """What no sum of parts exceeds."""
@@ -324,64 +243,65 @@ class SiteExchange:
         ]
         return float(T.n_sites * max(sizes) + 1e-300)
 
-    def finish(self, words: UInt64[np.ndarray, " q"] | None) -> tuple[Conclusion, ...]:
-        """The last step: for each target the verdict by own labels, and a joined model that learns
-        from scores.
+    def finish(self, received: Sequence[Numbers]) -> tuple[Conclusion, ...]:
+        """(5) For each target the verdict by own labels, and a joined model that learns from
+        scores.
 
-        ``words``: the sum of the others' parts, None if none came.
+        ``received``: each other site's parts; of two sites that do not score together none comes.
         """
-        own: list[Arr | None] = [None] * len(self.fits)
-        scored: list[ScoredRows | None] = [None] * len(self.fits)
-        if words is not None:
-            others = value(words.reshape(self._part.shape), self._score_exponent)
+        if len(received) == self.terms.n_sites - 1:
+            others = np.zeros(self._part.shape)
+            if received:
+                numbers = np.sum(received, axis=0, dtype=received[0].dtype)
+                others = self._channel.value(numbers, self.score_exponent).reshape(others.shape)
             intercepts = np.array([[f.intercept(self.site)] for f in self.fits])
             scores = intercepts + self._part + others
-            c = int(self._mine.sum())
-            own = list(scores[:, :c])
-            self.scores = scores[:, c:].T
-            X = self._data.X[self.terms.scored]
-            scored = [ScoredRows(X, column) for column in self.scores.T]
-        self._own_scores = own
-        return tuple(
-            concluded(
-                fit_k,
-                own_k,
-                self._own_labels(k),
-                score,
-                of_others,
-                seed=self._seed,
-                kernel=self._rules.kernel,
-            )
-            for k, (fit_k, own_k, score, of_others) in enumerate(
-                zip(self.fits, self.owns, own, scored, strict=True)
-            )
+            n_own = int(self.mine.sum())
+            self._own_scores = scores[:, :n_own]
+            self.scores = scores[:, n_own:].T
+        return tuple(self._concluded(target) for target in range(len(self.fits)))
+
+    def _concluded(self, target: int) -> Conclusion:
+        scored = None
+        if self._own_scores is not None:
+            X = self.start.rows.X[self.terms.scored]
+            scored = ScoredRows(X, self.scores[:, target])
+        return concluded(
+            self.fits[target],
+            self.owns[target],
+            self._own_labels(target),
+            scored,
+            seed=self.seed,
+            kernel=self.rules.kernel,
         )
 
     def _own_labels(self, target: int) -> OwnLabels:
         order = self._order()
         weight = np.where(self._private, self._precision, 0.0)
-        weight[self._entering] = self.terms.share[self._mine]
-        own = self._data.own[order]
-        local = self.local_models[target]
+        weight[self.entering] = self.terms.share[self.mine]
+        start = self.start
+        own = start.rows.own[order]
+        local = start.local_models[target]
         return OwnLabels(
-            self._data.X[own],
-            self._W[own],
-            self._y[order, target],
-            self._error[order, target],
-            weight[order],
-            int(self._mine.sum()),
-            None if local is None else local.left_out[order],
-            self._lone,
+            X=start.rows.X[own],
+            W=start.W[own],
+            y=start.y[order, target],
+            error=start.error[order, target],
+            weight=weight[order],
+            n_common=int(self.mine.sum()),
+            score=None if self._own_scores is None else self._own_scores[target],
+            local=None if local is None else local.left_out[order],
+            lone=self.lone,
         )
 
     def _order(self) -> Ints:
         """The labels: those of common rows in the sums first, as the verdict has them."""
-        return np.argsort(~self._entering, kind="stable")
+        return np.argsort(~self.entering, kind="stable")
 
     @property
     def judged_labels(self) -> Arr:
         """Own labels in the order of the verdict."""
-        return np.asarray(self._data.y[self._order()])
+        return np.asarray(self.start.rows.y[self._order()])
 
     def told_gain(self) -> float | None:
         """The relative change of the score's error against the local model's, by labels that were
@@ -390,18 +310,18 @@ class SiteExchange:
         The variance of the labels' noise is in both errors, so it is subtracted. None: there are no
         scores, or the noise is larger than the error. This local model then learnt mostly noise.
         """
-        if not self._mine.any() or not all(map(len, self._noisy_left_out)):
+        left_out = self.start.told_left_out
+        scores = self._own_scores
+        if scores is None or not self.mine.any() or not all(map(len, left_out)):
             return None
+        kept = self.entering[self.start.sent]
+        told = self.start.told[self.entering]
         score = 0.0
         local = 0.0
-        kept = self._entering[self._sent]
-        told = self._noisy[self._entering]
-        for k, (fit_k, scores) in enumerate(zip(self.fits, self._own_scores, strict=True)):
-            if scores is None:
-                return None
-            score += float(np.mean(left_out_score(fit_k, told[:, k], scores) ** 2))
-            local += float(np.mean(self._noisy_left_out[k][kept] ** 2))
-        noise = noise_variance(self._rules) * len(self.fits)
+        for k, fit_k in enumerate(self.fits):
+            score += float(np.mean(left_out_score(fit_k, told[:, k], scores[k]) ** 2))
+            local += float(np.mean(left_out[k][kept] ** 2))
+        noise = noise_variance(self.rules) * len(self.fits)
         if local - noise < noise:
             return None
         return sqrt(max(score - noise, 0.0) / (local - noise)) - 1.0
@@ -415,19 +335,20 @@ class SiteExchange:
         if len(self.fits) > 1:
             return {}
         others = [v for v in range(self.terms.n_sites) if v != self.site]
-        return worths(self.fits[0], others, self._label_noise)
+        return worths(self.fits[0], others, self.start.error_variance)
 
-    def models(self, found: Sequence[Conclusion]) -> tuple[SiteModel, ...]:
+    def models(self, conclusions: Sequence[Conclusion]) -> tuple[SiteModel, ...]:
         """The site's models of each target, with its verdict."""
+        start = self.start
         return tuple(
-            SiteModel.of(fit_k, own, self.features, local, conclusion, self._lone)
+            SiteModel.of(fit_k, own, start.features, local, conclusion, self.lone)
             for fit_k, own, local, conclusion in zip(
-                self.fits, self.owns, self.local_models, found, strict=True
+                self.fits, self.owns, start.local_models, conclusions, strict=True
             )
         )
 
     @property
-    def _lone(self) -> float | None:
+    def lone(self) -> float | None:
         """The inverse precision of private rows, where there are no other labels."""
         alone = self._private.any() and not self.terms.n_labelled
         return 1.0 / self._precision if alone else None
@@ -438,11 +359,11 @@ class SiteExchange:
 
         Of several targets the mean of their squared errors counts.
         """
-        if not all(map(len, self._noisy_left_out)):
+        if not all(map(len, self.start.told_left_out)):
             return 1.0
         scaled = [
             left_out / of.deviation
-            for left_out, of in zip(self._noisy_left_out, self.terms.targets, strict=True)
+            for left_out, of in zip(self.start.told_left_out, self.terms.targets, strict=True)
         ]
         error = np.sqrt(np.mean(np.square(scaled), axis=0))
         return min(precision(error, 1.0), MOST_PRECISION)
@@ -450,7 +371,7 @@ class SiteExchange:
     def _completed(self) -> Float64[Arr, "n D"]:
         """Features of private rows, divided by the norms and by √M, and clipped at norm 1."""
         T = self.terms
-        W = self._W[self._data.own[self._private]]
+        W = self.start.W[self.start.rows.own[self._private]]
         k = min(W.shape[1], max(T.d[self.site], len(W) // 2))
         own = Own.of(T.moments(self._C, ()), self.site, self._C_WW[:k, :k], self._C_Wx[:k])
         x = own.complete(W[:, :k]) / (T.scale * sqrt(T.n_sites))
@@ -472,31 +393,35 @@ class SiteExchange:
             )
 
     def _normal(self, shape: tuple[int, ...]) -> Arr:
-        return cross.normal(shape, self._random)
+        """Noise in the unit of a sum over common rows."""
+        if not self.terms.noise:
+            return np.zeros(shape)
+        return self.terms.noise * cross.normal(shape, self._random)
 
-    def _noise(self, shape: tuple[int, ...], exponent: int) -> Some:
-        return word(self.terms.noise * self._normal(shape), exponent)
+    def _noise(
+        self, shape: tuple[int, ...], exponent: int, entries: Flags | bool = True
+    ) -> Numbers:
+        """Noise on these entries."""
+        return self._channel.number(self._normal(shape) * entries, exponent)
 
+    def _zeros(self, *shape: int) -> Numbers:
+        return self._channel.number(np.zeros(shape), 0)
 
-def total(answers: Sequence[Words]) -> Words:
-    """The sum of all sites' words, which the sealed sum opens."""
-    return {
-        name: np.asarray(np.sum([each[name] for each in answers], axis=0, dtype=WORD))
-        for name in answers[0]
-    }
+    def _summands(self, P: Numbers, b: Numbers, o: Numbers, scalars: Numbers) -> SiteNumbers:
+        """Each number rounded once; scalars whole."""
+        short = self._channel.short
+        return {
+            "P": short(P)[np.tril_indices(len(P))],
+            "b": short(b.ravel()),
+            "o": short(o),
+            "scalars": self._channel.halves(scalars),
+        }
 
-
-def _rounded(P: Some, b: Some, o: Some, scalars: Arr, exponent: int) -> Words:
-    """Each word rounded once; scalars whole, in two halves of 32 bits."""
-    whole = word(scalars, exponent)
-    halves = np.stack([whole & np.uint64(0xFFFFFFFF), whole >> np.uint64(32)])
-    lower = cross.rounded(P)[np.tril_indices(len(P))]
-    return {"P": lower, "b": cross.rounded(b), "o": cross.rounded(o), "scalars": halves}
-
-
-def _two_digits(level: float, deviation: float) -> tuple[float, float]:
-    """The deviation with two digits, and the level to the same decimal place."""
-    if not deviation > 0.0:
-        return level, 0.0
-    step = 10.0 ** (floor(log10(deviation)) - 1)
-    return round(level / step) * step, round(deviation / step) * step
+    def _opened(self, total: SiteNumbers, exponent: int) -> dict[str, Arr]:
+        opened = {
+            name: self._channel.of_short(numbers, exponent)
+            for name, numbers in total.items()
+            if name != "scalars"
+        }
+        opened["scalars"] = self._channel.of_halves(total["scalars"], exponent)
+        return opened

@@ -244,62 +244,59 @@ class SiteFeatures:
         return W + scaled @ self.components[Phi.shape[1] :], values
 
 
+@dataclass(frozen=True)
+class FeatureSettings:
+    """How a site makes its features."""
+
+    n_common: int  # of its rows, the first ones
+    k: int  # features at most
+    seed: int  # of the landmarks and the forest
+    kernel: Kernel = "gaussian"
+
+
 def fit_features(
-    X: Float64[Arr, "n p"],
-    n_common: int,
-    own: Int64[Ints, " l"],
-    y: Float64[Arr, " l"],
-    *,
-    k: int,
-    seed: int,
-    kernel: Kernel = "gaussian",
+    rows: SiteRows, settings: FeatureSettings
 ) -> tuple[SiteFeatures, LocalModel | None, Float64[Arr, "n k"]]:
     """A site's features, its local model (None below `LEAST_LABELS` labels, or if all are equal),
     and W of these rows.
     """
-    features, [local], W = fit_features_of(
-        X, n_common, own, y[:, None], k=k, seed=seed, kernel=kernel
-    )
+    features, [local], W = fit_features_of(rows, rows.y[:, None], settings)
     return features, local, W
 
 
 def fit_features_of(
-    X: Float64[Arr, "n p"],
-    n_common: int,
-    own: Int64[Ints, " l"],
-    targets: Float64[Arr, "l t"],
-    *,
-    k: int,
-    seed: int,
-    kernel: Kernel = "gaussian",
+    rows: SiteRows, targets: Float64[Arr, "l t"], settings: FeatureSettings
 ) -> tuple[SiteFeatures, tuple[LocalModel | None, ...], Float64[Arr, "n k"]]:
-    """`fit_features` of several targets, which share the features."""
-    mean, deviation = mean_and_deviation(X)
-    nothing = np.zeros((0, X.shape[1]))
-    linear = Basis(mean, deviation, nothing, 0.0, nothing, np.zeros(X.shape[1]))
-    S = linear.standardised(X)
+    """`fit_features` of several targets, which share the features; the rows' own labels are not
+    read.
+    """
+    n_common = settings.n_common
+    mean, deviation = mean_and_deviation(rows.X)
+    nothing = np.zeros((0, rows.X.shape[1]))
+    linear = Basis(mean, deviation, nothing, 0.0, nothing, np.zeros(rows.X.shape[1]))
+    S = linear.standardised(rows.X)
     able = [len(y) >= LEAST_LABELS and np.ptp(y) > 0.0 for y in targets.T]
-    if kernel == "linear":
+    if settings.kernel == "linear":
         bases = [_centred(linear, nothing, 0.0, nothing, S, n_common)]
     else:
-        L, median = _landmarks(S, seed)
+        L, median = _landmarks(S, settings.seed)
         widths = [width * median for width in (WIDTHS if any(able) else WIDTHS[:1])]
         bases = [_centred(linear, L, w, _root(L, w), S, n_common) for w in widths]
     local_models = tuple(
-        _local_model(bases, own, y, S, seed, kernel) if can else None
+        _local_model(bases, rows.own, y, S, settings) if can else None
         for y, can in zip(targets.T, able, strict=True)
     )
-    known = tuple(local for local in local_models if local is not None)
+    learned = tuple(local for local in local_models if local is not None)
     basis, Phi = bases[0]
-    if known and known[0].basis is not basis:
+    if learned and learned[0].basis is not basis:
         basis, Phi = bases[1]
-    directions = known if kernel == "gaussian" else ()
-    values = _values(directions, bases, S, own)
+    directions = learned if settings.kernel == "gaussian" else ()
+    values = _values(directions, bases, S, rows.own)
     levels = values[:n_common].mean(0)
     Phi = np.concatenate([Phi, DIRECTION * (values - levels)], axis=1)
     spectrum, V = np.linalg.eigh(Phi[:n_common].T @ Phi[:n_common] / n_common)
     rank = max(int(np.sum(spectrum > 1e-9 * spectrum[-1])), 1)
-    components = V[:, ::-1][:, : min(k, rank)]
+    components = V[:, ::-1][:, : min(settings.k, rank)]
     centre = np.zeros(components.shape[1])
     features = SiteFeatures(basis, directions, levels, components, centre)
     return features, local_models, Phi @ components
@@ -315,11 +312,11 @@ def _values(
 
 
 def _local_model(
-    bases: Sequence[tuple[Basis, Arr]], own: Ints, y: Arr, S: Arr, seed: int, kernel: Kernel
+    bases: Sequence[tuple[Basis, Arr]], own: Ints, y: Arr, S: Arr, settings: FeatureSettings
 ) -> LocalModel:
     local = _local_ridge(bases, own, y)
-    if kernel == "gaussian" and len(y) >= LABELS_FOR_A_FOREST:
-        local = _with_forest(local, S[own], y, seed)
+    if settings.kernel == "gaussian" and len(y) >= LABELS_FOR_A_FOREST:
+        local = _with_forest(local, S[own], y, settings.seed)
     return local
 
 

@@ -6,7 +6,7 @@ r"""The joined model, where a site has joint scores: its own columns learn what 
 
 A score knows the labels of its neighbours, and they know the score of theirs. So the left-out
 residual of f at an own label still knows that label by h, the leverage of its row on the joint
-score that own columns predict (`check.left_out_joined`).
+score that own columns predict (`check.own_leverage`).
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.additive.features import LocalModel, fit_features
+from coreg_core.additive.features import FeatureSettings, LocalModel, SiteRows, fit_features
 from coreg_core.arrays import Arr, evenly
 from coreg_core.objectives.additive import Kernel
 
@@ -55,9 +55,8 @@ def learn(
     kept = evenly(len(scored.scores), MOST_SCORES)
     rows = np.concatenate([X, scored.X[kept]])
     t = np.concatenate([targets, scored.scores[kept]])
-    _, model, _ = fit_features(
-        rows, len(rows), np.arange(len(rows)), t, k=1, seed=seed, kernel=kernel
-    )
+    settings = FeatureSettings(len(rows), 1, seed, kernel)
+    _, model, _ = fit_features(SiteRows(rows, np.arange(len(rows)), t), settings)
     if model is None:
         return None
     return Learned(model, targets - model.left_out[: len(targets)])

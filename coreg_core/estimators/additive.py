@@ -3,7 +3,6 @@ and in closed form.
 """
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -18,19 +17,11 @@ from coreg_core.additive.label_privacy import columns_of
 from coreg_core.additive.training import Trained, train
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
-from coreg_core.estimators.inputs import (
-    COUNT,
-    VIEWS,
-    MultiView,
-    Regressor,
-    ViewsClassifier,
-    fit_context,
-    generator,
-    read_mask,
-    warn_of_rows,
-)
+from coreg_core.estimators.parameters import COUNT, VIEWS, fit_context, generator
+from coreg_core.estimators.targets import Regressor, ViewsClassifier
+from coreg_core.estimators.views import MultiView, read_mask, warn_of_rows
 from coreg_core.evaluation import AnyProbability, fit_class_probabilities, fit_probability
-from coreg_core.objectives.additive import IN_MEMORY
+from coreg_core.objectives.additive import IN_MEMORY, Additive
 
 FEW = 10  # labels
 
@@ -106,25 +97,33 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
                     targets[np.concatenate([inner, private])],
                 )
             )
-        rules = replace(IN_MEMORY, kernel=self.kernel, rows_per_feature=self.rows_per_feature)  # type: ignore[arg-type]
-        seed = int(generator(self.random_state).integers(2**31 - 1))
-
-        def trained(of_target: list[SiteRows]) -> Trained:
-            return train(of_target, len(places), seed=seed, rules=rules, one_owner=one_owner)
-
-        self._train(sites, trained)
+        self.trained_ = train(
+            sites,
+            len(places),
+            seed=int(generator(self.random_state).integers(2**31 - 1)),
+            rules=self._rules(),
+            one_owner=one_owner,
+        )
+        self.verdicts_ = [self._of_site(site.verdicts) for site in self.trained_.sites]
         self.labels_ = [site.y for site in sites]
         if few := [str(v) for v, site in enumerate(sites) if 0 < len(site.y) < FEW]:
-            told = (
+            warnings.warn(
                 f"fewer than {FEW} labels at view {' and '.join(few)}: what the verdict recommends"
-                " there is chance."
+                " there is chance.",
+                stacklevel=4,
             )
-            warnings.warn(told, stacklevel=4)
         return self
 
-    def _train(self, sites: list[SiteRows], trained: Callable[[list[SiteRows]], Trained]) -> None:
-        self.trained_ = trained(sites)
-        self.verdicts_ = [site.verdict for site in self.trained_.sites]
+    def _rules(self) -> Additive:
+        return replace(
+            IN_MEMORY,
+            kernel=self.kernel,  # type: ignore[arg-type]  # checked by scikit-learn
+            rows_per_feature=self.rows_per_feature,
+        )
+
+    def _of_site(self, verdicts: tuple[Verdict, ...]) -> Any:
+        """What `verdicts_` has of a view."""
+        return verdicts[0]
 
     def _present(self, X: Any, *, reset: bool = False) -> tuple[list[Arr], Any]:
         """Tables of all views (N, d_v), and which view has which row (N, M)."""
@@ -144,43 +143,43 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
                 )
         return tables, present
 
-    def _of_targets(self, predicted: Callable[[Trained, Any], Arr], X: Any) -> Arr:
-        """Predictions of the one target, or of several along a last axis."""
-        check_is_fitted(self)
-        if isinstance(self.trained_, Trained):
-            return predicted(self.trained_, X)
-        return np.asarray(np.stack([predicted(each, X) for each in self.trained_], axis=-1))
-
     def _joint(self, X: Any) -> Arr:
-        """The score of each row, from the views that have it."""
-        return self._of_targets(self._joint_of, X)
-
-    def _joint_of(self, trained: Trained, X: Any) -> Arr:
+        """The score of each row, from the views that have it; a column for each of several
+        targets.
+        """
+        check_is_fitted(self)
         tables, present = self._present(X)
-        out = np.empty(len(present))
+        trained = self.trained_
+        out = np.empty((len(present), *_columns(trained)))
         patterns, which = np.unique(present, axis=0, return_inverse=True)
         for j, pattern in enumerate(patterns):
             rows = np.flatnonzero(which.reshape(-1) == j)
             if not pattern.any():
                 raise BadData(f"row {rows[0] + 1} (counted from 1): no view has it.")
-            seen = [
-                at.prepared(table[rows]) if has else None
-                for at, table, has in zip(trained.sites, tables, pattern, strict=True)
+            features = [
+                site.model.phi(table[rows]) if has else None
+                for site, table, has in zip(trained.sites, tables, pattern, strict=True)
             ]
-            out[rows] = trained.score(seen)
+            out[rows] = trained.score(features)
         return out
 
     def _own(self, X: Any) -> Arr:
-        """Each view's joined model, (M, n); NaN where the view does not have the row."""
-        return self._of_targets(self._own_of, X)
-
-    def _own_of(self, trained: Trained, X: Any) -> Arr:
+        """Each view's joined model, (M, n) or (M, n, targets); NaN where the view does not have the
+        row.
+        """
+        check_is_fitted(self)
         tables, present = self._present(X)
-        out = np.full((len(tables), len(present)), np.nan)
+        trained = self.trained_
+        out = np.full((*present.T.shape, *_columns(trained)), np.nan)
         for v, (table, rows) in enumerate(zip(tables, present.T, strict=True)):
             if rows.any():
-                out[v, rows] = trained.joined(v, trained.sites[v].prepared(table[rows]))
+                out[v, rows] = trained.sites[v].model.predict(table[rows])
         return out
+
+
+def _columns(trained: Trained) -> tuple[int, ...]:
+    """The last axis of predictions of several targets."""
+    return (len(trained.fits),) if len(trained.fits) > 1 else ()
 
 
 class AdditiveRegressor(Regressor, AdditiveViews):
@@ -251,7 +250,7 @@ class AdditiveRegressor(Regressor, AdditiveViews):
         ``X``: an array or a data frame.
         """
         table = self._of_view(view, X)
-        joined: Arr = self.trained_.joined(view, self.trained_.sites[view].prepared(table))
+        joined: Arr = self.trained_.sites[view].model.predict(table)
         return joined
 
     def predict_local(self, view: int, X: Any) -> Arr | None:
@@ -259,7 +258,7 @@ class AdditiveRegressor(Regressor, AdditiveViews):
         labels.
         """
         table = self._of_view(view, X)
-        local: Arr | None = self.trained_.sites[view].prepared(table).local
+        local: Arr | None = self.trained_.sites[view].model.alone(table)
         return local
 
     def predict_views(self, X: Any) -> Arr:
@@ -289,8 +288,8 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     probability_, probabilities_
         A and B of the score, and of each view's joined model.
     trained_, verdicts_, labels_
-        those of `AdditiveRegressor`, of labels 0 and 1; of several classes ``trained_`` and
-        ``verdicts_`` have an entry for each class, and ``labels_`` places of classes.
+        those of `AdditiveRegressor`, of labels 0 and 1; of several classes ``verdicts_`` has a list
+        for each view, with an entry for each class, and ``labels_`` places of classes.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -307,15 +306,15 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
 
     _several = True
 
-    def _train(self, sites: list[SiteRows], trained: Callable[[list[SiteRows]], Trained]) -> None:
+    def _rules(self) -> Additive:
+        """With a target for each class, if there are more than two."""
         if len(self.classes_) == 2:
-            super()._train(sites, trained)
-            return
-        self.trained_ = [
-            trained([replace(site, y=(site.y == k) * 1.0) for site in sites])
-            for k in range(len(self.classes_))
-        ]
-        self.verdicts_ = [[site.verdict for site in each.sites] for each in self.trained_]
+            return super()._rules()
+        places = map(str, range(len(self.classes_)))
+        return replace(super()._rules(), classes=tuple(places))
+
+    def _of_site(self, verdicts: tuple[Verdict, ...]) -> Any:
+        return super()._of_site(verdicts) if len(verdicts) == 1 else list(verdicts)
 
     @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
@@ -334,20 +333,13 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
         self.probability_ = self._calibrated(np.concatenate(scored), np.concatenate(labels))
         return self
 
-    def _verdicts_of(self, view: int) -> list[Verdict]:
-        """One, or that of each class."""
-        if len(self.classes_) == 2:
-            return [self.verdicts_[view]]
-        return [each[view] for each in self.verdicts_]
-
     def _left_out(self, view: int, model: str) -> Arr:
         """Left-out predictions of a view's labels, (n, targets); of no row where it has none."""
-        verdicts = self._verdicts_of(view)
-        left = [each.left_out.get(model, np.zeros(0)) for each in verdicts]
+        verdicts = self.trained_.sites[view].verdicts
+        left = [verdict.left_out.get(model, np.zeros(0)) for verdict in verdicts]
         n = min(map(len, left))
-        classes = self.classes_.tolist() if len(left) > 1 else []
-        columns = columns_of(self.labels_[view][:n], classes)
-        return columns - np.stack([each[:n] for each in left], axis=1)
+        columns = columns_of(self.labels_[view][:n], self._rules().classes)
+        return np.asarray(columns - np.stack([residuals[:n] for residuals in left], axis=1))
 
     def _calibrated(self, scores: Arr, labels: Arr) -> AnyProbability:
         """A and B of left-out scores; those of the prior without any."""

@@ -30,19 +30,17 @@ from coreg_core.agreement.schedules import (
 from coreg_core.agreement.views import KernelExpansion, LabelledFit, Solution, View, make_view
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
-from coreg_core.estimators.inputs import (
+from coreg_core.estimators.parameters import (
     COUNT,
     KERNELS,
     NOT_NEGATIVE,
     POSITIVE,
     VIEWS,
-    Dealt,
-    MultiView,
-    Regressor,
-    ViewsClassifier,
     fit_context,
     one_a_view,
 )
+from coreg_core.estimators.targets import Regressor, ViewsClassifier
+from coreg_core.estimators.views import Dealt, MultiView
 from coreg_core.evaluation import fit_probability
 from coreg_core.kernels import (
     SPAN_TOLERANCE,

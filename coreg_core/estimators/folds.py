@@ -8,7 +8,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from coreg_core.arrays import Ints
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators.inputs import as_array, missing_in
+from coreg_core.estimators.tables import as_array, missing_in
 
 
 class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types

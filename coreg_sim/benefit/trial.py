@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.additive.features import LEAST_LABELS, SiteRows, fit_features
+from coreg_core.additive.features import LEAST_LABELS, FeatureSettings, SiteRows, fit_features
 from coreg_core.additive.training import Trained, train
 from coreg_core.arrays import Arr, Ints
 from coreg_core.evaluation import auc
@@ -100,10 +100,8 @@ class Federation:
                 SiteRows(X[np.concatenate([common, rows if private else known[:0]])], at, y)
             )
         self.trained: Trained = train(self.sites, len(common), seed=seed, rules=rules)
-        self.test = [
-            at.prepared(X[partition.test])
-            for at, X in zip(self.trained.sites, partition.columns, strict=True)
-        ]
+        self.models = [site.model for site in self.trained.sites]
+        self.test = [X[partition.test] for X in partition.columns]
 
     def _each(self, found: Sequence[Float64[Arr, " t"] | None]) -> Float64[Arr, "M t"]:
         return np.array(
@@ -116,24 +114,29 @@ class Federation:
     @cached_property
     def local(self) -> Float64[Arr, "M t"]:
         """The local models; the mean label of the federation at a site without one."""
-        return self._each([rows.local for rows in self.test])
+        return self._each([model.alone(X) for model, X in zip(self.models, self.test, strict=True)])
 
-    @property
+    @cached_property
+    def features(self) -> list[Float64[Arr, "t d"]]:
+        """Each site's features of the test rows."""
+        return [model.phi(X) for model, X in zip(self.models, self.test, strict=True)]
+
+    @cached_property
     def joined(self) -> Float64[Arr, "M t"]:
         """The joined models, with each site's verdict."""
-        return self._each([self.trained.joined(v, rows) for v, rows in enumerate(self.test)])
+        return self._each(
+            [model.predict(X) for model, X in zip(self.models, self.test, strict=True)]
+        )
 
     def scores(self, *, checked: bool = True, missing: bool = False) -> Float64[Arr, "M t"]:
         """Each site's scores. ``checked``: with its verdict; ``missing``: without the next site."""
-        out = []
+        out = list[Arr | None]()
         M = len(self.test)
-        for v in range(M):
-            rows = [
-                None if missing and u == (v + 1) % M else each for u, each in enumerate(self.test)
-            ]
-            out.append(
-                self.trained.checked_score(rows, v) if checked else self.trained.score(rows, v)
-            )
+        for v, (model, X) in enumerate(zip(self.models, self.test, strict=True)):
+            absent = (v + 1) % M if missing else None
+            features = [None if u == absent else phi for u, phi in enumerate(self.features)]
+            score = self.trained.score(features, v)
+            out.append(model.correct_score(score, model.alone(X), X) if checked else score)
         return self._each(out)
 
     def changes(self, predictions: Float64[Arr, "M t"]) -> Float64[Arr, " M"]:
@@ -178,7 +181,7 @@ class Federation:
         X, rows, y = pooled_rows(self.partition)
         table = X[np.concatenate([self.partition.shared, rows])]
         own = len(self.partition.shared) + np.arange(len(rows))
-        local = fit_features(table, len(table), own, y, k=1, seed=self.seed)[1]
+        local = fit_features(SiteRows(table, own, y), FeatureSettings(len(table), 1, self.seed))[1]
         return (
             np.full(len(self.partition.test), self.mean)
             if local is None

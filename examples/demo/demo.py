@@ -250,14 +250,10 @@ def judged(work: Path, data: DemoData) -> dict[str, dict[str, float]]:
 
 def _pooled(data: DemoData) -> float:
     """The error of a local model of all rows and columns in one place."""
-    model = (
-        AdditiveRegressor(views=[slice(None)])
-        .fit(data.everything.X, data.everything.y)
-        .trained_.sites[0]
-        .local
-    )
-    assert model is not None
-    return rmse(model.predict(data.everything.held_out), data.held_out_y)
+    model = AdditiveRegressor(views=[slice(None)]).fit(data.everything.X, data.everything.y)
+    predicted = model.predict_local(0, data.everything.held_out)
+    assert predicted is not None
+    return rmse(predicted, data.held_out_y)
 
 
 # --- pictures -------------------------------------------------------------------------------------

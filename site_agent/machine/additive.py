@@ -16,11 +16,13 @@ from math import prod
 import numpy as np
 from jaxtyping import Bool
 
-from coreg_core.additive.exchange import SiteExchange, Words
-from coreg_core.additive.features import SiteRows
+from coreg_core.additive.channel import SealedSums, SiteNumbers
+from coreg_core.additive.exchange import SiteExchange
+from coreg_core.additive.features import FeatureSettings, SiteRows
 from coreg_core.additive.label_privacy import randomised
 from coreg_core.additive.site_model import ClassModel, SiteModel, model_of
-from coreg_core.additive.terms import SiteSummary, Terms
+from coreg_core.additive.site_start import started
+from coreg_core.additive.terms import SiteSummary, Terms, own_features, terms_of
 from coreg_core.agreement.schedules import Progress
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, CoregError, Refused
@@ -105,17 +107,26 @@ class AdditiveComputation:
         self._judged: Judged | None = None
         self._gains = dict[str, float]()
         with _as_bad_data(self.n_unlabelled):
+            settings = FeatureSettings(
+                self.n_unlabelled,
+                own_features(self.terms, self.n_unlabelled, len(sites)),
+                int.from_bytes(seed[:4], "little"),
+                self.terms.kernel,
+            )
+            start = started(
+                rows,
+                settings,
+                self.terms,
+                label_normals=self._label_normals,
+                randomised=self._randomised,
+            )
             self.exchange = SiteExchange(
                 self._me,
-                len(sites),
+                start,
                 self.terms,
-                rows,
-                self.n_unlabelled,
-                seed=int.from_bytes(seed[:4], "little"),
-                label_normals=self._label_normals,
+                SealedSums(self._random),
+                seed=settings.seed,
                 random_bytes=self._random,
-                scores=0 < self.data.score_sites <= len(sites),
-                randomised=self._randomised,
             )
         shape = self.terms.shape("summary", self.n_unlabelled, sites)
         self._question = Question("summary", dict.fromkeys(sites, shape))
@@ -129,10 +140,12 @@ class AdditiveComputation:
         with _as_bad_data(self.n_unlabelled):
             match question.kind:
                 case "summary":
-                    return Reply(to_all=_packed(self.exchange.summary()))
+                    scores = 0 < self.data.score_sites <= len(self._sites)
+                    summary = self.exchange.start.summary(scores=scores)
+                    return Reply(to_all=_packed(summary.rounded()))
                 case "announce":
                     seed = hashlib.sha256(b"coreg A" + chain).digest()
-                    message = self.exchange.announce(self._summaries, seed)
+                    message = self.exchange.announce(self._agreed, seed)
                     text = message.encrypted.tobytes() + message.projected.tobytes()
                     return Reply(to_all=text, rows=self._opening, labelled=self._labelled)
                 case "sums":
@@ -211,9 +224,7 @@ class AdditiveComputation:
 
     def _take_parts(self, texts: Sequence[bytes]) -> None:
         """The verdict, by the others' parts at this site's labels."""
-        parts = [np.frombuffer(text, WORD) for text in texts]
-        total = np.asarray(np.sum(parts, axis=0, dtype=WORD)) if parts else None
-        self._concluded = self.exchange.finish(total)
+        self._concluded = self.exchange.finish([np.frombuffer(text, WORD) for text in texts])
         verdicts = tuple(each.verdict for each in self._concluded)
         self._judged = Judged(verdicts, self.exchange.judged_labels)
         self._question = None
@@ -232,7 +243,7 @@ class AdditiveComputation:
     def _take_summaries(self, summaries: Sequence[SiteSummary]) -> None:
         """The sizes of all that follows, and the labelled rows that the sums will open."""
         self._summaries = summaries
-        T = Terms(self.terms, summaries)
+        self._agreed = T = terms_of(self.terms, summaries)
         flags = np.zeros((self.n_unlabelled, len(summaries)), dtype=bool)
         flags[T.used] = T.flags.T
         self._opening = replace(self._row_set(flags), features=max(T.d))
@@ -288,7 +299,7 @@ class AdditiveComputation:
         shapes_of = dict.fromkeys(self._sites, shape)
         self._question = Question("private", shapes_of, shape.summed, has_parts=False)
 
-    def _fit(self, total: Words | None, chain: bytes) -> None:
+    def _fit(self, total: SiteNumbers | None, chain: bytes) -> None:
         """The models; ``chain`` is that of their sums: the same sums have the same noise."""
         T = self.exchange.terms
         secret = secret_of(self.data.salt, b"score noise", chain, self.ids_digest.encode())
@@ -517,11 +528,11 @@ def _size(shapes: Mapping[str, tuple[int, ...]]) -> int:
     return sum(map(prod, shapes.values()))
 
 
-def _flat(words: Words) -> Row:
+def _flat(words: SiteNumbers) -> Row:
     return np.concatenate([each.ravel() for each in words.values()])
 
 
-def _named(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> Words:
+def _named(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> SiteNumbers:
     ends = np.cumsum([prod(shape) for shape in shapes.values()])[:-1].tolist()
     pieces = np.split(row, ends)
     return {

@@ -204,7 +204,7 @@ def judged(n, *, joined, score=None, level=3.0, opposed=False, two=False):
     y = (y > 0.0).astype(float) if two else level * y
     left = 2.0 * y + error if opposed else joined * error
     scored = None if score is None else score * error
-    return Judged((verdict(y, error, left, scored, n, np.ones(n)),), y)
+    return Judged((verdict(y, error, left, scored),), y)
 
 
 ERROR = np.random.default_rng(0).normal(size=40)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.training import Trained, train
 from coreg_core.evaluation import fit_probability
 from coreg_core.objectives.additive import IN_MEMORY, Additive
@@ -110,9 +109,6 @@ def trained(
     rows = [_site_rows(made[site].data)[0] for site in SITES]
     fitted, results = train(rows, SHARED, rules=replace(IN_MEMORY, **rules)), {}
     for site, own, at in zip(SITES, rows, fitted.sites, strict=True):
-        model = SiteModel.of(
-            fitted.fit, at.own, at.features, at.local, at.conclusion, at.private_noise
-        )
         left = [at.verdict.left_out.get(key, np.zeros(0)) for key in ("joined", "score", "local")]
         told = (
             tuple(fit_probability(own.y[: len(r)] - r, own.y[: len(r)]) for r in left)
@@ -125,5 +121,7 @@ def trained(
             "name": "these sums",
             "sites": SITES,
         }
-        results[site] = AdditiveResult(outcome=Outcome.CONVERGED, reason="", model=model, **known)
+        results[site] = AdditiveResult(
+            outcome=Outcome.CONVERGED, reason="", model=at.model, **known
+        )
     return Trained(folder, made, results, fitted)

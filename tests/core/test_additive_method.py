@@ -16,16 +16,15 @@ from coreg_core.additive.check import (
     blend,
     gain,
     left_out_completion,
-    left_out_joined,
     left_out_score,
+    own_leverage,
     rescaling,
     slope,
     verdict,
 )
-from coreg_core.additive.features import SiteRows, fit_features, grown, ridge_fit
+from coreg_core.additive.features import FeatureSettings, SiteRows, fit_features, grown, ridge_fit
 from coreg_core.additive.moments import Moments, Own, ScoreWeights, Sums, fit, sums
 from coreg_core.additive.refined import refined
-from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.training import train
 from coreg_core.errors import BadData
 from coreg_core.estimators import AdditiveClassifier, AdditiveRegressor
@@ -134,7 +133,9 @@ def test_left_out_residuals_are_those_of_refits():
     for v in range(p.M):
         r = np.flatnonzero(p.owner == v)
         score[r] = left_out_score(f, p.y[r], f.intercept(v) + p.Phi[r] @ f.coef)
-        joined[r] = left_out_joined(f, owns[v], p.y[r], p.W[v][r], score=exact[r])
+        W = p.W[v][r]
+        leverage = own_leverage(f, owns[v], W)
+        joined[r] = p.y[r] - owns[v].predict(f, W) + leverage * exact[r]
     h = np.einsum("ij,jk,ik->i", X, f.S, X) / f.noise[0]
     fitted = np.array([f.intercept(u) for u in p.owner.tolist()]) + p.Phi[:N] @ f.coef
     assert_allclose((p.y - fitted) / (1 - h), exact, atol=1e-8)
@@ -248,7 +249,7 @@ def test_a_verdict_refines_after_the_slope_and_before_the_blend():
     X, score, y = multiplied(80)
     local = y - y.mean()
     refine = partial(refined, X, seed=1)
-    found = verdict(y, local, y - 0.5 * score, y - score, 80, np.ones(80), refine=refine)
+    found = verdict(y, local, y - 0.5 * score, y - score, refine=refine)
     correction, residuals = rescaling(found.slope, y, y - score)
     refinement, residuals = refine(y, residuals)
     w, residuals = blend(local, residuals, sloped=found.slope != 1.0)
@@ -271,13 +272,13 @@ def test_a_refinement_needs_forty_labels_and_a_gain(n):
 def test_the_model_of_a_site_refines_as_the_training_does():
     sites, n_common, new, _ = federation(n=80)
     run = train(sites, n_common)
-    rows = prepared(run, new)
     refinements = 0
-    for v, site in enumerate(run.sites):
-        model = SiteModel.of(run.fit, site.own, site.features, site.local, site.conclusion)
-        total = run.score(rows, v) - model.score_intercept
-        assert_allclose(model.score(total, new[v]), run.checked_score(rows, v))
-        refinements += model.correct_score.refinement is not None
+    for v, (site, X, score) in enumerate(
+        zip(run.sites, new, checked_scores(run, new), strict=True)
+    ):
+        total = run.score(features(run, new), v) - site.model.score_intercept
+        assert_allclose(site.model.score(total, X), score)
+        refinements += site.verdict.score.refinement is not None
     assert refinements
 
 
@@ -292,7 +293,9 @@ def test_features_of_awkward_columns_are_finite_and_centred(kind):
     rng = np.random.default_rng(0)
     columns = {"constant": np.ones((60, 1)), "binary": (rng.random((60, 1)) < 0.3) * 1.0}
     X = columns.get(kind, rng.standard_cauchy((60, 2)))
-    features, _, W = fit_features(X, 60, np.arange(12), rng.normal(size=12), k=10, seed=0)
+    features, _, W = fit_features(
+        SiteRows(X, np.arange(12), rng.normal(size=12)), FeatureSettings(60, 10, 0)
+    )
     assert_allclose(features(X), W, atol=1e-9)
     assert np.isfinite(W).all()
     assert np.abs(W.mean(axis=0)).max() < 1e-9
@@ -301,14 +304,14 @@ def test_features_of_awkward_columns_are_finite_and_centred(kind):
 def test_features_do_not_know_the_label_of_their_row():
     rng = np.random.default_rng(2)
     X, y, own = rng.normal(size=(80, 3)), rng.normal(size=45), np.arange(45)
-    _, local, _ = fit_features(X, 80, own, y, k=10, seed=0)
+    settings = FeatureSettings(80, 10, 0)
+    _, local, _ = fit_features(SiteRows(X, own, y), settings)
     assert 0.0 <= local.weight <= 1.0
     other = y.copy()
     other[4] += 1.0
-    assert fit_features(X, 80, own, other, k=10, seed=0)[1].out_of_bag[4] == pytest.approx(
-        local.out_of_bag[4]
-    )
-    nothing, none, W = fit_features(X, 80, own[:0], y[:0], k=10, seed=0)
+    _, changed, _ = fit_features(SiteRows(X, own, other), settings)
+    assert changed.out_of_bag[4] == pytest.approx(local.out_of_bag[4])
+    nothing, none, W = fit_features(SiteRows(X, own[:0], y[:0]), settings)
     assert (none, W.shape) == (None, (80, 10))
     assert_allclose(nothing(X), W, atol=1e-12)
 
@@ -334,7 +337,7 @@ def test_both_corrections_of_a_verdict_have_the_slope_of_refits():
     local, noise, other, x = np.random.default_rng(0).normal(size=(4, 40))
     y = 8.0 + 3.0 * x + 0.5 * noise
     score, joined = y - x, y - x - 0.1 * other
-    found = verdict(y, local, joined, score, 40, np.ones(40))
+    found = verdict(y, local, joined, score)
     refits = [np.polyfit(np.delete(x, i), np.delete(y, i), 1) for i in range(40)]
     w, left = blend(
         local, y - [np.polyval(line, at) for line, at in zip(refits, x, strict=True)], sloped=True
@@ -351,12 +354,12 @@ def test_both_corrections_of_a_verdict_have_the_slope_of_refits():
     assert_allclose(
         [found.slope, found.joined.slope, found.joined.centre], [c, c, np.mean(y - joined)]
     )
-    nearer = verdict(y, local, joined, score, 40, np.ones(40), 0.1 * other)
+    nearer = verdict(y, local, joined, score, 0.1 * other)
     assert nearer.joined == found.joined, "it changes no prediction"
     assert_allclose(
         nearer.left_out["joined"], found.left_out["joined"] + found.joined.weight * c * 0.1 * other
     )
-    few = verdict(y, local, joined, score[:2], 2, np.ones(40))
+    few = verdict(y, local, joined, score[:2])
     assert few.slope == pytest.approx(np.polyfit(y - joined, y, 1)[0])
     assert few.score == replace(few.joined, weight=1.0), (
         "with two common labels that of all labels, and no blend"
@@ -402,25 +405,35 @@ def rmse(a, b):
     return float(np.sqrt(np.mean((a - b) ** 2)))
 
 
-def prepared(run, tables):
-    return [site.prepared(X) for site, X in zip(run.sites, tables, strict=True)]
+def features(run, tables):
+    return [site.model.phi(X) for site, X in zip(run.sites, tables, strict=True)]
+
+
+def checked_scores(run, tables):
+    """The scores that each site's verdict makes."""
+    total = [run.score(features(run, tables), v) for v in range(len(run.sites))]
+    return [
+        site.model.correct_score(score, site.model.alone(X), X)
+        for site, score, X in zip(run.sites, total, tables, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("private", [False, True])
 def test_joining_pays_where_each_site_has_a_part(private):
     sites, n_common, new, truth = federation(n=80, private=private)
     run = train(sites, n_common, rules=Additive())
-    new = prepared(run, new)
-    for v, site in enumerate(run.sites):
-        alone = rmse(new[v].local, truth)
-        assert rmse(run.checked_score(new, v), truth) < (0.9 if private else 0.7) * alone
-        assert rmse(run.joined(v, new[v]), truth) < 1.03 * alone
+    phi = features(run, new)
+    for site, X, score in zip(run.sites, new, checked_scores(run, new), strict=True):
+        alone = rmse(site.model.alone(X), truth)
+        assert rmse(score, truth) < (0.9 if private else 0.7) * alone
+        assert rmse(site.model.predict(X), truth) < 1.03 * alone
         assert private or site.verdict.recommended == "score"
-    missing = run.score([new[0], None, new[2]], 0)
-    assert rmse(run.score(new, 0), truth) < rmse(missing, truth) < rmse(new[0].local, truth)
     site = run.sites[0]
-    deviations = site.own.deviations(run.fit, new[0].W, site.private_noise)[0]
-    inside = np.mean(np.abs(run.score(new, 0) - truth) < 1.645 * site.verdict.spread * deviations)
+    missing = rmse(run.score([phi[0], None, phi[2]], 0), truth)
+    assert rmse(run.score(phi, 0), truth) < missing < rmse(site.model.alone(new[0]), truth)
+    W = site.model.features(new[0])
+    deviations = site.own.deviations(run.fits[0], W, site.private_noise)[0]
+    inside = np.mean(np.abs(run.score(phi, 0) - truth) < 1.645 * site.verdict.spread * deviations)
     assert inside > 0.8
 
 
@@ -437,7 +450,7 @@ def test_the_left_out_error_of_the_joined_model_is_that_on_new_rows():
         sites = [SiteRows(X[:400, 4 * v : 4 * v + 4], at, y[at]) for v, at in enumerate(owned)]
         run = train(sites, 400)
         for v, site in enumerate(run.sites):
-            joined = run.joined(v, site.prepared(X[400:, 4 * v : 4 * v + 4]))
+            joined = site.model.predict(X[400:, 4 * v : 4 * v + 4])
             left.append(
                 np.mean(site.verdict.left_out["joined"] ** 2) / np.mean((y[400:] - joined) ** 2)
             )
@@ -447,13 +460,11 @@ def test_the_left_out_error_of_the_joined_model_is_that_on_new_rows():
 def test_labels_in_another_unit_are_named_and_rescaled():
     sites, n_common, new, truth = federation(n=80, unit=20.0)
     run = train(sites, n_common)
-    new = prepared(run, new)
     site = run.sites[0]
     assert site.verdict.slope > 2.0
-    assert rmse(run.checked_score(new, 0), 20 * truth) < 1.02 * rmse(new[0].local, 20 * truth)
-    model = SiteModel.of(
-        run.fit, site.own, site.features, site.local, site.conclusion, site.private_noise
-    )
+    alone = rmse(site.model.alone(new[0]), 20 * truth)
+    assert rmse(checked_scores(run, new)[0], 20 * truth) < 1.02 * alone
+    model = site.model
     assert model.correct_joined == site.verdict.joined != site.verdict.score == model.correct_score
 
 
@@ -461,7 +472,7 @@ def test_the_coefficients_of_a_linear_training_are_the_posterior_of_the_pooled_c
     """Components are a rotation: the prior is the same in standardised columns."""
     sites, n_common, _, _ = federation()
     run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
-    f, basis = run.fit, [site.features.basis for site in run.sites]
+    f, basis = run.fits[0], [site.model.features.basis for site in run.sites]
     own = np.concatenate([rows.own for rows in sites])
     Z = np.concatenate(
         [b.standardised(rows.X) for b, rows in zip(basis, sites, strict=True)], axis=1
@@ -474,10 +485,7 @@ def test_the_coefficients_of_a_linear_training_are_the_posterior_of_the_pooled_c
     S = np.linalg.inv(design.T @ design / f.noise[0] + np.diag(precision))
     mean = S @ design.T @ (y - y.mean()) / f.noise[0]
     deviations = np.concatenate([b.deviation for b in basis])
-    models = [
-        SiteModel.of(f, s.own, s.features, s.local, s.conclusion, s.private_noise).slopes()
-        for s in run.sites
-    ]
+    models = [site.model.slopes() for site in run.sites]
     estimate, error = (np.concatenate(each) for each in zip(*models, strict=True))
     assert_allclose(estimate, mean[:6] / deviations, atol=1e-8)
     assert_allclose(error, unit * np.sqrt(np.diag(S)[:6]) / deviations, rtol=1e-8)
@@ -489,7 +497,7 @@ def test_p_values_are_those_of_statsmodels_on_the_pooled_columns_and_the_prior()
     noise = np.random.default_rng(0).normal(size=(3, 40))
     sites = [replace(rows, y=0.2 * rows.y + e) for rows, e in zip(sites, noise, strict=True)]
     run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
-    f, basis = run.fit, [site.features.basis for site in run.sites]
+    f, basis = run.fits[0], [site.model.features.basis for site in run.sites]
     own = np.concatenate([rows.own for rows in sites])
     Z = [b.standardised(rows.X)[own] for b, rows in zip(basis, sites, strict=True)]
     design = np.c_[*Z, np.eye(3)[np.repeat(np.arange(3), 40)], np.ones(120)]
@@ -499,10 +507,7 @@ def test_p_values_are_those_of_statsmodels_on_the_pooled_columns_and_the_prior()
     rows = np.concatenate([design / scale, np.diag(np.sqrt(precision)) / unit])
     goal = np.concatenate([(y - y.mean()) / scale, np.zeros(10)])
     pooled = sm.OLS(goal, rows).fit(cov_type="fixed scale", cov_kwds={"scale": 1.0}, use_t=False)
-    models = [
-        SiteModel.of(f, s.own, s.features, s.local, s.conclusion, s.private_noise).slopes()
-        for s in run.sites
-    ]
+    models = [site.model.slopes() for site in run.sites]
     estimate, error = (np.concatenate(each) for each in zip(*models, strict=True))
     deviations = np.concatenate([b.deviation for b in basis])
     assert_allclose(estimate * deviations, pooled.params[:6], atol=1e-8)
@@ -518,10 +523,7 @@ def test_p_values_of_600_labels_are_within_a_twentieth_of_ordinary_least_squares
     noise = np.random.default_rng(seed).normal(size=(3, 200))
     sites = [replace(rows, y=0.1 * rows.y + e) for rows, e in zip(sites, noise, strict=True)]
     run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
-    models = [
-        SiteModel.of(run.fit, s.own, s.features, s.local, s.conclusion, s.private_noise).slopes()
-        for s in run.sites
-    ]
+    models = [site.model.slopes() for site in run.sites]
     found = [p_value(b, se) for model in models for b, se in zip(*model, strict=True)]
     own = np.concatenate([rows.own for rows in sites])
     X = np.column_stack([rows.X[own] for rows in sites])
@@ -549,7 +551,7 @@ def test_rows_that_a_view_does_not_have():
     gaps = X.copy()
     gaps[:60, 2:] = np.nan  # the first view's labelled rows are its own
     model = AdditiveRegressor(views=[[0, 1], [2, 3]]).fit(gaps, y, label_mask=mask)
-    own = model.trained_.sites[1].local.predict(X[:, 2:])
+    own = model.trained_.sites[1].model.alone(X[:, 2:])
     assert_allclose(
         model.predict_local(1, pl.DataFrame(X[:, 2:])), own, err_msg="the local model of a frame"
     )

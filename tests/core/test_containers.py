@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.base import is_classifier
 from test_scikit_learn_checks import CLASSES, rows
 
-from coreg_core.estimators.inputs import missing_in, read_table
+from coreg_core.estimators.tables import missing_in, read_table
 
 pd = pytest.importorskip("pandas")
 pytestmark = pytest.mark.filterwarnings("ignore:views is not given")

@@ -6,8 +6,8 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from coreg_core.additive.exchange import SiteSummary, Terms
 from coreg_core.additive.label_privacy import STEPS, TAIL, noise_variance, randomised, unbiased
+from coreg_core.additive.terms import SiteSummary, terms_of
 from coreg_core.objectives.additive import Additive
 from coreg_core.plan import Plan, plan_fault
 from coreg_core.terms import Iteration, Membership, Privacy
@@ -95,7 +95,7 @@ def test_the_deviation_of_told_labels_leaves_room_for_their_noise(private, epsil
     labelled = np.ones(len(y), dtype=bool)
     level, deviation = float(told.mean()), float(told.std(ddof=1))
     summary = SiteSummary(labelled, 5, 1.0, (level,), (deviation,), 0)
-    sent = Terms(rules, [summary, summary]).labels(told, 0)
+    sent = terms_of(rules, [summary, summary]).labels(told, 0)
     assert np.mean(np.abs(sent) == 1.0) < 1e-3
     assert abs(sent.mean()) < 1e-4
 

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators import AdditiveRegressor, CoRLSR, LabelledFolds
-from coreg_core.estimators.inputs import SMALL, fit_context
+from coreg_core.estimators.parameters import SMALL, fit_context
 
 VIEWS = [slice(0, 2), slice(2, 4)]
 

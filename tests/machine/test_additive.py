@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core.test_exchange import (
-    in_memory,
-    short,  # noqa: F401 - the fixture: short secrets have the same sums
-)
+from core.test_exchange import short  # noqa: F401 - the fixture: short secrets, the same sums
 from machine.tiny import Pump, TinySite, allowing, altered, site_with
 
 from coreg_core import messages as m
+from coreg_core.additive.channel import ExactSums
+from coreg_core.additive.exchange import SiteExchange
 from coreg_core.additive.moments import ScoreWeights
+from coreg_core.additive.training import run_in_memory
 from coreg_core.errors import Refused
 from coreg_core.messages import Words
 from coreg_core.objectives.additive import Additive
@@ -77,6 +77,17 @@ def exchange(site: TinySite) -> Any:
     return site.computation.exchange
 
 
+def over_exact_sums(made: list[SiteExchange]) -> list[SiteExchange]:
+    """The same exchange with sums of float64."""
+    again = [
+        SiteExchange(v, each.start, EXACT, ExactSums(), seed=each.seed, random_bytes=os.urandom)
+        for v, each in enumerate(made)
+    ]
+    normals = np.zeros((1, made[0].start.n_common))
+    run_in_memory(again, made[0].terms, [normals] * len(made))
+    return again
+
+
 @pytest.mark.parametrize(("sites", "private"), [("abc", 0), ("abc", 40), ("ab", 30), ("abcde", 0)])
 def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
     pump = federation(
@@ -87,10 +98,14 @@ def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
     assert all((each.fits[0].beta == made[0].fits[0].beta).all() for each in made), (
         "all sites opened the same sums"
     )
-    exact, Phi = in_memory(made)
-    T, everyone = made[0].terms, range(len(sites))
-    found, wanted = (ScoreWeights.of(fit).of_sites(everyone) for fit in (made[0].fits[0], exact))
-    assert np.abs(Phi @ (found - wanted)).max() < 5e-3 * T.targets[0].deviation
+    exact = over_exact_sums(made)
+    T = made[0].terms
+    everyone = range(len(sites))
+    weights, wanted = (
+        ScoreWeights.of(fit).of_sites(everyone) for fit in (made[0].fits[0], exact[0].fits[0])
+    )
+    Phi = np.concatenate([each.common[:, :d] for each, d in zip(made, T.d, strict=True)], axis=1)
+    assert np.abs(Phi @ (weights - wanted)).max() < 5e-3 * T.targets[0].deviation
     for name, each in zip(sites, made, strict=True):
         result = pump.sites[name].result
         assert isinstance(result, AdditiveResult)
@@ -98,14 +113,13 @@ def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
         assert (gains["score"].change < -0.1) if len(sites) > 2 else ("score" not in gains), (
             "two sites score nothing"
         )
-        others = np.setdiff1d(
-            np.arange(each._n_common), each._data.own
-        )  # of own rows the forest predicts out of bag
-        weights = ScoreWeights.of(each.fits[0]).of_sites(everyone)[T.blocks[each.site]]
-        phi = result.model.phi(each._data.X[others])
+        start = each.start
+        # The forest predicts own rows out of bag.
+        others = np.setdiff1d(np.arange(start.n_common), start.rows.own)
+        phi = result.model.phi(start.rows.X[others])
         np.testing.assert_allclose(
             result.model.part(phi, everyone),
-            each._W[others, : T.d[each.site]] @ weights,
+            start.W[others, : T.d[each.site]] @ weights[T.blocks[each.site]],
             atol=1e-9,
         )
 
@@ -392,8 +406,8 @@ def test_a_site_that_restarts_in_the_middle_costs_an_opening_and_changes_no_feat
     pump.kill("b").run()
     assert pump.outcome is Outcome.CONVERGED
     after = exchange(pump.sites["b"])
-    np.testing.assert_array_equal(before._W, after._W)
-    np.testing.assert_array_equal(before._labels, after._labels)
+    np.testing.assert_array_equal(before.start.W, after.start.W)
+    np.testing.assert_array_equal(before.start.told, after.start.told)
     assert pump.sites["a"].consent.memory.row_sets()[0].openings == 2
 
 

@@ -37,7 +37,7 @@ from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
 from coreg_core.errors import SingularSystem
 from coreg_core.estimators.corlsr import CoRLSR, by_preset
-from coreg_core.estimators.inputs import fit_context, one_a_view
+from coreg_core.estimators.parameters import fit_context, one_a_view
 from coreg_core.kernels import Kernel
 
 

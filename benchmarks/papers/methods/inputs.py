@@ -12,7 +12,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
-from coreg_core.estimators.inputs import Regressor, own_table
+from coreg_core.estimators.tables import own_table
+from coreg_core.estimators.targets import Regressor
 from coreg_core.kernels import RIDGES, left_out
 
 COUNT_OR_0 = Interval(Integral, 0, None, closed="left")

@@ -16,7 +16,7 @@ from coreg_core.agreement.views import KernelExpansion, positive_factor
 from coreg_core.arrays import Arr
 from coreg_core.errors import SingularSystem
 from coreg_core.estimators.corlsr import by_preset
-from coreg_core.estimators.inputs import COUNT, KERNELS, POSITIVE, fit_context
+from coreg_core.estimators.parameters import COUNT, KERNELS, POSITIVE, fit_context
 from coreg_core.kernels import kernel_rule, make_kernel, resolve_bandwidth
 
 

@@ -12,14 +12,9 @@ from benchmarks.papers.methods.inputs import COUNT_OR_0, labelled_first
 from benchmarks.papers.methods.kernel_ridge import Polynomial, dual_with_bias
 from coreg_core.arrays import Arr
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.estimators.inputs import (
-    COUNT,
-    NOT_NEGATIVE,
-    POSITIVE,
-    Regressor,
-    fit_context,
-    own_table,
-)
+from coreg_core.estimators.parameters import COUNT, NOT_NEGATIVE, POSITIVE, fit_context
+from coreg_core.estimators.tables import own_table
+from coreg_core.estimators.targets import Regressor
 
 HALVINGS = 40  # of a step; 2^-40 of it is rounding
 

@@ -15,7 +15,7 @@ from benchmarks.papers.methods.inputs import RULES, KernelRegressor, labelled_fi
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
-from coreg_core.estimators.inputs import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, fit_context
+from coreg_core.estimators.parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, fit_context
 from coreg_core.kernels import make_kernel, resolve_bandwidth
 
 

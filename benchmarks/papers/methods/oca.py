@@ -17,15 +17,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
-from coreg_core.estimators.inputs import (
+from coreg_core.estimators.parameters import (
     COUNT,
     NOT_NEGATIVE,
     POSITIVE,
-    Regressor,
     fit_context,
     generator,
     one_a_view,
 )
+from coreg_core.estimators.targets import Regressor
 
 Chosen: TypeAlias = int | Ints
 Loss: TypeAlias = Literal["squared", "epsilon_insensitive", "pairwise", "hinge", "log_loss"]

@@ -13,7 +13,7 @@ from benchmarks.papers.methods.inputs import RULES, KernelRegressor, labelled_fi
 from coreg_core.agreement.views import KernelExpansion, positive_factor
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
-from coreg_core.estimators.inputs import COUNT, KERNELS, POSITIVE, fit_context, generator
+from coreg_core.estimators.parameters import COUNT, KERNELS, POSITIVE, fit_context, generator
 from coreg_core.kernels import (
     RANK_TOLERANCE,
     RIDGES,

@@ -26,16 +26,16 @@ from sklearn.utils._param_validation import StrOptions
 from benchmarks.papers.methods.inputs import RULES, labelled_first, leave_one_out
 from coreg_core.arrays import Arr, block_rows
 from coreg_core.errors import UsageError
-from coreg_core.estimators.inputs import (
+from coreg_core.estimators.parameters import (
     COUNT,
     KERNELS,
     NOT_NEGATIVE,
     POSITIVE,
-    Regressor,
     fit_context,
     generator,
-    own_table,
 )
+from coreg_core.estimators.tables import own_table
+from coreg_core.estimators.targets import Regressor
 from coreg_core.kernels import Basis, make_kernel, orthonormal_basis, resolve_bandwidth
 
 

@@ -37,7 +37,7 @@ def own_equations(a: SiteExchange) -> Any:
     """Φᵀ y for its own features, over all labelled rows."""
     part, mine = a.fits[0].moments.parts[0], a.terms.blocks[0]
     levels = a.terms.targets[0].levels
-    centre = a.features.centre[: a.terms.d[0]]  # its own, so a knows it
+    centre = a.start.features.centre[: a.terms.d[0]]  # its own, so a knows it
     return part.b[mine] + levels @ part.o[:, mine] + centre * (part.r + levels * part.n).sum()
 
 
@@ -50,8 +50,8 @@ def labels(rows: Rows, k: int) -> float:
         for run, each in (("run-1", rows), ("run-2", without(rows, k, b"new")))
     )
     y = np.concatenate([rows[name].y for name in rows])
-    phi = [each._common[:, :d] for each, d in zip(first, first[0].terms.d, strict=True)]
-    kept = np.concatenate([each._data.own for each in second])
+    phi = [each.common[:, :d] for each, d in zip(first, first[0].terms.d, strict=True)]
+    kept = np.concatenate([each.start.rows.own for each in second])
     gone = np.setdiff1d(np.arange(len(y)), kept)
     score, A = left_out(np.concatenate(phi, axis=1), y)[gone], phi[0][gone]
     difference = own_equations(first[0]) - own_equations(second[0])

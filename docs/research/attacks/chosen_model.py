@@ -57,7 +57,7 @@ def lie(first: SiteExchange) -> Any:
 
 def correlation(made: list[SiteExchange], received: Any) -> float:
     """R² of what the liar received, at its own individuals, with the chosen feature."""
-    return float(np.corrcoef(received, made[-1]._common[made[0]._mine, FEATURE])[0, 1] ** 2)
+    return float(np.corrcoef(received, made[-1].common[made[0].mine, FEATURE])[0, 1] ** 2)
 
 
 def received_in(rows: Any, run: str, records: dict[str, Memory]) -> tuple[list[SiteExchange], Any]:
@@ -69,7 +69,8 @@ def received_in(rows: Any, run: str, records: dict[str, Memory]) -> tuple[list[S
 
     def finished(self: SiteExchange, parts: Any) -> Any:
         if self.site == 0:
-            kept.append(np.ldexp(parts.view(np.int64).astype(float), -self._score_exponent))
+            total = np.sum(parts, axis=0, dtype=WORD)
+            kept.append(np.ldexp(total.view(np.int64).astype(float), -self.score_exponent))
         return finish(self, parts)
 
     with patch.object(SiteExchange, "finish", finished):

@@ -45,7 +45,7 @@ def features(rows: Rows, noise: float) -> float:
         told.append((before - after)[d[0] :])
         truth.append(
             np.concatenate(
-                [each._common[individual, :n] for each, n in zip(made[1:], d[1:], strict=True)]
+                [each.common[individual, :n] for each, n in zip(made[1:], d[1:], strict=True)]
             )
         )
     return read(np.array(truth), np.array(told), 0.0)

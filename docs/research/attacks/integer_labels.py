@@ -75,17 +75,17 @@ def found(made: list[SiteExchange], y: Any) -> float | None:
     T, part, told = (
         made[0].terms,
         made[0].fits[0].moments.parts[0],
-        np.concatenate([each._noisy[:, 0] for each in made]),
+        np.concatenate([each.start.told[:, 0] for each in made]),
     )
     A = np.concatenate(
-        [each._common[:, :d] for each, d in zip(made[:COLLUDING], T.d, strict=False)], axis=1
+        [each.common[:, :d] for each, d in zip(made[:COLLUDING], T.d, strict=False)], axis=1
     )
     owner = T.flags.argmax(axis=0)
     hidden, level = owner >= COLLUDING, T.targets[0].levels[owner]
     b = part.b[: A.shape[1]] + A.T @ level - A[~hidden].T @ told[~hidden]
-    error = float(np.std(np.concatenate([each._error[:, 0] for each in made])[hidden]))
+    error = float(np.std(np.concatenate([each.start.error[:, 0] for each in made])[hidden]))
     count = part.r[COLLUDING:].sum() + level[hidden].sum()
-    rules = made[0]._rules
+    rules = made[0].rules
     if rules.private_labels:
         low, high = unbiased(np.array([0.0, 1.0]), rules)[:, 0]  # in place of 0 and 1
         b = (b - low * A[hidden].sum(axis=0)) / (high - low)

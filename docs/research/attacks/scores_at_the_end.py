@@ -30,13 +30,13 @@ def beyond(own: Any, score: Any, truth: Any) -> float:
 def _features(made: Sequence[SiteExchange], rows: Any) -> list[Any]:
     """Each site's features of these individuals."""
     widths = made[0].terms.d
-    return [each._W[rows, :d] for each, d in zip(made, widths, strict=True)]
+    return [each.start.W[rows, :d] for each, d in zip(made, widths, strict=True)]
 
 
 def labels(made: Sequence[SiteExchange]) -> float:
     """Of others' labels, if their individuals' scores were told to the first site."""
     rows = np.flatnonzero(made[0].terms.flags[1:].any(axis=0))
-    y = np.concatenate([each._data.y for each in made[1:]])
+    y = np.concatenate([each.start.rows.y for each in made[1:]])
     phi = _features(made, rows)
     score = np.concatenate(phi, axis=1) @ made[0].fits[0].coef
     return beyond(phi[0], score, y)

@@ -35,10 +35,9 @@ def labels(made: list[SiteExchange], colluding: int) -> float:
     together.
     """
     T, part = made[0].terms, made[0].fits[0].moments.parts[0]
-    y, error = (
-        np.concatenate(each) for each in ([m._data.y for m in made], [m._error[:, 0] for m in made])
-    )
-    phi = [m._common[T.labelled, :d] for m, d in zip(made, T.d, strict=True)]
+    y = np.concatenate([m.start.rows.y for m in made])
+    error = np.concatenate([m.start.error[:, 0] for m in made])
+    phi = [m.common[T.labelled, :d] for m, d in zip(made, T.d, strict=True)]
     owner = T.flags[:, T.labelled].argmax(axis=0)
     score, level = left_out(np.concatenate(phi, axis=1), y), T.targets[0].levels[owner]
     A, hidden = np.concatenate(phi[:colluding], axis=1), owner >= colluding
@@ -62,8 +61,8 @@ def rows(made: list[SiteExchange]) -> dict[str, float]:
     """R² of the last site's features: what the first site's predict anyway, and with the moments
     that it opens.
     """
-    T, own, d = made[0].terms, made[0]._common, made[0].terms.d[-1]
-    truth, error = made[-1]._common[:, :d], T.noise * T.norms[0] * T.norms[-1]
+    T, own, d = made[0].terms, made[0].common, made[0].terms.d[-1]
+    truth, error = made[-1].common[:, :d], T.noise * T.norms[0] * T.norms[-1]
     found = from_moments(own, made[0]._C_Wx[:, T.blocks[-1]] * T.rows, error, truth)
     mean = truth.mean(axis=0)
     return {"anyway": read(truth, left_out(own, truth), mean), "features": read(truth, found, mean)}
@@ -74,9 +73,13 @@ def unlabelled(made: list[SiteExchange], m: int) -> dict[str, float]:
     if they are in none.
     """
     T, noise = made[0].terms, np.random.default_rng(0)
-    own, other = (each._W[:, :d] for each, d in ((made[0], T.d[0]), (made[-1], T.d[-1])))
+    own, other = (each.start.W[:, :d] for each, d in ((made[0], T.d[0]), (made[-1], T.d[-1])))
     anyway, own, truth = left_out(own, other)[-m:], own[-m:], other[-m:]
-    error = np.sqrt(2.0) * T.noise * made[0].summary().norm * made[-1].summary().norm
+    error = (
+        np.sqrt(2.0)
+        * T.noise
+        * (made[0].start.summary().rounded().norm * made[-1].start.summary().rounded().norm)
+    )
     moments = own.T @ truth + error * noise.normal(size=(own.shape[1], truth.shape[1]))
     if T.rows > T.n_labelled:
         C, P = made[0].fits[0].moments.C * T.rows, made[0].fits[0].moments.parts[0].P

@@ -40,8 +40,8 @@ def _features(made: list[SiteExchange]) -> tuple[Any, Any]:
     them.
     """
     widths = made[0].terms.d
-    own = made[0]._W[:, : widths[0]]
-    other = made[-1]._W[:, : widths[-1]]
+    own = made[0].start.W[:, : widths[0]]
+    other = made[-1].start.W[:, : widths[-1]]
     return other, left_out(own, other)
 
 
