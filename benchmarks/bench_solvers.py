@@ -12,7 +12,8 @@ from benchmarks.one_table import one_table
 from benchmarks.stacked_system import solve_stacked, textbook_view
 from coreg_core.estimators import CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
-from coreg_core.kernels import Gaussian, paper_ridge
+from coreg_core.kernels import Gaussian
+from coreg_core.selection import paper_ridge
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import generated
 

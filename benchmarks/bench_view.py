@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from coreg_core.agreement.views import make_view
-from coreg_core.kernels import Gaussian, LabelledPoints, paper_bandwidth, paper_ridge
+from coreg_core.kernels import Gaussian
+from coreg_core.selection import paper_bandwidth, paper_ridge
+from coreg_core.spans import LabelledPoints
 from coreg_core.threads import pin_threads
 
 N, D = 100, 8

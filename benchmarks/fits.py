@@ -24,7 +24,8 @@ from sklearn.kernel_ridge import KernelRidge
 from coreg_core.agreement.views import make_view
 from coreg_core.estimators.additive import AdditiveRegressor
 from coreg_core.estimators.corlsr import CoRLSR
-from coreg_core.kernels import EveryPoint, Gaussian, LabelledPoints
+from coreg_core.kernels import Gaussian
+from coreg_core.spans import EveryPoint, LabelledPoints
 
 VIEWS = [slice(0, 4), slice(4, 7), slice(7, 10)]
 WIDTH, RIDGE, COUPLING = 2.0, 0.1, 0.01

@@ -11,11 +11,12 @@ import numpy as np
 from harness import arguments, least, show
 
 from coreg_core.agreement.views import make_view
-from coreg_core.kernels import Gaussian, LabelledPoints
+from coreg_core.kernels import Gaussian
 from coreg_core.messages import Offer
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import Layout, exponents_for, opened, summand
+from coreg_core.spans import LabelledPoints
 from coreg_core.terms import Membership, Privacy
 from coreg_sim.simulate import simulated_keys
 from site_agent.machine.roster import transcript_of

@@ -34,14 +34,9 @@ from coreg_core.agreement.objective import (
 )
 from coreg_core.agreement.schedules import Terms, make_schedule, run_in_memory
 from coreg_core.agreement.views import View, make_view
-from coreg_core.kernels import (
-    EveryPoint,
-    Gaussian,
-    LabelledPoints,
-    Span,
-    paper_bandwidth,
-    paper_ridge,
-)
+from coreg_core.kernels import Gaussian
+from coreg_core.selection import paper_bandwidth, paper_ridge
+from coreg_core.spans import EveryPoint, LabelledPoints, Span
 from coreg_core.threads import pin_threads
 
 N, D = 100, 8

@@ -22,8 +22,9 @@ from harness import arguments, keep, show
 from scipy.linalg import eigh, eigvals, eigvalsh, solve_triangular
 
 from benchmarks.stacked_system import textbook_view
-from coreg_core.kernels import Gaussian, paper_bandwidth, paper_ridge
+from coreg_core.kernels import Gaussian
 from coreg_core.objectives.agreement import Agreement
+from coreg_core.selection import paper_bandwidth, paper_ridge
 from coreg_core.terms import Iteration
 from coreg_sim.problems import generated
 from coreg_sim.simulate import plan_for, simulate

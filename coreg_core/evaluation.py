@@ -135,8 +135,8 @@ def fit_probability(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> P
         )
 
     start = np.array([np.log(_SLOPE), float(logit(goal.mean())) - _SLOPE * float(scores.mean())])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B")
-    return Probability(float(np.exp(found.x[0])), float(found.x[1]))
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B")
+    return Probability(float(np.exp(optimum.x[0])), float(optimum.x[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +187,8 @@ def fit_class_probabilities(
 
     start = np.concatenate([[np.log(_SLOPE)], np.log(goal.mean(axis=0))])
     start[1:] -= _SLOPE * scores.mean(axis=0)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B").x
-    return ClassProbabilities(float(np.exp(found[0])), found[1:] - found[1:].mean())
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B").x
+    return ClassProbabilities(float(np.exp(optimum[0])), optimum[1:] - optimum[1:].mean())
 
 
 def brier_residuals(

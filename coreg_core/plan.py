@@ -116,9 +116,9 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
     ValueError: the value is not a plan of this release.
     """
     kind: Callable[..., Objective] = OBJECTIVES[plain["objective"]["name"]]
-    said = {key: value for key, value in plain["objective"].items() if key != "name"}
+    settings = {key: value for key, value in plain["objective"].items() if key != "name"}
     objective = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in said.items()
+        key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()
     }
     membership = {**plain["membership"], "sites": tuple(plain["membership"]["sites"])}
     try:

@@ -20,14 +20,12 @@ from sklearn.metrics.pairwise import linear_kernel, rbf_kernel
 from coreg_core.agreement.objective import objective
 from coreg_core.agreement.schedules import Terms
 from coreg_core.agreement.views import Solution, View, make_view
-from coreg_core.kernels import (
+from coreg_core.kernels import Gaussian, Kernel, Linear
+from coreg_core.spans import (
     RANK_TOLERANCE,
     EveryPoint,
-    Gaussian,
-    Kernel,
     LabelledPoints,
     Landmarks,
-    Linear,
     LinearFeatures,
     Span,
 )

@@ -52,7 +52,7 @@ from benchmarks.papers.views import (
     without_identifiers,
 )
 from coreg_core.arrays import Arr
-from coreg_core.kernels import paper_bandwidth
+from coreg_core.selection import paper_bandwidth
 
 # of the six methods in the paper's row, at 5 % and 10 %; SNF's own value if it is readable
 BEST = {

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.papers.pool import NumericDataSet
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
-from coreg_core.kernels import resolve_bandwidth, resolve_ridge
+from coreg_core.selection import resolve_bandwidth, resolve_ridge
 
 
 def scaled(values: Arr, by: Arr, low: float = -1.0, high: float = 1.0) -> Arr:

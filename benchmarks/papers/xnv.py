@@ -38,7 +38,9 @@ from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import standardised, with_deviation
 from coreg_core.arrays import Arr, block_rows
-from coreg_core.kernels import Basis, Gaussian, orthonormal_basis, paper_bandwidth
+from coreg_core.kernels import Gaussian
+from coreg_core.selection import paper_bandwidth
+from coreg_core.spans import Basis, orthonormal_basis
 
 TASKS = {
     "abalone": "abalone", "adult": "adult", "ailerons": "ailerons", "bank8": "bank8FM",

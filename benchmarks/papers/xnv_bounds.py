@@ -30,7 +30,9 @@ from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.views import standardised
 from benchmarks.papers.xnv import RIDGES, TASKS, inputs
 from coreg_core.arrays import Arr
-from coreg_core.kernels import Gaussian, orthonormal_basis, paper_bandwidth
+from coreg_core.kernels import Gaussian
+from coreg_core.selection import paper_bandwidth
+from coreg_core.spans import orthonormal_basis
 
 ROWS, COMPONENTS, DRAWS, SIZES, GAMMA = 2000, 200, 32, (100, 500), 0.01
 RANK = 1e-10

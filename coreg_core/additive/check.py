@@ -278,22 +278,22 @@ def concluded(
     """What a site concludes by its labels, and from joint scores of individuals without a label
     (None: it has none).
     """
-    told = labels.y + labels.error
+    sent_labels = labels.y + labels.error
     c = labels.n_common
     score = labels.score
     # (1) left-out residuals of the score, and a joined model that learns from scores
     residuals = None
     targets = np.zeros(0)
     if score is not None and c:
-        residuals = left_out_score(fit, told[:c], score)
-        targets = told[:c] - residuals
+        residuals = left_out_score(fit, sent_labels[:c], score)
+        targets = sent_labels[:c] - residuals
     learned = None
     if scored is not None:
         X = labels.X[: len(targets)]
         learned = learn(scored, X, targets, seed=seed, kernel=kernel)
     # (2) those of the joined model
     joined = _left_out_joined(fit, own, labels, residuals, learned)
-    nearer = np.zeros(len(told))
+    nearer = np.zeros(len(sent_labels))
     if residuals is not None and score is not None:
         residuals = residuals - labels.error[:c]
         if learned is None:
@@ -303,7 +303,7 @@ def concluded(
     if kernel != "linear":
         refine = partial(refined, labels.X[:c], seed=seed)
     by_labels = verdict(labels.y, labels.local, joined, residuals, nearer, refine)
-    if len(told):
+    if len(sent_labels):
         deviations = own.deviations(fit, labels.W, labels.lone)[1]
         by_labels = replace(by_labels, spread=spread(joined + nearer, deviations))
     return Conclusion(by_labels, None if learned is None else learned.model)
@@ -318,13 +318,13 @@ def _left_out_joined(
 ) -> Float64[Arr, " n"]:
     """Left-out residuals of the joined model at the true labels; ``score``: those of the score."""
     c = labels.n_common
-    told = labels.y + labels.error
+    sent_labels = labels.y + labels.error
     if learned is None:
         predicted = own.predict(fit, labels.W)
     else:
         predicted = learned.model.predict(labels.X)
         predicted[: len(learned.left_out)] = learned.left_out
-    residuals = told - predicted
+    residuals = sent_labels - predicted
     of_private_rows = len(fit.moments.parts) - 1
     common = own_leverage(fit, own, labels.W[:c], labels.weight[:c])
     private = own_leverage(fit, own, labels.W[c:], labels.weight[c:], of_private_rows)

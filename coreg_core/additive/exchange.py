@@ -210,17 +210,8 @@ class SiteExchange:
         """
         T = self.terms
         v = self.site
-        if total is not None:
-            opened = self._opened(total, T.private_exponent)
-            self._parts.append(T.part(opened, private=True))
-        moments = [
-            T.moments(self._C, tuple(part[k] for part in self._parts), k)
-            for k in range(len(T.targets))
-        ]
-        self.fits = [fit(m) for m in moments]
-        own = Own.of(moments[0], v, self._C_WW, self._C_Wx)
-        self.owns = [replace(own, moments=m) for m in moments]
-        betas = np.array([f.coef for f in self.fits])
+        self._fit(total)
+        betas = np.array([of_target.coef for of_target in self.fits])
         bound = self._score_bound(betas)
         self.score_exponent = HEADROOM - ceil(log2(bound))
         part = betas[:, T.blocks[v]] @ self.start.W[: self.start.n_common, : T.d[v]].T
@@ -230,9 +221,27 @@ class SiteExchange:
             grain = SCORE_GRAIN * deviations
             part = np.rint((part + SCORE_NOISE * deviations * normals) / grain) * grain
             part = np.clip(part, -bound / T.n_sites, bound / T.n_sites)
-        rows = {u: T.rows_scored_for(u) for u in range(T.n_sites) if u != v}
         numbers = self._channel.number(part, self.score_exponent)
-        return {u: numbers[:, at].ravel() for u, at in rows.items() if len(at)}
+        parts = {}
+        for u in range(T.n_sites):
+            rows = T.rows_scored_for(u)
+            if u != v and len(rows):
+                parts[u] = numbers[:, rows].ravel()
+        return parts
+
+    def _fit(self, total: SiteNumbers | None) -> None:
+        """The fit of each target, the same at all sites, and this site's view of all features."""
+        T = self.terms
+        if total is not None:
+            opened = self._opened(total, T.private_exponent)
+            self._parts.append(T.part(opened, private=True))
+        moments = [
+            T.moments(self._C, tuple(part[k] for part in self._parts), k)
+            for k in range(len(T.targets))
+        ]
+        self.fits = [fit(of_target) for of_target in moments]
+        own = Own.of(moments[0], self.site, self._C_WW, self._C_Wx)
+        self.owns = [replace(own, moments=of_target) for of_target in moments]
 
     def _score_bound(self, betas: Float64[Arr, "t D"]) -> float:
         """What no sum of parts exceeds."""
@@ -315,11 +324,11 @@ class SiteExchange:
         if scores is None or not self.mine.any() or not all(map(len, left_out)):
             return None
         kept = self.entering[self.start.sent]
-        told = self.start.told[self.entering]
+        sent_labels = self.start.told[self.entering]
         score = 0.0
         local = 0.0
         for k, fit_k in enumerate(self.fits):
-            score += float(np.mean(left_out_score(fit_k, told[:, k], scores[k]) ** 2))
+            score += float(np.mean(left_out_score(fit_k, sent_labels[:, k], scores[k]) ** 2))
             local += float(np.mean(left_out[k][kept] ** 2))
         noise = noise_variance(self.rules) * len(self.fits)
         if local - noise < noise:
@@ -383,7 +392,7 @@ class SiteExchange:
         size = np.sqrt(np.maximum(np.diag(P) + limit, 0.0))
         mine = self.terms.blocks[self.site]
         d = self.terms.d[self.site]
-        beyond = [np.linalg.eigvalsh(each)[0] + 2 * limit * sqrt(D) for each in (P, C)]
+        beyond = [np.linalg.eigvalsh(matrix)[0] + 2 * limit * sqrt(D) for matrix in (P, C)]
         beyond += [(np.outer(size, size) + limit - np.abs(P)).min()]
         beyond += [limit - np.abs(P[mine, mine] - self._exact[:d, :d]).max()]
         if min(beyond) < 0:

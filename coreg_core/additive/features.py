@@ -15,12 +15,12 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.arrays import Arr, Ints, block_rows
+from coreg_core.kernels import Gaussian
 from coreg_core.objectives.additive import MOST_FEATURES, MOST_OWN, Kernel
+from coreg_core.selection import RIDGES, left_out, widths
 from coreg_core.spread import mean_and_deviation
 
-RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
-# Of the median squared distance; the narrow one, if its left-out error is below this share.
-WIDTHS = (6.0, 1.0)
+# The narrower width, if its left-out error is below this share of that of the wider one.
 NARROW = 0.95
 LANDMARKS = 100
 CLIP = 4.0
@@ -52,12 +52,6 @@ def sizes(n_labelled: int, n_rows: int, rows_per_feature: int = 8) -> tuple[int,
     return d, int(np.clip(n_rows // 10, d, MOST_OWN))
 
 
-def squared_distances(A: Float64[Arr, "a p"], B: Float64[Arr, "b p"]) -> Float64[Arr, "a b"]:
-    """‖a − b‖², at least 0."""
-    squares: Arr = (A * A).sum(1)[:, None] + (B * B).sum(1) - 2.0 * (A @ B.T)
-    return np.maximum(squares, 0.0, out=squares)
-
-
 @dataclass(frozen=True, eq=False)
 class Basis:
     """Features before the principal components: standardised columns, or the kernel at landmarks
@@ -82,7 +76,7 @@ class Basis:
         for start in range(0, len(X), step):
             S = self.standardised(X[start : start + step])
             if self.width:
-                S = np.exp(squared_distances(S, self.landmarks) / -self.width) @ self.transform
+                S = Gaussian(self.width)(S, self.landmarks) @ self.transform
             np.subtract(S, self.shift, out=out[start : start + step])
         return out
 
@@ -137,14 +131,14 @@ def grown(
     """
     from sklearn.ensemble import RandomForestRegressor
 
-    made = RandomForestRegressor(
+    forest_model = RandomForestRegressor(
         trees,
         min_samples_leaf=least_in_leaf,
         max_features=columns,
         oob_score=True,
         random_state=seed,
     ).fit(S, y)
-    grown_trees = [each.tree_ for each in made.estimators_]
+    grown_trees = [each.tree_ for each in forest_model.estimators_]
     roots = np.cumsum([0, *(tree.node_count for tree in grown_trees)])
     children = []
     for tree, root in zip(grown_trees, roots.tolist(), strict=False):
@@ -157,20 +151,22 @@ def grown(
         np.concatenate(children).astype(np.int64),
         np.concatenate([tree.value[:, 0, 0] for tree in grown_trees]),
     )
-    return forest, np.asarray(made.oob_prediction_, dtype=np.float64)
+    return forest, np.asarray(forest_model.oob_prediction_, dtype=np.float64)
 
 
 def ridge_fit(
-    Phi: Float64[Arr, "n r"], y: Float64[Arr, " n"], ridge: float
+    Phi: Float64[Arr, "n r"], y: Float64[Arr, " n"], ridges: Float64[Arr, " g"] = RIDGES
 ) -> tuple[Float64[Arr, " r"], float, Float64[Arr, " n"]]:
-    """Ridge regression with a free intercept: weights, intercept, left-out residuals (n,)."""
+    """Ridge regression with a free intercept, at the ridge of least left-out error: weights,
+    intercept, left-out residuals (n,).
+    """
     mean = Phi.mean(0)
-    P = Phi - Phi.mean(0)
     t = y - y.mean()
-    H = np.linalg.solve(P.T @ P + ridge * np.eye(P.shape[1]), P.T)
-    w = H @ t
-    freedom = 1.0 - 1.0 / len(y) - np.einsum("ij,ji->i", P, H)
-    return w, float(y.mean() - mean @ w), (t - P @ w) / np.maximum(freedom, 1e-6)
+    U, s, Vt = np.linalg.svd(Phi - mean, full_matrices=False)
+    errors = left_out(U, s**2, t, ridges, intercept=True)
+    best = int(np.argmin(np.mean(errors**2, axis=1)))
+    w = Vt.T @ (s / (s**2 + ridges[best]) * (U.T @ t))
+    return w, float(y.mean() - mean @ w), errors[best]
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +233,8 @@ class SiteFeatures:
             for local in self.directions
         ]
         units = np.repeat(
-            [local.unit for local in self.directions], [each.shape[1] for each in functions]
+            [local.unit for local in self.directions],
+            [values_of_model.shape[1] for values_of_model in functions],
         )
         values = np.concatenate(functions, axis=1)
         scaled = DIRECTION * (values / units - self.levels)
@@ -276,12 +273,7 @@ def fit_features_of(
     linear = Basis(mean, deviation, nothing, 0.0, nothing, np.zeros(rows.X.shape[1]))
     S = linear.standardised(rows.X)
     able = [len(y) >= LEAST_LABELS and np.ptp(y) > 0.0 for y in targets.T]
-    if settings.kernel == "linear":
-        bases = [_centred(linear, nothing, 0.0, nothing, S, n_common)]
-    else:
-        L, median = _landmarks(S, settings.seed)
-        widths = [width * median for width in (WIDTHS if any(able) else WIDTHS[:1])]
-        bases = [_centred(linear, L, w, _root(L, w), S, n_common) for w in widths]
+    bases = _bases(linear, S, settings, learns=any(able))
     local_models = tuple(
         _local_model(bases, rows.own, y, S, settings) if can else None
         for y, can in zip(targets.T, able, strict=True)
@@ -300,6 +292,19 @@ def fit_features_of(
     centre = np.zeros(components.shape[1])
     features = SiteFeatures(basis, directions, levels, components, centre)
     return features, local_models, Phi @ components
+
+
+def _bases(
+    linear: Basis, S: Arr, settings: FeatureSettings, *, learns: bool
+) -> list[tuple[Basis, Arr]]:
+    """The bases that a local model can choose from, the wider one first, with their features."""
+    n_common = settings.n_common
+    if settings.kernel == "linear":
+        return [_centred(linear, linear.landmarks, 0.0, linear.landmarks, S, n_common)]
+    L = _landmarks(S, settings.seed)
+    narrow, wide = widths(L, settings.kernel)
+    in_use = (wide, narrow) if learns else (wide,)
+    return [_centred(linear, L, width, _root(L, width), S, n_common) for width in in_use]
 
 
 def _values(
@@ -330,24 +335,17 @@ def _at_rows(local: LocalModel, Phi: Arr, S: Arr, own: Ints) -> Float64[Arr, "n 
     return np.asarray(functions / local.unit)
 
 
-def _landmarks(S: Arr, seed: int) -> tuple[Arr, float]:
-    """Rows drawn by ``seed``, each once, and the median of their squared distances (1 if all are
-    equal).
-    """
+def _landmarks(S: Arr, seed: int) -> Arr:
+    """Distinct rows drawn by ``seed``."""
     drawn = np.random.default_rng(seed).choice(len(S), min(LANDMARKS, len(S)), replace=False)
-    L = np.unique(S[np.sort(drawn)], axis=0)
-    pairs = squared_distances(L, L)[np.triu_indices(len(L), 1)]
-    apart = pairs[pairs > 1e-12]
-    return L, float(np.median(apart)) if len(apart) else 1.0
+    return np.unique(S[np.sort(drawn)], axis=0)
 
 
 def _local_ridge(bases: Sequence[tuple[Basis, Arr]], own: Ints, y: Arr) -> LocalModel:
     """Kernel ridge of own labels on the first basis, or on a narrower one if its left-out error is
     clearly less.
     """
-    fits = [
-        min((ridge_fit(Phi[own], y, ridge) for ridge in RIDGES), key=_error) for _, Phi in bases
-    ]
+    fits = [ridge_fit(Phi[own], y) for _, Phi in bases]
     best = 0
     if len(fits) > 1 and _error(fits[1]) < NARROW * _error(fits[0]):
         best = 1
@@ -363,7 +361,7 @@ def _error(fit: tuple[Arr, float, Arr]) -> float:
 
 def _root(L: Arr, width: float) -> Arr:
     """K^{-1/2} of the landmarks, in the directions that float64 resolves."""
-    values, V = np.linalg.eigh(np.exp(squared_distances(L, L) / -width))
+    values, V = np.linalg.eigh(Gaussian(width)(L, L))
     kept = values > 1e-7 * values[-1]
     root: Arr = V[:, kept] / np.sqrt(values[kept])
     return root
@@ -375,7 +373,7 @@ def _centred(
     """The basis with the common rows' mean as its shift, and the features of the standardised
     rows.
     """
-    Phi = np.exp(squared_distances(S, L) / -width) @ root if width else S
+    Phi = Gaussian(width)(S, L) @ root if width else S
     shift = Phi[:n_common].mean(0)
     return replace(linear, landmarks=L, width=width, transform=root, shift=shift), Phi - shift
 

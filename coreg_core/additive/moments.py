@@ -60,34 +60,6 @@ class Sums:
     mode: float = NOISE  # of the noise's prior
 
 
-def sums(
-    Phi: Float64[Arr, "N D"],
-    owner: Int64[Ints, " N"],
-    y: Float64[Arr, " N"],
-    weight: Float64[Arr, " N"],
-    levels: Float64[Arr, " M"],
-    *,
-    count: float | None = None,
-    mode: float = NOISE,
-) -> Sums:
-    """`Sums` of complete features in memory; ``count``: the number of rows, where ``weight`` is a
-    precision.
-    """
-    own = (np.arange(len(levels))[:, None] == owner) * weight
-    t = y - levels[owner]
-    weighted = weight[:, None] * Phi
-    return Sums(
-        Phi.T @ weighted,
-        own @ Phi,
-        weighted.T @ t,
-        own @ t,
-        float(weight @ t**2),
-        own.sum(1),
-        float(weight.sum()) if count is None else count,
-        mode,
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class Moments:
     """What members have of M sites with d_v features each, D in all."""
@@ -250,11 +222,11 @@ def fit(moments: Moments, steps: int = STEPS) -> Fit:
         if not steps:
             return Fit(moments, tau, sigma, beta, S, tuple(G for G, _, _ in data))
         steps -= 1
-        known = np.array([np.sum(1.0 - np.diag(S)[block] * p[block]) for block in blocks])
+        resolved = np.array([np.sum(1.0 - np.diag(S)[block] * p[block]) for block in blocks])
         power = np.array([beta[block] @ beta[block] for block in blocks])
         rss = np.array([max(yy - 2.0 * b @ beta + beta @ G @ beta, 0.0) for G, b, yy in data])
         used = np.array([np.sum(S * G) for G, _, _ in data]) / sigma
-        tau = np.sqrt((power + modes) / (known / tau + 1.0 / modes))
+        tau = np.sqrt((power + modes) / (resolved / tau + 1.0 / modes))
         sigma = np.sqrt((rss + mode) / (np.maximum(count - used, 0.0) / sigma + 1.0 / mode))
 
 

@@ -38,8 +38,10 @@ class Refinement:
         """w · forest (n,); 0 where the site has no record (NaN in ``X``) or there is no score."""
         rows = np.column_stack([X, score])
         out = np.zeros(len(rows))
-        known = ~np.isnan(rows).any(axis=1)
-        out[known] = self.weight * self.forest.predict((rows[known] - self.mean) / self.deviation)
+        complete = ~np.isnan(rows).any(axis=1)
+        out[complete] = self.weight * self.forest.predict(
+            (rows[complete] - self.mean) / self.deviation
+        )
         return out
 
 

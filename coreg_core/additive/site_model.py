@@ -55,7 +55,7 @@ class SiteModel:
     ) -> "SiteModel":
         """From the fit and the conclusion; ``lone`` is that of `OwnLabels`."""
         m = fit.moments
-        found = conclusion.verdict
+        verdict = conclusion.verdict
         learned = conclusion.learned
         k = own.B.shape[1]
         unit = np.concatenate(
@@ -65,7 +65,7 @@ class SiteModel:
         rows[:k] -= rows[k]
         weighed = m.deviation * (rows @ fit.beta)
         variance = m.deviation**2 * (rows @ fit.S @ rows.T)
-        known = own.deviations(fit, unit[-1:], lone)[1][0] ** 2
+        at_centre = own.deviations(fit, unit[-1:], lone)[1][0] ** 2
         score = ScoreWeights.of(fit)
         block = score.block(own.site)
         directions = tuple(map(without_labels, features.directions))
@@ -77,13 +77,13 @@ class SiteModel:
             weighed[:k],
             m.mean + float(weighed[k]),
             variance,
-            float(known - variance[k, k]),
+            float(at_centre - variance[k, k]),
             score,
             np.array([block.start, block.stop], dtype=np.int64),
             fit.intercept(own.site),
-            found.joined,
-            found.score,
-            found.spread,
+            verdict.joined,
+            verdict.score,
+            verdict.spread,
             m.deviation,
             m.deviation**2 * fit.S[block, block],
             m.deviation * float(np.sqrt(fit.noise[0])),

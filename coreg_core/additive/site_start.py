@@ -60,10 +60,16 @@ class SiteStart:
         """The exact numbers of a summary; see `SiteSummary.rounded`."""
         flags = np.zeros(self.n_common, dtype=bool)
         flags[self.rows.own[self.sent & self.inner]] = True
-        told = self.told[self.sent]
-        several = len(told) > 1
-        levels = tuple(told.mean(axis=0).tolist()) if len(told) else (0.0,) * told.shape[1]
-        deviations = tuple(told.std(axis=0, ddof=1).tolist()) if several else (0.0,) * len(levels)
+        sent_labels = self.told[self.sent]
+        several = len(sent_labels) > 1
+        levels = (
+            tuple(sent_labels.mean(axis=0).tolist())
+            if len(sent_labels)
+            else (0.0,) * sent_labels.shape[1]
+        )
+        deviations = (
+            tuple(sent_labels.std(axis=0, ddof=1).tolist()) if several else (0.0,) * len(levels)
+        )
         norms = np.linalg.norm(self.W[: self.n_common], axis=1)
         return SiteSummary(
             labelled=flags,
@@ -116,7 +122,7 @@ def started(
         learned_from = sent
     of_sent_labels = of_true_labels
     if error_variance or not learned_from.all():
-        sent_rows = replace(rows, own=rows.own[learned_from])
+        sent_rows = replace(rows, own=rows.own[learned_from], y=rows.y[learned_from])
         of_sent_labels = fit_features_of(sent_rows, told[learned_from], settings)
     features, told_models, W = of_sent_labels
     no_label = np.zeros(0)

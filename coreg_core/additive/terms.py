@@ -280,8 +280,8 @@ class Terms:
 
 def terms_of(rules: Additive, summaries: Sequence[SiteSummary]) -> Terms:
     """The terms that all sites of a federation derive. Refused: a rule is not kept."""
-    told = np.array([summary.private for summary in summaries])
-    private = np.where(told >= rules.least_labels, told, 0)
+    stated = np.array([summary.private for summary in summaries])
+    private = np.where(stated >= rules.least_labels, stated, 0)
     labelled = np.array([summary.labelled for summary in summaries])
     flags, d = _sized(labelled, int(private.sum()), rules)
     _require_labels(flags, private, d, rules)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.additive.channel import ExactSums, total
+from coreg_core.additive.channel import ExactSums, SiteNumbers, total
 from coreg_core.additive.check import Conclusion, Verdict
 from coreg_core.additive.exchange import SiteExchange
 from coreg_core.additive.features import FeatureSettings, SiteRows, sizes
@@ -150,22 +150,26 @@ def run_in_memory(
     exchanges: Sequence[SiteExchange], terms: Terms, normals: Sequence[Float64[Arr, "t r"]]
 ) -> list[tuple[Conclusion, ...]]:
     """All steps of an exchange between sites of one process, with any channel."""
-    # (1) and (2)
-    messages = [site.announce(terms, bytes(32)) for site in exchanges]
-    numbers, shares = zip(*[site.add(messages) for site in exchanges], strict=True)
-    opened = total(numbers)
-    # (3)
-    private = [
-        site.add_private(opened, {u: share[v] for u, share in enumerate(shares) if u != v})
-        for v, site in enumerate(exchanges)
-    ]
-    of_private_rows = [answer for answer in private if answer is not None]
-    opened_private = total(of_private_rows) if of_private_rows else None
+    of_private_rows = _opened(exchanges, terms)
     # (4) and (5)
     parts = [
-        site.parts(opened_private, noise) for site, noise in zip(exchanges, normals, strict=True)
+        site.parts(of_private_rows, noise) for site, noise in zip(exchanges, normals, strict=True)
     ]
     return [
         site.finish([answer[v] for answer in parts if v in answer])
         for v, site in enumerate(exchanges)
     ]
+
+
+def _opened(exchanges: Sequence[SiteExchange], terms: Terms) -> SiteNumbers | None:
+    """Steps (1) to (3): the sums over private rows, None if no site has such rows."""
+    messages = [site.announce(terms, bytes(32)) for site in exchanges]
+    answers = [site.add(messages) for site in exchanges]
+    opened = total([numbers for numbers, _ in answers])
+    private = []
+    for v, site in enumerate(exchanges):
+        shares = {u: shares[v] for u, (_, shares) in enumerate(answers) if u != v}
+        numbers = site.add_private(opened, shares)
+        if numbers is not None:
+            private.append(numbers)
+    return total(private) if private else None

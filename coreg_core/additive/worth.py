@@ -48,11 +48,11 @@ def worths(
     the labels, in their unit squared. None: with few labels only the order is near the truth.
     """
     n = whole.moments.n
-    found = {site: _compared(whole, site, label_noise) for site in partners}
-    order = sorted(partners, key=lambda site: -found[site].change)
+    worth_of = {site: _compared(whole, site, label_noise) for site in partners}
+    order = sorted(partners, key=lambda site: -worth_of[site].change)
     if n.sum() < LEAST_MEAN_LABELS * np.count_nonzero(n):
         return dict.fromkeys(order)
-    return {site: found[site] for site in order}
+    return {site: worth_of[site] for site in order}
 
 
 def _compared(whole: Fit, site: int, label_noise: float) -> Worth:

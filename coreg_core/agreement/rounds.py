@@ -149,12 +149,12 @@ class Rounds:
         lengths = norms(query.targets)
         bounds = lengths + self._bounds(state.sums) if query.part == "affine" else lengths
         exponents = exponents_for(bounds, self.n_sites)
-        told = tuple(lengths.tolist())
+        stated = tuple(lengths.tolist())
         return Asked(
             f"respond {query.part}",
             self._layout,
             exponents,
-            _canonical(columns, told, exponents),
+            _canonical(columns, stated, exponents),
             part=query.part,
             site=query.site,
             targets=query.targets,

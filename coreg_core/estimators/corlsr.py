@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
 from coreg_core.agreement.closed_form import consensus_closed_form
+from coreg_core.agreement.left_out import LabelledFit
 from coreg_core.agreement.objective import (
     Certificate,
     consensus_certificate,
@@ -27,7 +28,7 @@ from coreg_core.agreement.schedules import (
     overall_stop,
     run_in_memory,
 )
-from coreg_core.agreement.views import KernelExpansion, LabelledFit, Solution, View, make_view
+from coreg_core.agreement.views import KernelExpansion, Solution, View, make_view
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
 from coreg_core.estimators.parameters import (
@@ -42,14 +43,9 @@ from coreg_core.estimators.parameters import (
 from coreg_core.estimators.targets import Regressor, ViewsClassifier
 from coreg_core.estimators.views import Dealt, MultiView
 from coreg_core.evaluation import fit_probability
-from coreg_core.kernels import (
-    SPAN_TOLERANCE,
-    EveryPoint,
-    Kernel,
-    LabelledPoints,
-    kernel_rule,
-    make_kernel,
-)
+from coreg_core.kernels import Kernel, make_kernel
+from coreg_core.selection import kernel_rule
+from coreg_core.spans import EveryPoint, LabelledPoints
 
 SOLVERS = ("closed-form", *SCHEDULE_NAMES)
 _PRESETS = {"loo": ("loo", "loo", True), "paper": ("paper", "paper", False)}
@@ -114,9 +110,6 @@ class CoRLSR(MultiView, Regressor):
         ill-conditioned.
     max_rounds
         most rounds; sweeps for Algorithm 1.
-    rank_tolerance
-        τ: the semi-parametric span keeps the eigenvectors of K(X_v, X_v) with eigenvalues above τ
-        times the largest.
 
     Attributes
     ----------
@@ -155,7 +148,6 @@ class CoRLSR(MultiView, Regressor):
         "fit_intercept": ["boolean", None],
         "coupling": [NOT_NEGATIVE], "solver": [StrOptions({*SOLVERS})], "tol": [POSITIVE],
         "prediction_tol": [POSITIVE, None], "max_rounds": [COUNT],
-        "rank_tolerance": [NOT_NEGATIVE],
     }  # fmt: skip
 
     def __init__(
@@ -173,7 +165,6 @@ class CoRLSR(MultiView, Regressor):
         tol: float = 1e-10,
         prediction_tol: float | None = None,
         max_rounds: int = 10_000,
-        rank_tolerance: float = SPAN_TOLERANCE,
     ):
         self.views = views
         self.form = form
@@ -187,7 +178,6 @@ class CoRLSR(MultiView, Regressor):
         self.tol = tol
         self.prediction_tol = prediction_tol
         self.max_rounds = max_rounds
-        self.rank_tolerance = rank_tolerance
 
     @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
@@ -276,7 +266,7 @@ class CoRLSR(MultiView, Regressor):
         span = EveryPoint() if self.form == "exact" else LabelledPoints()
         given = zip(Xs, ys, Zs, strict=True)
         views = [
-            make_view(span, kernel, X, y, Z, nu, rank_tolerance=self.rank_tolerance)
+            make_view(span, kernel, X, y, Z, nu)
             for kernel, nu, (X, y, Z) in zip(kernels, ridges, given, strict=True)
         ]
         return views, ys
@@ -341,7 +331,7 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
 
     Parameters ---------- views, form, kernel, preset, bandwidth, ridge, fit_intercept, coupling,
     solver, tol, prediction_tol, max_rounds
-        those of `CoRLSR`, as is rank_tolerance.
+        those of `CoRLSR`.
 
     Attributes
     ----------

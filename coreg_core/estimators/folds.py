@@ -52,10 +52,10 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
                 f"{len(labelled)} labelled rows are too few for {self.n_splits} folds: each needs"
                 " one."
             )
-        known = y[labelled]
-        classes = list(dict.fromkeys(known.tolist()))
+        targets = y[labelled]
+        classes = list(dict.fromkeys(targets.tolist()))
         folds = super().split(labelled)
-        numbers = [classes.index(value) for value in known.tolist()] if len(classes) == 2 else []
+        numbers = [classes.index(value) for value in targets.tolist()] if len(classes) == 2 else []
         if numbers and np.bincount(numbers).min() >= self.n_splits:
             state = self.random_state if self.shuffle else None
             alike = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=state)

@@ -33,16 +33,18 @@ def given_targets(y: Any, n_rows: int, estimator: Any) -> Any:
 def _score(metric: Any, y: Any, predict: Any, X: Any, sample_weight: Any) -> float:
     """The metric over the rows with a target; NaN where none is known."""
     y = np.ravel(as_array(y))
-    known = ~missing_in(y)
-    if not known.any():
+    has_target = ~missing_in(y)
+    if not has_target.any():
         text = (
             "No row has a target, so the score is NaN. In a search or a cross-validation give"
             " cv=LabelledFolds()."
         )
         warnings.warn(text, UndefinedMetricWarning, stacklevel=3)
         return float("nan")
-    weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-    return float(metric(np.array(y[known].tolist()), predict(X)[known], sample_weight=weight))
+    weight = None if sample_weight is None else np.asarray(sample_weight)[has_target]
+    return float(
+        metric(np.array(y[has_target].tolist()), predict(X)[has_target], sample_weight=weight)
+    )
 
 
 class Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -99,17 +101,17 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y = given_targets(y, n_rows, self)
         missing = missing_in(y)
         out = np.full(len(y), np.nan)
-        known = np.array(y[~missing].tolist()) if y.dtype == object else y[~missing]
-        if known.dtype.kind == "f" and np.isinf(known).any():
+        given = np.array(y[~missing].tolist()) if y.dtype == object else y[~missing]
+        if given.dtype.kind == "f" and np.isinf(given).any():
             raise BadData("Input y contains infinity or a value too large; classes are finite.")
-        if not len(known):
+        if not len(given):
             raise BadData("All targets are NaN, so no class is known.")
-        check_classification_targets(known)
-        classes = np.unique(known)
+        check_classification_targets(given)
+        classes = np.unique(given)
         if len(classes) > 2 and not self._several:
             raise BadData(
                 "Only binary classification is supported. The type of the target is"
-                f" {type_of_target(known)}: {len(classes)} classes. A row without a label has y ="
+                f" {type_of_target(given)}: {len(classes)} classes. A row without a label has y ="
                 " NaN, not -1. For a numeric target use a regressor."
             )
         if len(classes) < 2:
@@ -118,7 +120,7 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 " the other."
             )
         self.classes_ = classes
-        out[~missing] = np.searchsorted(classes, known)
+        out[~missing] = np.searchsorted(classes, given)
         return out
 
     def decision_function(self, X: Any) -> Any:

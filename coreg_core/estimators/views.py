@@ -109,14 +109,15 @@ def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:
     return mask.astype(bool)
 
 
-def warn_of_rows(views: Any, known: Any, hidden: Any) -> None:
+def warn_of_rows(views: Any, has_target: Any, hidden: Any) -> None:
     """Warn of rows without a target where all columns are one view, and of rows with a target that
     no view sees.
     """
-    if views is None and not known.all():
+    if views is None and not has_target.all():
+        count = int((~has_target).sum())
         warnings.warn(
-            f"views is not given, so all columns are one view, and the {int((~known).sum())} rows"
-            " without a target have almost no effect. Give the columns of each view.",
+            f"views is not given, so all columns are one view, and the {count} rows without a"
+            " target have almost no effect. Give the columns of each view.",
             stacklevel=5,
         )
     if count := int(hidden.sum()):
@@ -165,17 +166,17 @@ class MultiView:
         N = tables[0].shape[0]
         M = len(tables)
         targets = self._targets(y, N)
-        known = ~np.isnan(targets)
+        has_target = ~np.isnan(targets)
         mask = read_mask(label_mask, (N, M))
-        if M > 1 and known.all():
+        if M > 1 and has_target.all():
             raise UsageError(
                 "no row is shared: each target is known. Add rows with y = NaN, also where no view"
                 " may see the label."
             )
-        warn_of_rows(self.views, known, known & ~mask.any(axis=1))
-        rows = [np.flatnonzero(known & seen) for seen in mask.T]
+        warn_of_rows(self.views, has_target, has_target & ~mask.any(axis=1))
+        rows = [np.flatnonzero(has_target & seen) for seen in mask.T]
         labelled = [table[mine] for table, mine in zip(tables, rows, strict=True)]
-        return labelled, [targets[mine] for mine in rows], [table[~known] for table in tables]
+        return labelled, [targets[mine] for mine in rows], [table[~has_target] for table in tables]
 
     def _of_view(self, view: Any, X: Any) -> Any:
         """One view's own columns as they were fitted: an array, or a data frame that has them by

@@ -90,11 +90,13 @@ class Scoring(Statement):
                 f"which of {shared} instances this site asks for; of each that a member asks for,"
                 " whether this site has a record, and its part of the score"
             )
-        known = f"which of {shared} instances this site has a record of, and the name of its model"
-        return f"{known}; its part of each score{read}"
+        membership = (
+            f"which of {shared} instances this site has a record of, and the name of its model"
+        )
+        return f"{membership}; its part of each score{read}"
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
-        known = "which instances this site has a record of"
+        membership = "which instances this site has a record of"
         if self.contributions:
-            known += "; each part, which is a projection of this site's features"
-        return f"{known}; the sum of the parts, which is the score"
+            membership += "; each part, which is a projection of this site's features"
+        return f"{membership}; the sum of the parts, which is the score"

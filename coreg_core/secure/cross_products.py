@@ -116,20 +116,6 @@ def announce(
     return Secret(S, rows), Message(B, H)
 
 
-def check(message: Message, n_rows: int, encrypted: int, projected: int) -> None:
-    """The shapes that a peer's message must have, with so many columns in B and in H.
-
-    BadData: another shape or type.
-    """
-    wanted = ((n_rows + RANDOM_ROWS, encrypted), (projected, SECRET_ROWS))
-    found = (message.encrypted.shape, message.projected.shape)
-    if found != wanted or {message.encrypted.dtype, message.projected.dtype} != {WORD}:
-        raise BadData(
-            f"a message of cross products has {found[0]} and {found[1]} words, where {wanted} are"
-            " needed."
-        )
-
-
 def rounded(share: AnyWords) -> AnyWords:
     """A share as it leaves: its highest 32 bits, in words of 64, so that sums of words do not
     wrap.

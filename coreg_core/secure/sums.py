@@ -126,8 +126,8 @@ class Words:
 
     def __post_init__(self) -> None:
         if self.values.ndim != 1 or self.values.dtype != WORD:
-            found = f"{self.values.dtype} {self.values.shape}"
-            raise BadData(f"words are a row of uint64, not {found}.")
+            shape = f"{self.values.dtype} {self.values.shape}"
+            raise BadData(f"words are a row of uint64, not {shape}.")
         values = np.ascontiguousarray(self.values).view()
         values.flags.writeable = False
         object.__setattr__(self, "values", values)

@@ -93,15 +93,15 @@ def _pure(cells: Cells) -> tuple[Marks, Marks]:
     marks = (quotients[:, 0] << _HALF) | quotients[:, 1]
     right = (_mixed(marks, ROWS) & _LOW) == quotients[:, 2]
     right &= (_places(marks, width) == some).any(axis=0)
-    found, first = np.unique(marks[right], return_index=True)
-    return found, counts[right][first]
+    values, first = np.unique(marks[right], return_index=True)
+    return values, counts[right][first]
 
 
 def read(total: Cells) -> Counts:
     """The fingerprints of a sum of tallies. BadData: the sum is no sum of tallies."""
     cells = total.copy()
     width = len(cells) // ROWS
-    known = [np.zeros(0, dtype=np.uint64)]
+    values = [np.zeros(0, dtype=np.uint64)]
     times = [np.zeros(0, dtype=np.uint64)]
     # Each pass removes the pure cells. A sum of n tallies has at most log n passes, far below this.
     for _ in range(200):
@@ -111,11 +111,11 @@ def read(total: Cells) -> Counts:
         removed = _entries(marks) * counts[:, None]
         for places in _places(marks, width):
             np.subtract.at(cells, places, removed)
-        known.append(marks)
+        values.append(marks)
         times.append(counts)
     if cells.any():
         raise BadData("some site sent a tally that cannot be read.")
-    marks = np.concatenate(known)
+    marks = np.concatenate(values)
     order = np.argsort(marks)
     sites = np.minimum(np.concatenate(times), np.uint64(2**62)).astype(np.int64)
     return Counts(marks[order], sites[order])

@@ -100,7 +100,7 @@ class AdditiveComputation:
         """
         rows = self._rows
         arrays = (rows.X, rows.own, self._labels)
-        seed = secret_of(self.data.salt, b"features", *(each.tobytes() for each in arrays))
+        seed = secret_of(self.data.salt, b"features", *(array.tobytes() for array in arrays))
         self._sites = sites
         self._me = sites.index(self.name)
         self.rounds = 0
@@ -225,16 +225,16 @@ class AdditiveComputation:
     def _take_parts(self, texts: Sequence[bytes]) -> None:
         """The verdict, by the others' parts at this site's labels."""
         self._concluded = self.exchange.finish([np.frombuffer(text, WORD) for text in texts])
-        verdicts = tuple(each.verdict for each in self._concluded)
+        verdicts = tuple(conclusion.verdict for conclusion in self._concluded)
         self._judged = Judged(verdicts, self.exchange.judged_labels)
         self._question = None
         if self.terms.share_gain:
             shape = self.terms.shape("gain", self.n_unlabelled, self._sites)
             self._question = Question("gain", dict.fromkeys(self._sites, shape))
 
-    def _take_gains(self, told: Mapping[str, bytes]) -> None:
+    def _take_gains(self, bytes_of: Mapping[str, bytes]) -> None:
         """What the score is worth at the other sites that can judge it."""
-        for site, text in told.items():
+        for site, text in bytes_of.items():
             change = gain_of(text)
             if change is not None and site != self.name:
                 self._gains[site] = change
@@ -529,7 +529,7 @@ def _size(shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def _flat(words: SiteNumbers) -> Row:
-    return np.concatenate([each.ravel() for each in words.values()])
+    return np.concatenate([numbers.ravel() for numbers in words.values()])
 
 
 def _named(row: Row, shapes: Mapping[str, tuple[int, ...]]) -> SiteNumbers:

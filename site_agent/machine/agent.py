@@ -261,9 +261,9 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool, agreed: bool = Fal
     """(1) a run that is known, (2) an alignment before its run, (3) refused, (4) a new run."""
     plan = proposal.plan
     # (1)
-    known = agent.runs.get(plan.run)
-    if known is not None:
-        return _proposed_again(agent, known, proposal)
+    run = agent.runs.get(plan.run)
+    if run is not None:
+        return _proposed_again(agent, run, proposal)
     # (2)
     above = agent.runs.get(aligns_for(plan.run))
     if above is not None and above.stage in UNDECIDED and aligns(above.plan, plan):
@@ -285,15 +285,15 @@ def _proposed(agent: Agent, proposal: Proposal, *, ask: bool, agreed: bool = Fal
     return agent, [received, *actions]
 
 
-def _proposed_again(agent: Agent, known: ActiveRun, proposal: Proposal) -> Transition:
+def _proposed_again(agent: Agent, run: ActiveRun, proposal: Proposal) -> Transition:
     """The plan of a run that this agent has: of another attempt, session or process."""
     plan = proposal.plan
-    if known.stage is Stage.OVER:
+    if run.stage is Stage.OVER:
         # It begins again when the work on the earlier one is done.
-        return agent.with_run(plan.run, replace(known, inbox=(proposal,))), []
-    if known.plan != plan:
+        return agent.with_run(plan.run, replace(run, inbox=(proposal,))), []
+    if run.plan != plan:
         return _refuse(agent, plan, "the plan changed in the middle of the run.")
-    agent = agent.with_run(plan.run, replace(known, proposal=proposal))
+    agent = agent.with_run(plan.run, replace(run, proposal=proposal))
     agent, actions = _queue(agent, plan.run, proposal)
     return agent, [Notify(notices.plan_received(plan, again=True)), *actions]
 

@@ -13,35 +13,21 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.agreement.label_share import share_of_one_label
+from coreg_core.agreement.left_out import LabelledFit, PathChoice, choose_on
 from coreg_core.agreement.objective import powered, stays, sweep_weight, weight_of
 from coreg_core.agreement.rounds import Asked, Rounds, RoundsState
 from coreg_core.agreement.schedules import FinalTargets, Progress
-from coreg_core.agreement.views import (
-    LabelledFit,
-    PathChoice,
-    Solution,
-    View,
-    choose_on,
-    make_view,
-)
+from coreg_core.agreement.views import Solution, View, make_view
 from coreg_core.arrays import Arr, evenly
 from coreg_core.errors import BadData, CoregError, Refused
-from coreg_core.kernels import (
-    MANY,
-    EveryPoint,
-    LabelledPoints,
-    Landmarks,
-    Linear,
-    LinearFeatures,
-    Span,
-    kernel_rule,
-    make_kernel,
-)
+from coreg_core.kernels import Linear, make_kernel
 from coreg_core.objectives.agreement import Agreement, LabelUnits
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import opened, summand
+from coreg_core.selection import MANY, kernel_rule
 from coreg_core.shapes import Shape
+from coreg_core.spans import EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
 from site_agent.machine.objective import Answers, Fold, Question, Reply
 from site_agent.machine.results import AgreementResult
 from site_agent.site_data import PrivateData

@@ -294,9 +294,9 @@ class AlignmentComputation:
     def news(self, run: str) -> Notice | None:
         """The part of the passes and tally blocks that is done; 0 before their number is known."""
         done = self.rounds / (self._passes + self._tally_blocks) if self._classes else 0.0
-        told = {"portion": round(done, 2)}
+        fields = {"portion": round(done, 2)}
         return Notice(
-            "progress", run=run, private=True, work=f"aligning ids: {done:.0%}", fields=told
+            "progress", run=run, private=True, work=f"aligning ids: {done:.0%}", fields=fields
         )
 
     @property

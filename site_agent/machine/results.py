@@ -10,8 +10,9 @@ from coreg_core.additive.check import Verdict
 from coreg_core.additive.label_privacy import columns_of
 from coreg_core.additive.site_model import ClassModel, SiteModel
 from coreg_core.additive.worth import Worth
+from coreg_core.agreement.left_out import PathChoice
 from coreg_core.agreement.schedules import Progress
-from coreg_core.agreement.views import PathChoice, Solution
+from coreg_core.agreement.views import Solution
 from coreg_core.arrays import Arr, Ints
 from coreg_core.evaluation import AnyProbability
 from coreg_core.outcomes import Outcome
@@ -66,9 +67,9 @@ class Judged:
     def left_out_scores(self, classes: Sequence[str]) -> dict[str, Float64[Arr, "n t"]]:
         """Left-out predictions by model, a column for each target."""
         columns = columns_of(self.labels, classes)
-        known = set.intersection(*(set(verdict.left_out) for verdict in self.verdicts))
+        models = set.intersection(*(set(verdict.left_out) for verdict in self.verdicts))
         out = {}
-        for name in sorted(known):
+        for name in sorted(models):
             residuals = np.stack([verdict.left_out[name] for verdict in self.verdicts], axis=1)
             out[name] = columns[: len(residuals)] - residuals
         return out

@@ -80,8 +80,8 @@ class Batch:
             return floor(log2(np.min(self.noise) / SCORE_NOISE * SCORE_GRAIN))
         if self.model is not None:
             return power_above(np.min(self.model.deviation_of_labels)) - STEPS
-        known = self.features[~self.missing]
-        return max(-MOST_POWER, power_above(np.abs(known).max(initial=0.0)) - STEPS)
+        complete = self.features[~self.missing]
+        return max(-MOST_POWER, power_above(np.abs(complete).max(initial=0.0)) - STEPS)
 
     @property
     def noise(self) -> float | Arr:
@@ -128,9 +128,11 @@ class ScoringComputation:
         self.ids_digest = batch.ids_digest
         self.rounds = 0
         self._ids = batch.ids or tuple(str(i) for i in range(self.n_unlabelled))
-        known = np.where(batch.missing[:, None], np.inf, batch.features)
+        features = np.where(batch.missing[:, None], np.inf, batch.features)
         about = batch.salt + plan.run.encode() + batch.name.encode()
-        self.data_digest = hashlib.sha256(about + np.ascontiguousarray(known).tobytes()).hexdigest()
+        self.data_digest = hashlib.sha256(
+            about + np.ascontiguousarray(features).tobytes()
+        ).hexdigest()
         if (batch.of_run, batch.trained) != (terms.of_run, terms.trained):
             raise Refused(
                 f"the plan scores with models of run {terms.of_run} ({terms.trained}), but {name} "

@@ -295,11 +295,11 @@ class Site:
             for part in step.parts
             if part.sender != self.name
         }
-        found = {key: len(data) - SEAL_BYTES for key, data in received.items()}
-        if found != sizes:
+        received_sizes = {key: len(data) - SEAL_BYTES for key, data in received.items()}
+        if received_sizes != sizes:
             raise BadData(
-                f"step {step.step} has {len(found)} parts, where {len(sizes)} of known sizes are "
-                f"expected ({question.kind})."
+                f"step {step.step} has {len(received_sizes)} parts, where {len(sizes)} of known"
+                f" sizes are expected ({question.kind})."
             )
         to_all = dict[str, bytes]()
         to_me = dict[str, bytes]()
@@ -477,8 +477,8 @@ def _of_question(chain: bytes, question: Question) -> bytes:
             [shape.to_all, sorted(shape.to_each.items())] for shape in question.shapes.values()
         ]
     asked = list(question.shapes)
-    told = ["coreg step 3", chain.hex(), question.kind, question.summed, asked, shapes]
-    return json.dumps(told, separators=(",", ":")).encode() + question.about
+    agreed = ["coreg step 3", chain.hex(), question.kind, question.summed, asked, shapes]
+    return json.dumps(agreed, separators=(",", ":")).encode() + question.about
 
 
 def power_of_ten(value: float) -> float:

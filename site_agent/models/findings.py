@@ -14,7 +14,7 @@ import numpy as np
 from coreg_core.additive.check import WIDER
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.worth import Worth
-from coreg_core.agreement.views import PathChoice
+from coreg_core.agreement.left_out import PathChoice
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation import (

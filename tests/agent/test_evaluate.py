@@ -18,7 +18,8 @@ from trained_sites import PLAN, prepared_sites, tables, trained
 
 from coreg_core.additive.check import Correction, verdict
 from coreg_core.additive.worth import Worth
-from coreg_core.agreement.views import FoldErrors, KernelExpansion, PathChoice
+from coreg_core.agreement.left_out import FoldErrors, PathChoice
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation import ClassProbabilities, Probability
 from coreg_core.kernels import Linear

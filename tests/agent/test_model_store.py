@@ -17,7 +17,8 @@ from trained_sites import SITES
 
 import coreg_federation as coreg
 from coreg_core.additive.moments import ScoreWeights
-from coreg_core.agreement.views import FoldErrors, KernelExpansion, PathChoice, Solution
+from coreg_core.agreement.left_out import FoldErrors, PathChoice
+from coreg_core.agreement.views import KernelExpansion, Solution
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Linear
 from coreg_core.messages import Proposal

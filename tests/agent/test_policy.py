@@ -14,8 +14,9 @@ from coreg_core.agreement import label_share as leverage
 from coreg_core.agreement.label_share import share_of_one_label
 from coreg_core.agreement.views import make_view
 from coreg_core.errors import UsageError
-from coreg_core.kernels import EveryPoint, Gaussian, LabelledPoints
+from coreg_core.kernels import Gaussian
 from coreg_core.objectives.additive import Additive
+from coreg_core.spans import EveryPoint, LabelledPoints
 from site_agent.consent.memory import Memory
 from site_agent.consent.objections import before_offer
 from site_agent.consent.policy import Policy, read_policy

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 import statsmodels.api as sm
+from exact_sums import sums
 from numpy.testing import assert_allclose
 from sklearn.ensemble import RandomForestRegressor
 
@@ -23,7 +24,7 @@ from coreg_core.additive.check import (
     verdict,
 )
 from coreg_core.additive.features import FeatureSettings, SiteRows, fit_features, grown, ridge_fit
-from coreg_core.additive.moments import Moments, Own, ScoreWeights, Sums, fit, sums
+from coreg_core.additive.moments import Moments, Own, ScoreWeights, Sums, fit
 from coreg_core.additive.refined import refined
 from coreg_core.additive.training import train
 from coreg_core.errors import BadData
@@ -155,9 +156,10 @@ def test_left_out_residuals_are_those_of_refits():
         err_msg="the completion without the row",
     )
     Phi, y = p.W[0][:12], p.y[:12]
-    fits = [ridge_fit(np.delete(Phi, i, 0), np.delete(y, i), 0.7) for i in range(12)]
+    ridges = np.array([0.7])
+    fits = [ridge_fit(np.delete(Phi, i, 0), np.delete(y, i), ridges) for i in range(12)]
     again = [y[i] - intercept - Phi[i] @ w for i, (w, intercept, _) in enumerate(fits)]
-    assert_allclose(ridge_fit(Phi, y, 0.7)[2], again, atol=1e-8)
+    assert_allclose(ridge_fit(Phi, y, ridges)[2], again, atol=1e-8)
 
 
 def test_missing_sites_and_deviations_against_draws():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from problems import EPS, gram
 
-from coreg_core import kernels
+from coreg_core import kernels, selection
 from coreg_core.errors import UsageError
 
 ALL = [kernels.Gaussian(1.7), kernels.Linear()]
@@ -46,9 +46,9 @@ def test_the_rules_are_sums_over_all_pairs(seed, n, d, offset):
     squared = (differences**2).sum(axis=2)
     upper = np.triu_indices(n, 1)
     # 1e-9: rows at up to 100 with differences of order 1 or (rarely) 1e-3.
-    assert kernels.paper_bandwidth(X) == pytest.approx(squared.sum() / n**2, rel=1e-9)
-    assert kernels.median_bandwidth(X) == pytest.approx(np.median(squared[upper]), rel=1e-9)
-    assert kernels.paper_ridge(X) == pytest.approx(n / np.linalg.norm(X, axis=1).sum(), rel=1e-12)
+    assert selection.paper_bandwidth(X) == pytest.approx(squared.sum() / n**2, rel=1e-9)
+    assert selection.median_bandwidth(X) == pytest.approx(np.median(squared[upper]), rel=1e-9)
+    assert selection.paper_ridge(X) == pytest.approx(n / np.linalg.norm(X, axis=1).sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("rule", ["paper", "median"])
@@ -57,20 +57,20 @@ def test_the_rules_are_sums_over_all_pairs(seed, n, d, offset):
 )
 def test_no_bandwidth_for_one_row_or_identical_rows(rule, X):
     with pytest.raises(UsageError, match="bandwidth="):
-        kernels.resolve_bandwidth(rule, X, "gaussian")
+        selection.resolve_bandwidth(rule, X, "gaussian")
     # Rounded means must not make a bandwidth out of nothing: 0.1 has no exact mean.
     with pytest.raises(UsageError, match="bandwidth="):
-        kernels.resolve_bandwidth(rule, X * 1e5 / 3, "gaussian")
-    assert kernels.resolve_bandwidth(0.7, X, "gaussian") == 0.7
-    assert kernels.resolve_bandwidth(rule, X, "linear") == 1.0, "it has none"
+        selection.resolve_bandwidth(rule, X * 1e5 / 3, "gaussian")
+    assert selection.resolve_bandwidth(0.7, X, "gaussian") == 0.7
+    assert selection.resolve_bandwidth(rule, X, "linear") == 1.0, "it has none"
 
 
 @pytest.mark.parametrize("value", ["other", 0.0, np.nan, np.inf])
 def test_rules_that_are_none(value):
     with pytest.raises(UsageError, match="bandwidth="):
-        kernels.resolve_bandwidth(value, rows(0, 4, 2), "gaussian")
+        selection.resolve_bandwidth(value, rows(0, 4, 2), "gaussian")
     with pytest.raises(UsageError, match="ridge="):
-        kernels.resolve_ridge(value, rows(0, 4, 2))
+        selection.resolve_ridge(value, rows(0, 4, 2))
 
 
 def test_kernels_by_name():
@@ -88,5 +88,5 @@ def test_the_widths_to_try_follow_the_scale_of_the_columns(power):
     points = np.random.default_rng(0).normal(size=(12, 3))
     points[6:] = points[:6]  # repeated rows have no part in the median
     scale = 2.0 ** (2 * power)
-    plain, scaled = (kernels.widths(points * unit, "gaussian") for unit in (1.0, 2.0**power))
+    plain, scaled = (selection.widths(points * unit, "gaussian") for unit in (1.0, 2.0**power))
     assert scaled == tuple(width * scale for width in plain)

@@ -6,20 +6,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from coreg_core.agreement.views import FOLDS, SEED, LabelledFit, best_of, choose_on, make_view
+from coreg_core.agreement.left_out import FOLDS, SEED, LabelledFit, best_of, choose_on
+from coreg_core.agreement.views import make_view
 from coreg_core.arrays import evenly
 from coreg_core.errors import UsageError
 from coreg_core.estimators import CoRLSR
-from coreg_core.kernels import (
-    MANY,
-    EveryPoint,
-    LabelledPoints,
-    LinearFeatures,
-    kernel_rule,
-    left_out,
-    make_kernel,
-    widths,
-)
+from coreg_core.kernels import make_kernel
+from coreg_core.selection import MANY, kernel_rule, left_out, widths
+from coreg_core.spans import EveryPoint, LabelledPoints, LinearFeatures
 
 N, M = 14, 30
 

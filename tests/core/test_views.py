@@ -12,12 +12,11 @@ from problems import EPS, KERNELS, SPANS, Site, brute_force_response, gram, rand
 from coreg_core import arrays
 from coreg_core.agreement.views import View, make_view
 from coreg_core.errors import UsageError
-from coreg_core.kernels import (
+from coreg_core.kernels import Gaussian, Linear
+from coreg_core.spans import (
     EveryPoint,
-    Gaussian,
     LabelledPoints,
     Landmarks,
-    Linear,
     LinearFeatures,
     make_basis,
     orthonormal_basis,

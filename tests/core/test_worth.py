@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exact_sums import sums
 from numpy.testing import assert_allclose
 
-from coreg_core.additive.moments import Moments, fit, sums
+from coreg_core.additive.moments import Moments, fit
 from coreg_core.additive.worth import STEPS, without, worths
 
 D = (4, 3, 5)

@@ -27,10 +27,11 @@ from coordinator.machine.records import StepDone
 from coreg_core import messages as m
 from coreg_core.agreement.views import make_view
 from coreg_core.errors import BadData, UsageError
-from coreg_core.kernels import Gaussian, LabelledPoints
+from coreg_core.kernels import Gaussian
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
+from coreg_core.spans import LabelledPoints
 from coreg_core.terms import Membership
 from site_agent.machine.agreement import factor, many_labels
 from site_agent.machine.site import power_of_ten

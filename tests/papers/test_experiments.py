@@ -16,7 +16,8 @@ from benchmarks.papers.jobs import Job, run_jobs
 from benchmarks.papers.pool import NumericDataSet, Pool
 from benchmarks.papers.runner import NAMES, find, run_experiment
 from benchmarks.papers.views import scaled
-from coreg_core.kernels import Gaussian, paper_bandwidth, paper_ridge
+from coreg_core.kernels import Gaussian
+from coreg_core.selection import paper_bandwidth, paper_ridge
 
 
 def data_set(n=60, d=4, seed=0):

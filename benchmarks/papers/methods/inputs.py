@@ -14,7 +14,7 @@ from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
 from coreg_core.estimators.tables import own_table
 from coreg_core.estimators.targets import Regressor
-from coreg_core.kernels import RIDGES, left_out
+from coreg_core.selection import RIDGES, left_out
 
 COUNT_OR_0 = Interval(Integral, 0, None, closed="left")
 RULES = StrOptions({"paper", "median"})  # of a bandwidth

@@ -17,7 +17,8 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import SingularSystem
 from coreg_core.estimators.corlsr import by_preset
 from coreg_core.estimators.parameters import COUNT, KERNELS, POSITIVE, fit_context
-from coreg_core.kernels import kernel_rule, make_kernel, resolve_bandwidth
+from coreg_core.kernels import make_kernel
+from coreg_core.selection import kernel_rule, resolve_bandwidth
 
 
 class RLSR(KernelRegressor):

@@ -16,7 +16,8 @@ from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
 from coreg_core.estimators.parameters import COUNT, KERNELS, NOT_NEGATIVE, POSITIVE, fit_context
-from coreg_core.kernels import make_kernel, resolve_bandwidth
+from coreg_core.kernels import make_kernel
+from coreg_core.selection import resolve_bandwidth
 
 
 class ManifoldRLS(KernelRegressor):

@@ -14,15 +14,9 @@ from coreg_core.agreement.views import KernelExpansion, positive_factor
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
 from coreg_core.estimators.parameters import COUNT, KERNELS, POSITIVE, fit_context, generator
-from coreg_core.kernels import (
-    RANK_TOLERANCE,
-    RIDGES,
-    Basis,
-    make_kernel,
-    orthonormal_basis,
-    require_rows,
-    resolve_bandwidth,
-)
+from coreg_core.kernels import make_kernel
+from coreg_core.selection import RIDGES, require_rows, resolve_bandwidth
+from coreg_core.spans import RANK_TOLERANCE, Basis, orthonormal_basis
 
 
 class SSSL(KernelRegressor):

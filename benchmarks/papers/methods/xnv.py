@@ -36,7 +36,9 @@ from coreg_core.estimators.parameters import (
 )
 from coreg_core.estimators.tables import own_table
 from coreg_core.estimators.targets import Regressor
-from coreg_core.kernels import Basis, make_kernel, orthonormal_basis, resolve_bandwidth
+from coreg_core.kernels import make_kernel
+from coreg_core.selection import resolve_bandwidth
+from coreg_core.spans import Basis, orthonormal_basis
 
 
 @dataclass(frozen=True, eq=False)

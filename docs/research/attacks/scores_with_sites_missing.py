@@ -100,7 +100,7 @@ def trained(sites: int, labelled: int, liars: int, seed: int) -> tuple[Any, Any]
     common = {name: replace(own, Z=own.Z[:n], ids=own.ids[:n]) for name, own in rows.items()}
     made = train(common, 0.01, 0.5, "run-0", records := {name: Memory() for name in rows})[1]
     models, first, C = (
-        [[each.models(each.finish(None))[0] for each in made]],
+        [[each.models(each.finish([]))[0] for each in made]],
         made[0],
         made[0].fits[0].moments.C,
     )
@@ -115,7 +115,7 @@ def trained(sites: int, labelled: int, liars: int, seed: int) -> tuple[Any, Any]
         weights *= SIZE * first.terms.targets[0].deviation / np.sqrt(weights @ C @ weights)
         with patch.object(SiteExchange, "add", lie(first, weights)):
             made = train(common, 0.01, 0.5, f"run-{k}", records)[1]
-        models.append([each.models(each.finish(None))[0] for each in made])
+        models.append([each.models(each.finish([]))[0] for each in made])
     return models, phi
 
 
