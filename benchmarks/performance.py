@@ -32,7 +32,8 @@ from coreg_core.agreement.objective import (
     consensus_certificate,
     consensus_weight,
 )
-from coreg_core.agreement.schedules import Terms, make_schedule, run_in_memory
+from coreg_core.agreement.schedule import ScheduleTerms
+from coreg_core.agreement.schedules import make_schedule, run_in_memory
 from coreg_core.agreement.views import View, make_view
 from coreg_core.kernels import Gaussian
 from coreg_core.selection import paper_bandwidth, paper_ridge
@@ -87,7 +88,9 @@ def path(m: int, couplings: int) -> dict:
 
 def coordinator_step(m: int, columns: int, speed: float) -> dict:
     """One direction; the limit is reading mean, z, r and p, and writing z, r and p."""
-    terms = Terms(tuple(np.linspace(0.01, 0.1, columns)), (5.0,) * 3, 100.0, 1e-10, 1e-6, 1000)
+    terms = ScheduleTerms(
+        tuple(np.linspace(0.01, 0.1, columns)), (5.0,) * 3, 100.0, 1e-10, 1e-6, 1000
+    )
     schedule = make_schedule("conjugate-gradients", terms)
     total = np.random.default_rng(0).normal(size=(m, columns))
     state = schedule.step(schedule.start(m), total)
@@ -116,7 +119,7 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
             make_view(LabelledPoints(), Gaussian(paper_bandwidth(X)), X, X.sum(axis=1), Z, ridge)
         )
     bounds, tolerance = tuple(v.bound() for v in views), 1e-4
-    terms = Terms(
+    terms = ScheduleTerms(
         (coupling,), bounds, 1e3, 1.0, tolerance, 500
     )  # the bound on predictions alone decides
     rounds = {}

@@ -18,7 +18,7 @@ from scipy.linalg import eigh, lstsq
 from sklearn.metrics.pairwise import linear_kernel, rbf_kernel
 
 from coreg_core.agreement.objective import objective
-from coreg_core.agreement.schedules import Terms
+from coreg_core.agreement.schedule import ScheduleTerms
 from coreg_core.agreement.views import Solution, View, make_view
 from coreg_core.kernels import Gaussian, Kernel, Linear
 from coreg_core.spans import (
@@ -97,7 +97,7 @@ def golden_problem(name: str, form: str) -> Problem:
     )
 
 
-def terms(problem: Problem, views: Sequence[View], **changes: Any) -> Terms:
+def terms(problem: Problem, views: Sequence[View], **changes: Any) -> ScheduleTerms:
     """Terms with tolerances that arithmetic can meet on a small problem."""
     values: dict[str, Any] = {
         "coupling": (problem.coupling,),
@@ -107,7 +107,7 @@ def terms(problem: Problem, views: Sequence[View], **changes: Any) -> Terms:
         "prediction_tolerance": 1e-9 * max(float(np.abs(s.y).max()) for s in problem.sites),
         "max_rounds": 10_000,
     }
-    return Terms(**(values | changes))
+    return ScheduleTerms(**(values | changes))
 
 
 def amplification(problem: Problem) -> float:

@@ -19,7 +19,7 @@ from coreg_core.additive.moments import Fit, Own
 from coreg_core.additive.refined import Refinement, refined
 from coreg_core.arrays import Arr
 from coreg_core.evaluation import paired
-from coreg_core.objectives.additive import Kernel
+from coreg_core.objectives.additive import KernelName
 
 Choice: TypeAlias = Literal["local", "joined", "score"]
 PULL = 200.0  # the blend is pulled to the joined model by PULL/n labels
@@ -273,7 +273,7 @@ def concluded(
     scored: ScoredRows | None,
     *,
     seed: int,
-    kernel: Kernel,
+    kernel: KernelName,
 ) -> Conclusion:
     """What a site concludes by its labels, and from joint scores of individuals without a label
     (None: it has none).

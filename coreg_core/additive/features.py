@@ -16,7 +16,7 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.arrays import Arr, Ints, block_rows
 from coreg_core.kernels import Gaussian
-from coreg_core.objectives.additive import MOST_FEATURES, MOST_OWN, Kernel
+from coreg_core.objectives.additive import MOST_FEATURES, MOST_OWN, KernelName
 from coreg_core.selection import RIDGES, left_out, widths
 from coreg_core.spread import mean_and_deviation
 
@@ -53,7 +53,7 @@ def sizes(n_labelled: int, n_rows: int, rows_per_feature: int = 8) -> tuple[int,
 
 
 @dataclass(frozen=True, eq=False)
-class Basis:
+class FeatureBasis:
     """Features before the principal components: standardised columns, or the kernel at landmarks
     times K^{-1/2}.
     """
@@ -175,7 +175,7 @@ class LocalModel:
     these labels.
     """
 
-    basis: Basis
+    basis: FeatureBasis
     coef: Float64[Arr, " r"]
     intercept: float
     forest: Forest | None
@@ -209,7 +209,7 @@ class LocalModel:
 class SiteFeatures:
     """W(x) = (basis, `DIRECTION` · local functions) V, of which the first d columns are φ."""
 
-    basis: Basis
+    basis: FeatureBasis
     directions: tuple[LocalModel, ...]  # one for each target; none: the basis alone
     levels: Float64[Arr, " h"]  # means of the local functions over the common rows
     components: Float64[Arr, "r k"]
@@ -248,7 +248,7 @@ class FeatureSettings:
     n_common: int  # of its rows, the first ones
     k: int  # features at most
     seed: int  # of the landmarks and the forest
-    kernel: Kernel = "gaussian"
+    kernel: KernelName = "gaussian"
 
 
 def fit_features(
@@ -270,7 +270,7 @@ def fit_features_of(
     n_common = settings.n_common
     mean, deviation = mean_and_deviation(rows.X)
     nothing = np.zeros((0, rows.X.shape[1]))
-    linear = Basis(mean, deviation, nothing, 0.0, nothing, np.zeros(rows.X.shape[1]))
+    linear = FeatureBasis(mean, deviation, nothing, 0.0, nothing, np.zeros(rows.X.shape[1]))
     S = linear.standardised(rows.X)
     able = [len(y) >= LEAST_LABELS and np.ptp(y) > 0.0 for y in targets.T]
     bases = _bases(linear, S, settings, learns=any(able))
@@ -295,8 +295,8 @@ def fit_features_of(
 
 
 def _bases(
-    linear: Basis, S: Arr, settings: FeatureSettings, *, learns: bool
-) -> list[tuple[Basis, Arr]]:
+    linear: FeatureBasis, S: Arr, settings: FeatureSettings, *, learns: bool
+) -> list[tuple[FeatureBasis, Arr]]:
     """The bases that a local model can choose from, the wider one first, with their features."""
     n_common = settings.n_common
     if settings.kernel == "linear":
@@ -308,7 +308,7 @@ def _bases(
 
 
 def _values(
-    directions: Sequence[LocalModel], bases: Sequence[tuple[Basis, Arr]], S: Arr, own: Ints
+    directions: Sequence[LocalModel], bases: Sequence[tuple[FeatureBasis, Arr]], S: Arr, own: Ints
 ) -> Float64[Arr, "n h"]:
     """The local functions of all directions at these rows; no column without directions."""
     of_basis = {basis.width: Phi for basis, Phi in bases}
@@ -317,7 +317,7 @@ def _values(
 
 
 def _local_model(
-    bases: Sequence[tuple[Basis, Arr]], own: Ints, y: Arr, S: Arr, settings: FeatureSettings
+    bases: Sequence[tuple[FeatureBasis, Arr]], own: Ints, y: Arr, S: Arr, settings: FeatureSettings
 ) -> LocalModel:
     local = _local_ridge(bases, own, y)
     if settings.kernel == "gaussian" and len(y) >= LABELS_FOR_A_FOREST:
@@ -341,7 +341,7 @@ def _landmarks(S: Arr, seed: int) -> Arr:
     return np.unique(S[np.sort(drawn)], axis=0)
 
 
-def _local_ridge(bases: Sequence[tuple[Basis, Arr]], own: Ints, y: Arr) -> LocalModel:
+def _local_ridge(bases: Sequence[tuple[FeatureBasis, Arr]], own: Ints, y: Arr) -> LocalModel:
     """Kernel ridge of own labels on the first basis, or on a narrower one if its left-out error is
     clearly less.
     """
@@ -368,8 +368,8 @@ def _root(L: Arr, width: float) -> Arr:
 
 
 def _centred(
-    linear: Basis, L: Arr, width: float, root: Arr, S: Arr, n_common: int
-) -> tuple[Basis, Arr]:
+    linear: FeatureBasis, L: Arr, width: float, root: Arr, S: Arr, n_common: int
+) -> tuple[FeatureBasis, Arr]:
     """The basis with the common rows' mean as its shift, and the features of the standardised
     rows.
     """

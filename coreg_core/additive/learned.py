@@ -16,7 +16,7 @@ from jaxtyping import Float64
 
 from coreg_core.additive.features import FeatureSettings, LocalModel, SiteRows, fit_features
 from coreg_core.arrays import Arr, evenly
-from coreg_core.objectives.additive import Kernel
+from coreg_core.objectives.additive import KernelName
 
 LEAST_SCORES = 100  # with fewer individuals the regression on moments predicts better
 MOST_SCORES = 1_000
@@ -44,7 +44,7 @@ def learn(
     targets: Float64[Arr, " c"],
     *,
     seed: int,
-    kernel: Kernel,
+    kernel: KernelName,
 ) -> Learned | None:
     """Learn from `MOST_SCORES` scores and the ``targets`` of own labels with columns ``X``.
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.additive.check import Conclusion, Correction
-from coreg_core.additive.features import Basis, LocalModel, SiteFeatures
+from coreg_core.additive.features import FeatureBasis, LocalModel, SiteFeatures
 from coreg_core.additive.moments import Fit, Own, ScoreWeights
 from coreg_core.arrays import Arr, Ints
 
@@ -206,7 +206,7 @@ class LocalClasses:
     models: tuple[LocalModel, ...]
 
     @property
-    def basis(self) -> Basis:
+    def basis(self) -> FeatureBasis:
         """Of the first: all have its rows as landmarks."""
         return self.models[0].basis
 

@@ -12,7 +12,7 @@ A feature that learned from true labels would carry them into every sum, past th
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 
 from coreg_core.additive.features import (
     FeatureSettings,
@@ -22,11 +22,9 @@ from coreg_core.additive.features import (
     fit_features_of,
 )
 from coreg_core.additive.label_privacy import columns_of, noise_variance, unbiased
-from coreg_core.additive.terms import SiteSummary
+from coreg_core.additive.terms import Flags, SiteSummary
 from coreg_core.arrays import Arr
 from coreg_core.objectives.additive import Additive
-
-Flags = Bool[np.ndarray, "..."]
 
 
 @dataclass(frozen=True, eq=False)

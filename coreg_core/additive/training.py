@@ -42,7 +42,7 @@ class TrainedSite:
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedFederation:
     """A federation's training: the fit of each target, and each site's models."""
 
     fits: tuple[Fit, ...]
@@ -115,7 +115,7 @@ def train(
     seed: int = 0,
     rules: Additive = IN_MEMORY,
     one_owner: bool = False,
-) -> Trained:
+) -> TrainedFederation:
     """Train on the rows of all sites.
 
     ``one_owner``: all have the same labels of the same common rows, and each counts once.
@@ -132,7 +132,7 @@ def train(
     ]
     normals = [rng.normal(size=(rules.targets, n_common)) for _ in sites]
     conclusions = run_in_memory(exchanges, terms, normals)
-    return Trained(
+    return TrainedFederation(
         fits=tuple(exchanges[0].fits),
         sites=tuple(
             TrainedSite(

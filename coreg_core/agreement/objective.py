@@ -32,7 +32,7 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Column:
+class CoupledColumn:
     """One column of a question: its coupling λ, and the weight μ of this question."""
 
     coupling: Annotated[float, Ge(0)]

@@ -22,17 +22,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.agreement.objective import Column, largest, typical_size, weight_of
-from coreg_core.agreement.schedules import (
-    FinalTargets,
-    Progress,
-    Query,
-    Schedule,
-    Terms,
-    make_schedule,
-    overall_stop,
-)
-from coreg_core.agreement.views import Part
+from coreg_core.agreement.objective import CoupledColumn, largest, typical_size, weight_of
+from coreg_core.agreement.schedule import FinalTargets, Progress, Query, ScheduleTerms, overall_stop
+from coreg_core.agreement.schedules import Schedule, make_schedule
+from coreg_core.agreement.views import AnswerPart
 from coreg_core.arrays import Arr, norms
 from coreg_core.errors import BadData
 from coreg_core.objectives.agreement import SIZES, Agreement
@@ -48,7 +41,7 @@ _NOTHING: Arr = np.zeros((0, 0))
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class RoundQuestion:
     """One question: ``sizes``, or respond(targets, μ) of all sites or one of them.
 
     ``about``: all of it but long vectors, in canonical form. Sites that ask otherwise open nothing.
@@ -58,7 +51,7 @@ class Asked:
     layout: Layout  # of the words that are added, and their exponents
     exponents: tuple[int, ...]
     about: bytes
-    part: Part = "linear"  # of respond; "affine" with labels
+    part: AnswerPart = "linear"  # of respond; "affine" with labels
     site: int | None = None  # the only one that answers, by position; None: all
     targets: Float64[Arr, "m k"] = field(default_factory=lambda: _NOTHING)
 
@@ -94,10 +87,12 @@ class Rounds:
     # --- terms from the sums --------------------------------------------------------------------
 
     @cached_property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[CoupledColumn, ...]:
         """λ and μ of each column."""
         name = self.iteration.name
-        return tuple(Column(c, weight_of(name, c, self.n_sites)) for c in self.terms.coupling)
+        return tuple(
+            CoupledColumn(c, weight_of(name, c, self.n_sites)) for c in self.terms.coupling
+        )
 
     @cached_property
     def weights(self) -> Float64[Arr, " k"]:
@@ -125,7 +120,7 @@ class Rounds:
         M = self.n_sites
         sweeps = self.iteration.name == "block-coordinate-descent"
         size = typical_size(squares, labels, self.n_unlabelled)
-        terms = Terms(
+        terms = ScheduleTerms(
             coupling=self.terms.coupling,
             bounds=(bound,) * M if sweeps else (bound, *(0.0,) * (M - 1)),
             initial_objective=squares,
@@ -138,19 +133,19 @@ class Rounds:
 
     # --- steps ----------------------------------------------------------------------------------
 
-    def ask(self, state: RoundsState) -> Asked:
+    def ask(self, state: RoundsState) -> RoundQuestion:
         """The next question to the sites."""
         columns = self.columns
         if state.schedule is None:
             layout = Layout(0, 0, SIZES + len(columns))
-            return Asked("sizes", layout, (), _canonical(columns))
+            return RoundQuestion("sizes", layout, (), _canonical(columns))
         query: Query = state.schedule.query(state.inner)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
         lengths = norms(query.targets)
         bounds = lengths + self._bounds(state.sums) if query.part == "affine" else lengths
         exponents = exponents_for(bounds, self.n_sites)
         stated = tuple(lengths.tolist())
-        return Asked(
+        return RoundQuestion(
             f"respond {query.part}",
             self._layout,
             exponents,
@@ -161,7 +156,7 @@ class Rounds:
         )
 
     def step(
-        self, state: RoundsState, asked: Asked, values: Arr, scalars: tuple[float, ...]
+        self, state: RoundsState, asked: RoundQuestion, values: Arr, scalars: tuple[float, ...]
     ) -> RoundsState:
         """The state after the sum. BadData: honest sites cannot give this sum."""
         if state.schedule is None:

@@ -23,7 +23,7 @@ from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.kernels import Kernel, Linear, expand
 from coreg_core.spans import Basis, EveryPoint, LinearFeatures, Span, make_basis
 
-Part: TypeAlias = Literal["affine", "linear"]
+AnswerPart: TypeAlias = Literal["affine", "linear"]
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,10 @@ class FunctionSpaceView:
         return column[:, None]
 
     def respond(
-        self, targets: Float64[Arr, "m k"], weights: Float64[Arr, " k"], part: Part = "affine"
+        self,
+        targets: Float64[Arr, "m k"],
+        weights: Float64[Arr, " k"],
+        part: AnswerPart = "affine",
     ) -> Float64[Arr, "m k"]:
         """m₀ + (I − B⁻¹)(t − m₀) = t − B⁻¹(t − m₀); the linear part is t − B⁻¹ t, and zeros stay
         zeros.
@@ -306,7 +309,7 @@ class SpectralView:
         return norm_bound(self.gram)
 
     def _coordinates(
-        self, targets: Float64[Arr, "m k"], weights: Float64[Arr, " k"], part: Part
+        self, targets: Float64[Arr, "m k"], weights: Float64[Arr, " k"], part: AnswerPart
     ) -> Float64[Arr, "r k"]:
         a: Arr = self.prediction_map.T @ targets
         a *= weights
@@ -345,7 +348,10 @@ class SpectralView:
         return out
 
     def respond(
-        self, targets: Float64[Arr, "m k"], weights: Float64[Arr, " k"], part: Part = "affine"
+        self,
+        targets: Float64[Arr, "m k"],
+        weights: Float64[Arr, " k"],
+        part: AnswerPart = "affine",
     ) -> Float64[Arr, "m k"]:
         """P a(t, μ); without β for the linear part."""
         return self.prediction_map @ self._coordinates(targets, weights, part)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from coreg_core.additive.check import Verdict
 from coreg_core.additive.features import SiteRows
 from coreg_core.additive.label_privacy import columns_of
-from coreg_core.additive.training import Trained, train
+from coreg_core.additive.training import TrainedFederation, train
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 from coreg_core.estimators.parameters import COUNT, VIEWS, fit_context, generator
@@ -177,7 +177,7 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         return out
 
 
-def _columns(trained: Trained) -> tuple[int, ...]:
+def _columns(trained: TrainedFederation) -> tuple[int, ...]:
     """The last axis of predictions of several targets."""
     return (len(trained.fits),) if len(trained.fits) > 1 else ()
 

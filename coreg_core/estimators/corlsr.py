@@ -20,14 +20,8 @@ from coreg_core.agreement.objective import (
     objective,
     sweep_weight,
 )
-from coreg_core.agreement.schedules import (
-    SCHEDULE_NAMES,
-    Stop,
-    Terms,
-    make_schedule,
-    overall_stop,
-    run_in_memory,
-)
+from coreg_core.agreement.schedule import ScheduleTerms, Stop, overall_stop
+from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
 from coreg_core.agreement.views import KernelExpansion, Solution, View, make_view
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
@@ -275,7 +269,7 @@ class CoRLSR(MultiView, Regressor):
         """f_v = argmin ‖y_v − f(X_v)‖² + ν_v‖f‖² + 2λM‖f(Z) − z‖², at the z which is the mean of
         these answers.
         """
-        terms = Terms(
+        terms = ScheduleTerms(
             coupling=(float(self.coupling),),
             bounds=tuple(view.bound() for view in views),
             initial_objective=sum(float(y @ y) for y in ys),
@@ -297,7 +291,7 @@ class CoRLSR(MultiView, Regressor):
         return solutions, certificate, 0, Stop.CONVERGED if met else Stop.STAGNATED
 
 
-def _by_rounds(solver: str, terms: Terms, views: list[View]) -> Fitted:
+def _by_rounds(solver: str, terms: ScheduleTerms, views: list[View]) -> Fitted:
     """The answers to the targets of the last round."""
     schedule = make_schedule(solver, terms)
     state = run_in_memory(schedule, views)

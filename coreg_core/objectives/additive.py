@@ -12,7 +12,7 @@ from annotated_types import Ge, Le, Len
 from coreg_core.objectives.setting import Kind, Setting, Statement
 from coreg_core.shapes import Shape
 
-Kernel: TypeAlias = Literal["gaussian", "linear"]
+KernelName: TypeAlias = Literal["gaussian", "linear"]
 ClassName: TypeAlias = Annotated[str, Len(1, 100)]
 Task: TypeAlias = Literal["regression", "classification"]
 MOST_SITES = 38  # so that each can have five features (`coreg_core.secure.cross_products`)
@@ -33,7 +33,7 @@ class Additive(Statement):
     moments.
     """
 
-    kernel: Kernel = "gaussian"
+    kernel: KernelName = "gaussian"
     task: Task = "regression"
     rows_per_feature: Annotated[int, Ge(5), Le(1000)] = 10
     noise: Annotated[float, Ge(0), Le(1)] = 0.01

@@ -45,7 +45,7 @@ _ROWS = 1024  # at a time
 # bits.
 RANDOM_ROWS = -(-(64 * SECRET_ROWS + SHARE_BITS * MOST_ENCRYPTED + 256) // _R_BITS)
 
-Words = UInt64[np.ndarray, "_ _"]
+WordMatrix = UInt64[np.ndarray, "_ _"]
 AnyWords = UInt64[np.ndarray, "..."]
 RandomBytes = Callable[[int], bytes]
 
@@ -54,22 +54,22 @@ RandomBytes = Callable[[int], bytes]
 class Message:
     """A site's message to all others: B for its columns of W, H for its columns of Y."""
 
-    encrypted: Words
-    projected: Words
+    encrypted: WordMatrix
+    projected: WordMatrix
 
 
 @dataclass(frozen=True, eq=False)
 class Secret:
     """The secret of a site for one attempt."""
 
-    S: Words
+    S: WordMatrix
     rows: Int64[Ints, "_ _"]  # [Y; R]
 
-    def share_of_own_projection(self, encrypted: Words) -> Words:
+    def share_of_own_projection(self, encrypted: WordMatrix) -> WordMatrix:
         """[Y; R]ᵀ B, with another site's B."""
         return _product(self.rows, encrypted)
 
-    def share_of_own_encryption(self, projected: Words) -> Words:
+    def share_of_own_encryption(self, projected: WordMatrix) -> WordMatrix:
         """−H S, with another site's H."""
         return np.asarray(np.uint64(0) - projected @ np.asfortranarray(self.S))
 
@@ -129,7 +129,7 @@ def opened(total: AnyWords, exponent: int) -> Float64[Arr, "..."]:
     return np.ldexp(low.astype(np.float64), SHARE_BITS - exponent)
 
 
-def _public(seed: bytes, n_rows: int, start: int = 0) -> Iterator[tuple[slice, Words]]:
+def _public(seed: bytes, n_rows: int, start: int = 0) -> Iterator[tuple[slice, WordMatrix]]:
     """Blocks of rows of A, which depend on their place alone."""
     for first in range(start, n_rows, _ROWS):
         A = np.empty((min(_ROWS, n_rows - first), SECRET_ROWS), dtype=WORD)

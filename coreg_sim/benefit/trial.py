@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.features import LEAST_LABELS, FeatureSettings, SiteRows, fit_features
-from coreg_core.additive.training import Trained, train
+from coreg_core.additive.training import TrainedFederation, train
 from coreg_core.arrays import Arr, Ints
 from coreg_core.evaluation import auc
 from coreg_core.objectives.additive import IN_MEMORY, Additive
@@ -99,7 +99,7 @@ class Federation:
             self.sites.append(
                 SiteRows(X[np.concatenate([common, rows if private else known[:0]])], at, y)
             )
-        self.trained: Trained = train(self.sites, len(common), seed=seed, rules=rules)
+        self.trained: TrainedFederation = train(self.sites, len(common), seed=seed, rules=rules)
         self.models = [site.model for site in self.trained.sites]
         self.test = [X[partition.test] for X in partition.columns]
 

@@ -12,7 +12,7 @@ import typer
 from coordinator.observers.terminal import StepTable, work_after
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.objectives.additive import Additive, Kernel
+from coreg_core.objectives.additive import Additive, KernelName
 from coreg_core.objectives.agreement import Agreement, Form
 from coreg_core.outcomes import Notice, end_sentence, exit_code
 from coreg_core.plan import plan_fault
@@ -161,7 +161,7 @@ def run(
         ),
     ] = "additive",
     kernel: Annotated[
-        Kernel,
+        KernelName,
         typer.Option("--kernel", help="Of each site's features; linear: the columns."),
     ] = DEFAULTS.kernel,
     rows_per_feature: Annotated[

@@ -15,8 +15,8 @@ from jaxtyping import Float64
 from coreg_core.agreement.label_share import share_of_one_label
 from coreg_core.agreement.left_out import LabelledFit, PathChoice, choose_on
 from coreg_core.agreement.objective import powered, stays, sweep_weight, weight_of
-from coreg_core.agreement.rounds import Asked, Rounds, RoundsState
-from coreg_core.agreement.schedules import FinalTargets, Progress
+from coreg_core.agreement.rounds import RoundQuestion, Rounds, RoundsState
+from coreg_core.agreement.schedule import FinalTargets, Progress
 from coreg_core.agreement.views import Solution, View, make_view
 from coreg_core.arrays import Arr, evenly
 from coreg_core.errors import BadData, CoregError, Refused
@@ -118,7 +118,7 @@ class _Place:
     """Where an attempt is, and its open question."""
 
     state: RoundsState
-    asked: Asked | None = None
+    asked: RoundQuestion | None = None
     question: Question | None = None
 
 
@@ -228,7 +228,7 @@ class AgreementComputation:
         M = len(self._sites)
         return Reply(summed=summand(asked.layout, values, scalars, asked.exponents, M))
 
-    def _respond(self, asked: Asked) -> Arr:
+    def _respond(self, asked: RoundQuestion) -> Arr:
         with _as_bad_data("cannot be computed"):
             values: Arr = self.view.respond(asked.targets, self._rounds.weights, asked.part)
         if not np.isfinite(values).all():

@@ -24,7 +24,7 @@ import safetensors.numpy
 from jaxtyping import jaxtyped
 from safetensors import SafetensorError, safe_open
 
-from coreg_core.additive.features import CLIP, Basis, LocalModel
+from coreg_core.additive.features import CLIP, FeatureBasis, LocalModel
 from coreg_core.additive.site_model import ClassModel, LocalClasses, SiteModel
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
@@ -253,7 +253,7 @@ def blocks(preprocessing: Preprocessing) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(ends)]
 
 
-def _basis(function: SiteModel | LocalModel | ClassModel | LocalClasses) -> Basis:
+def _basis(function: SiteModel | LocalModel | ClassModel | LocalClasses) -> FeatureBasis:
     if isinstance(function, LocalModel | LocalClasses):
         return function.basis
     return function.features.basis

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coreg_core.additive.check import Correction
-from coreg_core.additive.features import CLIP, DIRECTION, Basis, Forest, LocalModel, SiteFeatures
+from coreg_core.additive.features import (
+    CLIP,
+    DIRECTION,
+    FeatureBasis,
+    Forest,
+    LocalModel,
+    SiteFeatures,
+)
 from coreg_core.additive.site_model import ClassModel, LocalClasses, SiteModel
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.arrays import Arr
@@ -181,11 +188,11 @@ def _gaussian(graph: _Graph, X: str, points: Arr, width: float) -> str:
     return graph("Exp", graph("Div", graph("Max", apart, 0.0), -width))
 
 
-def _standardised(graph: _Graph, basis: Basis, X: str) -> str:
+def _standardised(graph: _Graph, basis: FeatureBasis, X: str) -> str:
     return graph("Clip", graph("Div", graph("Sub", X, basis.mean), basis.deviation), -CLIP, CLIP)
 
 
-def _basis(graph: _Graph, basis: Basis, X: str) -> str:
+def _basis(graph: _Graph, basis: FeatureBasis, X: str) -> str:
     S = _standardised(graph, basis, X)
     if basis.width:
         S = graph("MatMul", _gaussian(graph, S, basis.landmarks, basis.width), basis.transform)

@@ -20,7 +20,7 @@ from machine.tiny import make_plan
 from rich.console import Console
 from test_model_store import plan
 
-from coreg_core.agreement.schedules import Progress
+from coreg_core.agreement.schedule import Progress
 from coreg_core.errors import Refused, StorageError, UsageError
 from coreg_core.outcomes import Outcome
 from coreg_wire.files.disk import exclusive

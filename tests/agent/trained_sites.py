@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.additive.training import Trained, train
+from coreg_core.additive.training import TrainedFederation, train
 from coreg_core.evaluation import fit_probability
 from coreg_core.objectives.additive import IN_MEMORY, Additive
 from coreg_core.outcomes import Outcome
@@ -81,7 +81,7 @@ class Trained:
     folder: Path
     prepared: dict[str, Prepared]
     results: dict[str, AdditiveResult]
-    fitted: Trained
+    fitted: TrainedFederation
 
     def write(
         self, site: str, *, compared: bool = True, training: str = "", **changes: Any

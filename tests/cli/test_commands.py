@@ -14,7 +14,7 @@ from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import read_study
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status, overview, store_of
-from coreg_core.agreement.schedules import Stop
+from coreg_core.agreement.schedule import Stop
 from coreg_core.outcomes import Outcome, advice, end_sentence, exit_code
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal import command_line

@@ -10,7 +10,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from benchmarks.one_table import one_table
 from coreg_core.agreement.objective import disagreement
-from coreg_core.agreement.schedules import Stop
+from coreg_core.agreement.schedule import Stop
 from coreg_core.errors import SingularSystem
 from coreg_core.estimators import CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS

@@ -22,7 +22,8 @@ from problems import (
 from benchmarks.one_table import one_table
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
-from coreg_core.agreement.schedules import Stop, make_schedule, overall_stop, run_in_memory
+from coreg_core.agreement.schedule import Stop, overall_stop
+from coreg_core.agreement.schedules import make_schedule, run_in_memory
 from coreg_core.estimators import CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
 

@@ -14,7 +14,8 @@ import sys
 import numpy as np
 import pytest
 
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, Terms, make_schedule
+from coreg_core.agreement.schedule import ScheduleTerms
+from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule
 from coreg_core.arrays import dot, norms
 
 SHAPES = [(4999, 3, 4), (6, 2, 12), (1, 1, 12)]  # instances, columns, sites
@@ -24,7 +25,9 @@ def stepped(name: str, m: int, k: int, M: int) -> bytes:
     """Every state, where site v answers c_v + d_v t, instance by instance."""
     rng = np.random.default_rng(0)
     c, d = rng.random((M, m, k)), rng.random((M, m, 1))
-    terms = Terms(tuple(0.1 * 3**j for j in range(k)), tuple(rng.random(M)), 1.0, 0.0, 0.0, 45)
+    terms = ScheduleTerms(
+        tuple(0.1 * 3**j for j in range(k)), tuple(rng.random(M)), 1.0, 0.0, 0.0, 45
+    )
     schedule, told = make_schedule(name, terms), hashlib.sha256()
     state = schedule.start(m)
     while not schedule.finished(state):

@@ -8,13 +8,8 @@ from hypothesis import given, settings
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, Problem, problems, random_site, reference, terms
 
-from coreg_core.agreement.schedules import (
-    SCHEDULE_NAMES,
-    Stop,
-    make_schedule,
-    overall_stop,
-    run_in_memory,
-)
+from coreg_core.agreement.schedule import Stop, overall_stop
+from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
 
 every_schedule = pytest.mark.parametrize("name", SCHEDULE_NAMES)
 

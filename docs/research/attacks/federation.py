@@ -26,7 +26,7 @@ from coordinator.driver import Driver  # noqa: E402
 from coordinator.machine.federation import begin  # noqa: E402
 from coordinator.machine.records import Timeouts  # noqa: E402
 from coordinator.transports import InProcess  # noqa: E402
-from coreg_core.agreement.rounds import Asked  # noqa: E402
+from coreg_core.agreement.rounds import RoundQuestion  # noqa: E402
 from coreg_core.messages import Answer, FromSite, PlanRefused, Proposal, ToSite  # noqa: E402
 from coreg_core.objectives.agreement import Agreement, Form  # noqa: E402
 from coreg_core.plan import Plan  # noqa: E402
@@ -109,7 +109,7 @@ class Seen:
     reason: str = ""
     refused: dict[str, str] = field(default_factory=dict)
     answers: dict[str, list[Answer]] = field(default_factory=dict)
-    rounds: list[tuple[Asked, Any]] = field(default_factory=list)
+    rounds: list[tuple[RoundQuestion, Any]] = field(default_factory=list)
 
     def words(self, number: int) -> dict[str, Any]:
         """Each site's answer to that question as the coordinator receives it, read as numbers."""
@@ -184,7 +184,7 @@ def linear(seen: Seen, column: int = 0) -> tuple[list[int], Any]:
     return numbers, np.stack([seen.rounds[i][0].targets[:, column] for i in numbers], axis=1)
 
 
-def _is_linear(asked: Asked) -> bool:
+def _is_linear(asked: RoundQuestion) -> bool:
     return asked.part == "linear" and bool(asked.targets.size)
 
 
