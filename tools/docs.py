@@ -140,12 +140,11 @@ def first_line(thing: type) -> str:
 
 
 def messages() -> str:
-    rows = [
-        f"| {sender} | `{t.__name__}` | {first_line(t)} |"
-        for sender, union in (("site", FromSite), ("coordinator", ToSite))
-        for t in get_args(union)
-    ]
-    return table("| from | message | meaning |", rows)
+    rows = []
+    for sender, union in (("site", FromSite), ("coordinator", ToSite)):
+        names = ", ".join(f"`{kind.__name__}`" for kind in get_args(union))
+        rows.append(f"| {sender} | {names} |")
+    return table("| from | messages |", rows)
 
 
 def plain(value: object) -> str:
@@ -350,7 +349,6 @@ def answers() -> str:
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"diabetes": diabetes, "labels": studies.by_labels},
-    "docs/concepts/privacy.md": {"answers": answers},
     "docs/how-to/operate-a-coordinator.md": {
         "protocol": lambda: str(PROTOCOL_VERSION),
         "schema": lambda: str(SCHEMA_VERSION),
@@ -366,6 +364,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reference/exit-codes.md": {"exit codes": exit_codes, "stops": stops},
     "docs/reference/protocol.md": {
         "messages": messages,
+        "answers": answers,
         "protocol": lambda: str(PROTOCOL_VERSION),
     },
 }
