@@ -3,7 +3,25 @@ words.
 
     summary → announce → sums → private, if a site has private rows → parts → gain
 
-Who reads what of a stage: docs/reference/protocol.md, A run.
+| question | the site answers | who reads it |
+|---|---|---|
+| summary | sizes, flags of labelled individuals, level and deviation of labels | all members |
+| announce | its message of cross products | all members; alone it discloses nothing |
+| sums | words of the second moments; a share for each other site | members, as a sum; that site |
+| private | words of the same sums over private rows | members, as a sum |
+| parts | parts of the score of each other site's individuals | that site, as a sum |
+| gain | one byte | all members |
+
+All sites derive the same `Terms` from the summaries, and from them the size of every later answer.
+So an answer of another size is refused before it is read. This class turns numbers into bytes and
+back, and says of each answer what it discloses. The method is in `coreg_core`.
+
+Two things cannot happen. The noise on a label is not drawn twice: it follows from the site's
+secret and the label, so a second training does not average it away. Sums are not answered more than
+an hour after the summary, because an attack on the cross products may take that long at most.
+
+What is not beautiful: an attempt that begins again opens other sums over the same rows. The policy
+counts these openings, and the plan allows three attempts.
 """
 
 import hashlib

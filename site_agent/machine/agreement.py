@@ -1,7 +1,17 @@
 r"""The agreement at a site: sizes first, then respond(t, μ) of its view, and its models at the end.
 
-Before it accepts a plan, a site measures the share of one label in a sum
-(`coreg_core.agreement.label_share`): masks cannot hide a label that makes up almost all of it.
+    sizes → respond affine → respond linear → … → verified → the models
+
+A site factors its data once, before it accepts the plan. Then each question is a target t and a
+weight μ, and the answer is the prediction of the function that fits its labels and t best. The
+labels appear in an affine answer only. A linear answer is the change that a change of t makes.
+
+All sites see the same sums, and step the same schedule on them, so each knows the next question.
+At the end a site solves once more at the verified target: that function is its model. Of a path of
+λ it keeps the one that its own left-out labels prefer, which may be λ = 0.
+
+Masks cannot hide a label that makes up almost all of an answer. A site measures the share of one
+label before it accepts a plan (`coreg_core.agreement.label_share`), and refuses above a limit.
 """
 
 from collections.abc import Callable, Iterator
