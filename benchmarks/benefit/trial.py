@@ -87,7 +87,7 @@ def _yes_no(federation: Federation, v: int) -> dict[str, list[float]]:
     """
     at, y, truth = (
         federation.trained.sites[v],
-        federation.partition.labels[v],
+        federation.sites[v].y,
         federation.partition.y_test[v],
     )
     predictions = {

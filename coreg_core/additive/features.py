@@ -35,12 +35,16 @@ LEAST_LABELS = 3  # of a local model
 @dataclass(frozen=True, eq=False)
 class SiteRows:
     """Common rows (in one order everywhere), then private ones; labels, and the places ``own`` of
-    labelled rows.
+    labelled rows, in ascending order: all sites list the common rows in it.
     """
 
     X: Float64[Arr, "n p"]
     own: Int64[Ints, " l"]
     y: Float64[Arr, " l"]
+
+    def __post_init__(self) -> None:
+        if (np.diff(self.own) <= 0).any():
+            raise ValueError("the places of labelled rows are not in ascending order.")
 
 
 def sizes(n_labelled: int, n_rows: int, rows_per_feature: int = 8) -> tuple[int, int]:

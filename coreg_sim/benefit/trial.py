@@ -96,9 +96,9 @@ class Federation:
             at = len(partition.shared) + (
                 np.arange(len(rows)) if private else np.searchsorted(known, rows)
             )
-            self.sites.append(
-                SiteRows(X[np.concatenate([common, rows if private else known[:0]])], at, y)
-            )
+            order = np.argsort(at)
+            table = X[np.concatenate([common, rows if private else known[:0]])]
+            self.sites.append(SiteRows(table, at[order], y[order]))
         self.trained: TrainedFederation = train(self.sites, len(common), seed=seed, rules=rules)
         self.models = [site.model for site in self.trained.sites]
         self.test = [X[partition.test] for X in partition.columns]

@@ -318,6 +318,12 @@ def test_features_do_not_know_the_label_of_their_row():
     assert_allclose(nothing(X), W, atol=1e-12)
 
 
+def test_places_of_labels_ascend():
+    """All sites list the common rows in one order, and each its labels in it."""
+    with pytest.raises(ValueError, match="ascending"):
+        SiteRows(np.zeros((4, 1)), np.array([2, 0]), np.zeros(2))
+
+
 # --- the verdict ----------------------------------------------------------------------------------
 
 
