@@ -3,7 +3,7 @@ the plot over labels.
 
     python benchmarks/diabetes.py [--draws 100] [--jobs 2] [--write]
 
-A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/tables.py): patients that
+A clinic and two laboratories of scikit-learn's diabetes study (examples/demo/tables.py): patients that
 all sites know, and held-out ones; two deals: 60 labels each, and 120 / 60 / 0; and a curve over the
 number of labels. Trained in memory with the noise of a federation's default rules; coRLSR goes
 through both machines. Joined models and scores are with each site's own verdict. Root mean square
@@ -29,7 +29,7 @@ from coreg_sim.benefit.partition import Partition
 from coreg_sim.benefit.trial import Federation
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import plan_for, simulate
-from coreg_sim.tables import HELD_OUT, SITES, UNLABELLED
+from examples.demo.tables import HELD_OUT, SITES, UNLABELLED
 from site_agent.site_data import PrivateData
 
 DEALS = {"60 each": (60, 60, 60), "120 / 60 / 0": (120, 60, 0)}
