@@ -22,7 +22,8 @@ from site_agent.data.notation import unguarded
 from site_agent.identity.identity import check_authority, check_identity
 from site_agent.identity.identity import join as redeem
 from site_agent.identity.run_keys import OTHERS
-from site_agent.models import findings
+from site_agent.models.findings import Findings
+from site_agent.models.report import load_reports, summary_of
 from site_agent.service import app
 from site_agent.service.console import OTHER_WORDS, words_told
 from site_agent.service.state_dir import Decision
@@ -182,11 +183,9 @@ class Trained:
         """Did joining help? The recommendation, and the errors on this site's own left-out labels,
         as numbers; `print(report)` prints the text. Errors as of `model`.
         """
-        path, model = next(iter(findings.report([self._file(0)]).items()))
-        found = model.found or {}
-        sentences = findings.recommended(found)
-        text = findings.summary_of(path, model)
-        return report_of(model.run, model.target, found, sentences, text)
+        [(path, model)] = load_reports([self._file(0)]).items()
+        findings = model.findings or Findings()
+        return report_of(model.run, model.target, findings, summary_of(path, model))
 
     def _file(self, place: int) -> Path:
         models = [path for path in self.files if path.suffix == ".coreg"]

@@ -32,7 +32,7 @@ from coreg_wire.terminal.command_line import human_bytes, print_json
 from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.text import echo
 from site_agent.machine.results import AdditiveResult
-from site_agent.models import findings
+from site_agent.models.findings import partners_of
 
 LABELLED = 50  # labels of a site
 FEW = 20  # labels of a site that an agreement helps
@@ -341,7 +341,7 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
             },
             "forecast": {key: asdict(gain) for key, gain in judged.verdict.gains.items()},
             "recommended": judged.verdict.recommended,
-            "partners": findings.of_partners(result.partners)["partners"],
+            "partners": partners_of(result.partners),
         }
     return found
 

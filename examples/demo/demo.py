@@ -213,8 +213,8 @@ def _aligned(site: Path) -> SharedIds:
 
 def _recommended(work: Path, site: str) -> str:
     """The method that the site's own report recommends."""
-    found = load_model(_file(work, site, "additive", "model.coreg")).found or {}
-    return str(found.get("recommended", "local"))
+    findings = load_model(_file(work, site, "additive", "model.coreg")).findings
+    return (findings and findings.recommended) or "local"
 
 
 def _means_of_draws(folder: Path) -> dict[str, dict[str, float]]:

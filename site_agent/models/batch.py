@@ -202,8 +202,8 @@ def _noise_of(model: ModelFile) -> float:
     joined = model.function
     if not isinstance(joined, SiteModel) or model.score_probability is not None:
         return np.nan
-    judged = (model.found or {}).get("score", {})  # by own labels, each left out
-    return max(joined.spread * joined.noise, float(judged.get("rmse", 0.0)))
+    judged = model.findings.models if model.findings else {}  # by own labels, each left out
+    return max(joined.spread * joined.noise, float(judged.get("score", {}).get("rmse", 0.0)))
 
 
 def as_answers(classes: Sequence[str], values: Arr) -> dict[str, Any]:

@@ -6,7 +6,7 @@ what the error grows by when the column is permuted.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from operator import itemgetter
 
 import numpy as np
 from jaxtyping import Float64
@@ -17,6 +17,7 @@ from coreg_core.errors import UsageError
 from coreg_core.evaluation import brier_residuals
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
+from site_agent.models.figures import Values
 from site_agent.models.file import Function, ModelFile, blocks
 
 PERMUTATIONS, MOST_ROWS = 5, 1000  # of each column, and of the rows that are permuted
@@ -36,7 +37,7 @@ def contributions(model: ModelFile, table: Table) -> dict[str, Arr]:
     return dict(zip(model.preprocessing.sources, found.T, strict=True))
 
 
-def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"]) -> dict[str, Any]:
+def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"]) -> Values:
     """The importance of each own column on these labelled rows, in the target's units; empty below
     two rows.
     """
@@ -91,23 +92,19 @@ def _shapley(function: Function, preprocessing: Preprocessing, X: Arr) -> Float6
     return np.column_stack(out)
 
 
-def lines(found: Mapping[str, Any], target: str) -> list[str]:
+def lines(columns: Mapping[str, float], by: str | None, target: str) -> list[str]:
     """The importance of own columns as text, the largest first; none without any."""
-    if not (columns := found.get("columns")):
+    if not columns:
         return []
-    what = {
-        "shapley": (
+    heading = (
+        f"importance of own columns: growth of the error of {target} if one is permuted (0 or less:"
+        " no help)"
+    )
+    if by == "shapley":
+        heading = (
             f"mean size of each own column's contribution to {target} in the joined model (exact:"
             " it is linear)"
-        ),
-        "permutation": (
-            f"importance of own columns: growth of the error of {target} if one is permuted (0 or"
-            " less: no help)"
-        ),
-    }[found["columns_by"]]
+        )
     wide = max(map(len, columns))
-    return [what, *(f"{name:<{wide}} {value:>9.4g}" for name, value in _ordered(columns))]
-
-
-def _ordered(columns: Mapping[str, float]) -> list[tuple[str, float]]:
-    return sorted(columns.items(), key=lambda each: -each[1])
+    ordered = sorted(columns.items(), key=itemgetter(1), reverse=True)
+    return [heading, *(f"{name:<{wide}} {value:>9.4g}" for name, value in ordered)]

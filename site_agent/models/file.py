@@ -36,6 +36,7 @@ from coreg_wire.files.disk import write_whole
 from site_agent.data.preprocessing import Preprocessing, Range
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import Table
+from site_agent.models.findings import Findings
 
 FORMAT = "coreg-model/12"
 WARNING = (
@@ -63,7 +64,6 @@ _PLAIN = (
     "stop",
     "coupling",
     "plan",
-    "found",
     "name",
     "positive",
     "negative",
@@ -90,7 +90,7 @@ class ModelFile:
         ""  # of the opened sums that it was made from, as ``sites``; scores join models of one name
     )
     sites: tuple[str, ...] = ()
-    found: dict[str, Any] | None = None  # whether joining pays (`findings`)
+    findings: Findings | None = None  # whether joining pays
     probability: AnyProbability | None = None
     score_probability: AnyProbability | None = None
     classes: tuple[str, ...] = ()  # of a target with more than two: values have a column for each
@@ -206,11 +206,10 @@ def save_model(path: Path, model: ModelFile) -> None:
     """Write the model file atomically, with mode 0600."""
     arrays, function, records = dict[str, Arr](), model.function, contains_records(model.function)
     if not records:  # ends of ranges are cells of rows, and left-out labels belong to rows
-        found = {key: value for key, value in (model.found or {}).items() if key != "left_out"}
         model = replace(
             model,
             preprocessing=replace(model.preprocessing, ranges=_wide(model)),
-            found=found or None,
+            findings=model.findings and replace(model.findings, left_out=None),
         )
     meta = {
         "kind": next(kind for kind, made in _KINDS.items() if isinstance(function, made)),
@@ -219,6 +218,7 @@ def save_model(path: Path, model: ModelFile) -> None:
         "probability": _nested(model.probability, "probability", arrays),
         "score_probability": _nested(model.score_probability, "score_probability", arrays),
         "shares": model.shares,
+        "found": model.findings and model.findings.to_json(),
         "contains_records": records,
         **{name: getattr(model, name) for name in (*_PLAIN, "sites", "classes")},
     }
@@ -363,6 +363,7 @@ def load_model(path: Path) -> ModelFile:
             sites=tuple(meta["sites"]),
             classes=tuple(meta["classes"]),
             shares=meta.get("shares"),
+            findings=meta["found"] and Findings.from_json(meta["found"]),
             **{name: meta[name] for name in _PLAIN},
         )
     except (

@@ -25,10 +25,11 @@ from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import Disk
 from site_agent.data.prepare import Prepared
 from site_agent.machine.results import AdditiveResult, AgreementResult, Result
-from site_agent.models import findings
+from site_agent.models import report
 from site_agent.models.batch import write_joint_scores
 from site_agent.models.explain import own_columns
 from site_agent.models.file import ModelFile, load_model, save_model
+from site_agent.models.findings import Findings, of
 from site_agent.models.stability import training_shares
 from site_agent.site_data import PrivateData
 
@@ -95,9 +96,9 @@ class ModelStore:
     def recommended(self) -> Path:
         """The model of the newest run that its report advises for predictions alone."""
         folder = self.newest()
-        found = load_model(folder / MODEL).found or {}
+        findings = load_model(folder / MODEL).findings or Findings()
         local = folder / LOCAL
-        return local if findings.alone(found) == "local" and local.exists() else folder / MODEL
+        return local if findings.alone == "local" and local.exists() else folder / MODEL
 
     def manifests(self) -> list[dict[str, Any]]:
         """The manifests of all runs, by study and time."""
@@ -145,19 +146,18 @@ class ModelStore:
             "sites": result.sites,
         }
         models = {name: ModelFile(**about, **own) for name, own in functions.items()}
-        found = findings.of(result, prepared.preprocessing)
+        findings = of(result, prepared.preprocessing)
         sentences = [*result.findings, *_choice(plan, result)]
-        if found is not None:
-            found |= own_columns(models[MODEL], prepared.data.X, prepared.data.y)
-            if not compared:
-                found["words_compared"] = False
-            if training:
-                found["training"] = training
-            if len(result.sites) == 2:
-                found["of_two"] = True
-            if scores is not None:
-                found["scored"] = len(scores.places)
-            sentences += findings.sentences(found, target)
+        if findings is not None:
+            findings = replace(
+                findings,
+                words_compared=None if compared else False,
+                training=training or None,
+                of_two=len(result.sites) == 2 or None,
+                scored=None if scores is None else len(scores.places),
+                **own_columns(models[MODEL], prepared.data.X, prepared.data.y),
+            )
+            sentences += report.sentences(findings, target)
         for text in sentences:
             note(text)
         rows = _training_rows(prepared.data)
@@ -166,7 +166,7 @@ class ModelStore:
             for name, model in models.items():
                 counted = replace(model, shares=training_shares(model, rows))
                 if name != LOCAL:
-                    counted = replace(counted, found=found)
+                    counted = replace(counted, findings=findings)
                 save_model(folder / name, counted)
             files = tuple(folder / name for name in models)
             if scores is None:
