@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from site_agent.models.figures import Values
 from site_agent.models.findings import Findings
 from site_agent.models.report import recommended
 
@@ -52,8 +53,8 @@ class Report:
     errors: Mapping[str, ModelError]
     elsewhere: Mapping[str, float]
     areas: Mapping[str, float]
-    partners: tuple[Mapping[str, Any], ...]
-    coefficients: tuple[Mapping[str, Any], ...]
+    partners: tuple[Values, ...]
+    coefficients: tuple[Values, ...]
     sentences: tuple[str, ...] = field(repr=False)
     text: str = field(repr=False)
 
@@ -79,7 +80,7 @@ def report_of(run: str, target: str, findings: Findings, text: str) -> Report:
     )
 
 
-def _error(about: Mapping[str, Any]) -> ModelError:
+def _error(about: Values) -> ModelError:
     return ModelError(
         error=about["rmse"],
         standard_error=about["se"],

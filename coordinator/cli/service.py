@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from coordinator.cli.options import (
     planned,
     run_store,
 )
+from coordinator.store.schema import Values
 from coreg_core.errors import Unreachable, UsageError
 from coreg_wire.terminal.command_line import need_extra, print_json
 from coreg_wire.terminal.text import echo
@@ -155,7 +156,7 @@ def status(federation: StoreArgument = Path(), as_json: JsonOption = False) -> N
         raise typer.Exit(Unreachable.exit_code)
 
 
-def _lines(found: dict[str, Any], store: Path, away: list[str]) -> Iterator[str]:
+def _lines(found: Values, store: Path, away: list[str]) -> Iterator[str]:
     """The overview for a person: the service, its sites, its runs, and warnings."""
     up = found["state"] != "not running"
     yield f"{found['federation'] or store}: {found['state']}" + (
@@ -183,7 +184,7 @@ def _lines(found: dict[str, Any], store: Path, away: list[str]) -> Iterator[str]
         yield f"  not reloaded: {found['not_reloaded']}"
 
 
-def _site_lines(site: dict[str, Any]) -> Iterator[str]:
+def _site_lines(site: Values) -> Iterator[str]:
     """The site's session, release and certificate; and why it was rejected, if that is newer than
     its session.
     """
@@ -199,7 +200,7 @@ def _site_lines(site: dict[str, Any]) -> Iterator[str]:
         yield f"  {'':<20} last rejected {site['refused']}: {site['refusal']}"
 
 
-def _session(site: dict[str, Any]) -> str:
+def _session(site: Values) -> str:
     """Whether the site is connected, and since when."""
     if site["connected"]:
         return f"connected since {site['since']}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,7 @@ from coordinator.cli.options import (
     run_store,
     waits_now,
 )
+from coordinator.store.schema import Values
 from coreg_core.errors import UsageError
 from coreg_core.plan import aligns_for
 from coreg_wire.terminal.command_line import as_owner, human_bytes, print_json
@@ -213,7 +214,7 @@ def _line_in_queue(opened: "RunStore", run: str) -> str | None:
     return None
 
 
-def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
+def _plan_lines(plan: Values) -> Iterator[str]:
     """The plan of a run in the sections of federation.toml."""
     sections = {"membership": "federation", "objective": "model", "iteration": "schedule"}
     agreement = plan.get("objective", {}).get("name") == "agreement"
@@ -228,7 +229,7 @@ def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
             yield f"  {name} = {value}"
 
 
-def _convergence_lines(rounds: list[dict[str, Any]]) -> Iterator[str]:
+def _convergence_lines(rounds: list[Values]) -> Iterator[str]:
     """A table of the steps that have figures, if there are any."""
     from coordinator.observers.terminal import StepTable
 
@@ -242,12 +243,12 @@ def _convergence_lines(rounds: list[dict[str, Any]]) -> Iterator[str]:
         yield from table.lines(step)
 
 
-def _phase_line(phase: dict[str, Any]) -> str:
+def _phase_line(phase: Values) -> str:
     size = human_bytes(phase["bytes"])
     return f"{phase['phase']}: {phase['steps']} steps, {size}, {phase['seconds']:.2f} s"
 
 
-def _worst(values: dict[str, Any]) -> dict[str, Any]:
+def _worst(values: Values) -> Values:
     """The stored lists (one number per column) reduced to the worst column, for `cells`."""
     shown = dict(values, step=values["number"])
     for name in ("residual", "gap"):
@@ -280,7 +281,7 @@ def queued_line(plan: "Plan", submitted: str, state: str = "queued") -> str:
     return f"{plan.run}  {submitted}  {state:<13} {'':>13}  {'':<9} {_of(plan.to_dict())}"
 
 
-def _of(plan: dict[str, Any]) -> str:
+def _of(plan: Values) -> str:
     """Study or federation, objective, number of sites."""
     kind = plan["objective"]["name"]
     if plan.get("rehearsal"):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from coordinator.machine.records import NOT_BEGUN, Begun, HeadSigned, Record
+from coordinator.machine.records import NOT_BEGUN, Begun, HeadSigned, Record, Sites
 from coreg_core.messages import Fetched, FromSite, Hello, ToSite
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
@@ -121,7 +121,7 @@ class Submitted:
 
     plan: Plan
     begun: Begun = NOT_BEGUN
-    askers: tuple[str, ...] = ()
+    askers: Sites = ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Reconfigured:
     runs.
     """
 
-    sites: tuple[str, ...]
+    sites: Sites
     max_concurrent_runs: int
 
 
@@ -266,7 +266,7 @@ class CallStanding:
     """
 
     study: str
-    sites: tuple[str, ...]
+    sites: Sites
 
 
 @dataclass(frozen=True)

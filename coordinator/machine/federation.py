@@ -40,7 +40,7 @@ from coordinator.machine.events import (
     SiteLost,
     Submitted,
 )
-from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Timeouts
+from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Sites, Timeouts
 from coordinator.machine.run import Run, RunUpdate
 from coordinator.machine.standing import QUICK, Wishes
 from coreg_core.messages import PROTOCOL_VERSION, Finished, FromSite, Hello, Leaving, Wanted
@@ -115,7 +115,7 @@ class Federation:
     """
 
     timeouts: Timeouts = field(default_factory=Timeouts)
-    sites: tuple[str, ...] = ()
+    sites: Sites = ()
     scheduler: Scheduler | None = None
     sessions: Mapping[str, Hello] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from math import isinf
 from typing import Any
 
-from coordinator.machine.records import StepDone, Timing
+from coordinator.machine.records import Sites, StepDone, Timing
 from coreg_core.outcomes import Level, Notice, Outcome, end_sentence
 
 # --- a run ----------------------------------------------------------------------------------------
@@ -20,7 +20,7 @@ def answers_in_clear(run: str) -> Notice:
 
 
 def run_began(
-    run: str, study: str, attempts: int, awaited: tuple[str, ...], seconds: float
+    run: str, study: str, attempts: int, awaited: Sites, seconds: float
 ) -> Notice:
     """``attempts``: those of an unfinished run that begins again."""
     what = f"run {run}"
@@ -47,7 +47,7 @@ def left(run: str, site: str, reason: str, *, lost: bool) -> Notice:
     return Notice("left", text, "info", run, site, {"reason": reason, "lost": lost})
 
 
-def plan_sent(run: str, sites: tuple[str, ...], seconds: float) -> Notice:
+def plan_sent(run: str, sites: Sites, seconds: float) -> Notice:
     return _limited("plan_sent", f"plan sent to {', '.join(sites)}", run, seconds, sites=sites)
 
 
@@ -57,13 +57,13 @@ def plan_accepted(run: str, site: str) -> Notice:
     )
 
 
-def aligning(run: str, sites: tuple[str, ...]) -> Notice:
+def aligning(run: str, sites: Sites) -> Notice:
     text = f"the sites find the ids that all of them have: {', '.join(sites)}"
     return Notice("aligning", text, "info", run, fields={"sites": sites})
 
 
 def approval_awaited(
-    run: str, sites: tuple[str, ...], ready: int, of: int, seconds: float
+    run: str, sites: Sites, ready: int, of: int, seconds: float
 ) -> Notice:
     text = f"{ready} of {of} approved, waiting for approval by {', '.join(sites)}"
     return _limited(
@@ -84,12 +84,12 @@ def site_dismissed(run: str, site: str, reason: str, *, excluded: bool) -> Notic
     )
 
 
-def going_on_without(run: str, sites: tuple[str, ...], what: str) -> Notice:
+def going_on_without(run: str, sites: Sites, what: str) -> Notice:
     text = f"continuing without {', '.join(sites)}, which did not {what}"
     return Notice("going_on_without", text, "warning", run, fields={"sites": sites, "what": what})
 
 
-def members_are(run: str, attempt: int, sites: tuple[str, ...]) -> Notice:
+def members_are(run: str, attempt: int, sites: Sites) -> Notice:
     text = f"{len(sites)} sites: {', '.join(sites)}"
     return Notice("members_are", text, run=run, fields={"attempt": attempt, "sites": sites})
 
@@ -106,7 +106,7 @@ def keys_changed(run: str, attempt: int, site: str) -> Notice:
     )
 
 
-def stalled(run: str, sites: tuple[str, ...], what: str, seconds: float) -> Notice:
+def stalled(run: str, sites: Sites, what: str, seconds: float) -> Notice:
     text = f"stalled: {what or 'waiting for enough sites'}"
     return _limited("stalled", text, run, seconds, "warning", sites=sites)
 
@@ -221,7 +221,7 @@ def enrolment_closed(address: str, reason: str) -> Notice:
     )
 
 
-def reloaded(sites: tuple[str, ...], limit: int, later: tuple[str, ...]) -> Notice:
+def reloaded(sites: Sites, limit: int, later: Sites) -> Notice:
     """``later``: the changed keys that take effect at a restart."""
     text = f"configuration reloaded: {len(sites)} sites, max_concurrent_runs = {limit}"
     if later:
@@ -242,7 +242,7 @@ def list_read() -> Notice:
     return Notice("list_read", "authorised-sites is read again")
 
 
-def draining(runs: tuple[str, ...]) -> Notice:
+def draining(runs: Sites) -> Notice:
     if not runs:
         return Notice("draining", "draining", fields={})
     return Notice("draining", f"draining: {', '.join(runs)}", fields={"runs": runs})

@@ -11,7 +11,7 @@ import numpy as np
 
 from coordinator.machine import membership, notices
 from coordinator.machine.events import DeadlinePassed, Persist, Received
-from coordinator.machine.records import Phase, StepDone, Transition
+from coordinator.machine.records import Phase, Sites, StepDone, Transition
 from coordinator.machine.run import RunUpdate, Shapes, end
 from coreg_core.messages import Answer, Fault, Part, Report, Step, Words
 from coreg_core.outcomes import Outcome
@@ -124,7 +124,7 @@ def not_back(update: RunUpdate, _event: DeadlinePassed) -> None:
 
 
 def answer_fault(
-    shapes: Shapes, members: tuple[str, ...], site: str, answer: Answer, *, tagged: bool
+    shapes: Shapes, members: Sites, site: str, answer: Answer, *, tagged: bool
 ) -> str | None:
     """Why this answer of a member is not one that the plan allows, or None.
 
@@ -154,7 +154,7 @@ def _named(answer: Answer) -> str:
     return f"its answer to step {answer.step} ({answer.report.question or 'the end'})"
 
 
-def _part_fault(answer: Answer, shape: Shape, site: str, members: tuple[str, ...]) -> str | None:
+def _part_fault(answer: Answer, shape: Shape, site: str, members: Sites) -> str | None:
     what = _named(answer)
     receivers = {part.receiver for part in answer.parts}
     if len(receivers) < len(answer.parts):
@@ -170,7 +170,7 @@ def _part_fault(answer: Answer, shape: Shape, site: str, members: tuple[str, ...
     return None
 
 
-def _allowed(shape: Shape, part: Part, site: str, members: tuple[str, ...]) -> int:
+def _allowed(shape: Shape, part: Part, site: str, members: Sites) -> int:
     """The most bytes of a part; below 0: no such part may be sent."""
     if not part.receiver:
         return shape.to_all or -SEAL_BYTES - 1
@@ -214,7 +214,7 @@ def _minority(values: Mapping[str, object]) -> list[str]:
 
 
 def next_steps(
-    run: str, attempt: int, step: int, members: tuple[str, ...], answers: Mapping[str, Answer]
+    run: str, attempt: int, step: int, members: Sites, answers: Mapping[str, Answer]
 ) -> dict[str, Step]:
     """The next step of each site: the sum modulo 2⁶⁴, and the parts for it and for all."""
     total: np.ndarray | None = None

@@ -14,6 +14,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from coordinator.machine.records import Sites
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import Notice
 from coreg_core.plan import aligns_for
@@ -113,7 +114,7 @@ class Metrics:
         """Set the number of files that are not in force."""
         self._problems.set(count)
 
-    def listed(self, sites: tuple[str, ...], until: Mapping[str, str] = {}) -> None:
+    def listed(self, sites: Sites, until: Mapping[str, str] = {}) -> None:
         """Set the listed sites and the ends ``until`` of their certificates; an unlisted site has
         no metric.
         """

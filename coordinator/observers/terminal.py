@@ -1,7 +1,7 @@
 """What `run` prints: lines, or JSON lines."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from coordinator.machine.events import Finish
 from coreg_core.outcomes import Notice, end_sentence
@@ -10,6 +10,7 @@ from coreg_wire.terminal.command_line import human_bytes, print_json
 from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.text import echo
 
+Row: TypeAlias = Mapping[str, Any]  # the fields of a step
 FIGURES = ("residual", "gap")  # columns that not every step has
 WIDTHS = {
     "step": 8,
@@ -22,7 +23,7 @@ WIDTHS = {
 }
 
 
-def cells(step: Mapping[str, Any]) -> dict[str, str]:
+def cells(step: Row) -> dict[str, str]:
     """The cells of a step by their headings.
 
     An estimate has the prefix ~, a certified number has none.
@@ -52,7 +53,7 @@ class StepTable:
     def __init__(self) -> None:
         self._columns: list[str] = []
 
-    def lines(self, step: Mapping[str, Any]) -> list[str]:
+    def lines(self, step: Row) -> list[str]:
         """The row of a step, below headings if these change."""
         absent = {name for name in FIGURES if step[name] is None} - {*self._columns}
         columns = [name for name in WIDTHS if name not in absent]
@@ -64,7 +65,7 @@ class StepTable:
         return out
 
 
-def certifying(last: Mapping[str, Any] | None, step: Mapping[str, Any]) -> Mapping[str, Any]:
+def certifying(last: Row | None, step: Row) -> Row:
     """The last verified step so far, or the first one."""
     return step if step["verified"] or last is None else last
 
@@ -82,7 +83,7 @@ class JsonLines:
     """One JSON object a line on standard output."""
 
     def __init__(self) -> None:
-        self._last: Mapping[str, Any] | None = None
+        self._last: Row | None = None
 
     def notice(self, notice: Notice) -> None:
         if notice.name == "round" and not aligns_for(notice.run):
@@ -113,7 +114,7 @@ class Plain:
         self._work = WorkLine()
         self._figures = list[Any]()
         self._headings: list[str] = []
-        self._last: Mapping[str, Any] | None = None
+        self._last: Row | None = None
 
     def notice(self, notice: Notice) -> None:
         """Print a table row for a finished step, and the sentence of any other notice.
@@ -140,7 +141,7 @@ class Plain:
         elif notice.name != "run_ended":
             self._work.show("waiting for the sites")
 
-    def _row(self, values: Mapping[str, Any]) -> None:
+    def _row(self, values: Row) -> None:
         figures = [values[name] for name in ("round", "residual", "gap")]
         repeated = figures == self._figures and values["gap"] is not None
         self._figures = figures
@@ -157,7 +158,7 @@ class Plain:
             echo(certified)
         echo(f"show this run again: {show}")
 
-    def _certified(self, last: Mapping[str, Any]) -> str:
+    def _certified(self, last: Row) -> str:
         if last["gap"] is None and last["residual"] is None:
             return f"{last['round']} rounds" if last["round"] else ""
         figures = [

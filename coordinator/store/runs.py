@@ -29,7 +29,7 @@ from coordinator.machine.records import (
     StepDone,
     Timing,
 )
-from coordinator.store.schema import Tables
+from coordinator.store.schema import Tables, Values
 from coreg_core.errors import UsageError
 from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Report
 from coreg_core.outcomes import Outcome
@@ -54,7 +54,7 @@ class RunSummary:
     reason: str | None
     steps: int
     rounds: int
-    plan: dict[str, Any]
+    plan: Values
     residual: float | None = None
     gap: float | None = None
 
@@ -291,7 +291,7 @@ class RunStore(Tables):
             )
             return [_summary(row) for row in self._rows(query, most)]
 
-    def studies(self) -> list[dict[str, Any]]:
+    def studies(self) -> list[Values]:
         """Each study, the most recent first: how many runs began, converged and are not over, and
         the latest run.
         """
@@ -339,14 +339,14 @@ class RunStore(Tables):
                 return _summary(rows[0])
         raise UsageError(f"run {name} has not begun.")
 
-    def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:
+    def show(self, run: str) -> tuple[RunSummary, list[Values]]:
         """One run and its steps; a unique prefix of its name is enough."""
         found = self.find(run)
         with self.reading():
             rows = self._rows("select * from rounds where run = ? order by number", found.run)
             return found, [_round(row) for row in rows]
 
-    def convergence(self, run: str, most: int) -> list[dict[str, Any]]:
+    def convergence(self, run: str, most: int) -> list[Values]:
         """At most ``most`` of the steps with figures of a run's last attempt, evenly spaced, and
         the last one.
         """
@@ -361,7 +361,7 @@ class RunStore(Tables):
             )
             return [_round(row) for row in self._rows(query, run, most)]
 
-    def phases(self, run: str) -> list[dict[str, Any]]:
+    def phases(self, run: str) -> list[Values]:
         """The phases of a run, the current one last: steps, answer times (sum, longest) in seconds,
         bytes, last step.
         """
@@ -395,7 +395,7 @@ def signed_head(text: str) -> HeadSigned:
     )
 
 
-def _round(row: sqlite3.Row) -> dict[str, Any]:
+def _round(row: sqlite3.Row) -> Values:
     plain = {name: row[name] for name in row.keys() if name not in ("run", "nth", "total")}  # noqa: SIM118 - as above
     figures = {name: json.loads(row[name]) for name in ("residual", "gap")}
     return {**plain, **figures, "verified": bool(row["verified"])}

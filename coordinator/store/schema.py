@@ -6,11 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from coreg_core.errors import StorageError
 
+Values: TypeAlias = dict[str, Any]  # plain values, as JSON has them
 SCHEMA_VERSION = 13
 _UNREACHED = (
     "SQLITE_CANTOPEN",

@@ -6,15 +6,14 @@ shows it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from coordinator.store.runs import RunStore, RunSummary
-from coordinator.store.schema import Tables
+from coordinator.store.schema import Tables, Values
 from coreg_core.errors import StorageError
 from coreg_core.outcomes import Notice, Outcome, advice
 from coreg_core.plan import OBJECTIVES
@@ -97,7 +96,7 @@ class Status(Tables):
         changes = ", ".join(f"{name} = ?" for name in values)
         self._db.execute(f"update sites set {changes} where site = ?", (*values.values(), site))  # noqa: S608 - our names
 
-    def notices(self, most: int) -> list[dict[str, Any]]:
+    def notices(self, most: int) -> list[Values]:
         """The latest notices as JSON objects with their time ``at``, newest first."""
         with self.reading():
             query = "select at, notice from notices order by number desc limit ?"
@@ -123,7 +122,7 @@ class Status(Tables):
         """The ends of the sites' certificates, as last shown (ISO 8601)."""
         return {each.site: each.until for each in self.sites() if each.until}
 
-    def set_service(self, values: Mapping[str, Any], at: str) -> None:
+    def set_service(self, values: Values, at: str) -> None:
         """The coordinator's own state: address, start, activity."""
         with self.transaction(durable=False):
             for name, value in {**values, "updated_at": at}.items():
@@ -131,7 +130,7 @@ class Status(Tables):
                     "insert or replace into service values (?, ?)", (name, json.dumps(value))
                 )
 
-    def service(self) -> dict[str, Any]:
+    def service(self) -> Values:
         """The inverse of `set_service`."""
         with self.reading():
             return {
@@ -162,7 +161,7 @@ def _holder(path: Path) -> str:
     return "another coordinator"
 
 
-def overview(path: Path) -> dict[str, Any]:
+def overview(path: Path) -> Values:
     """Coordinator, sites, queue, studies, notices and runs, the unfinished first, with at most
     `ROWS` rows each.
     """
@@ -214,8 +213,8 @@ def _is_recent(written: str | None) -> bool:
 
 
 def _sites_now(
-    known: list[SiteStatus], service: dict[str, Any], *, up: bool
-) -> list[dict[str, Any]]:
+    known: list[SiteStatus], service: Values, *, up: bool
+) -> list[Values]:
     """Every listed site and every other that was ever seen, in site order; ``up``: a coordinator
     serves.
     """
@@ -239,8 +238,8 @@ def _sites_now(
 
 
 def _begun(
-    runs: RunStore, run: RunSummary, now: dict[str, Any], written: str, *, up: bool
-) -> dict[str, Any]:
+    runs: RunStore, run: RunSummary, now: Values, written: str, *, up: bool
+) -> Values:
     phases = runs.phases(run.run)
     # The status is up to 5 s old: after a later step or end, the run no longer waits.
     latest = max([run.ended or "", *(phase["at"] for phase in phases)])
@@ -253,7 +252,7 @@ def _begun(
     }
 
 
-def _run(run: RunSummary, state: str, text: str) -> dict[str, Any]:
+def _run(run: RunSummary, state: str, text: str) -> Values:
     asked = OBJECTIVES[run.plan["objective"]["name"]].questions
     discloses = {kind: question.discloses for kind, question in asked.items()}
     study = run.plan["study"] or run.federation

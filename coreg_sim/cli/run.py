@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
@@ -32,6 +32,7 @@ from coreg_wire.terminal.command_line import human_bytes, print_json
 from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.text import echo
 from site_agent.machine.results import AdditiveResult
+from site_agent.models.figures import Values
 from site_agent.models.findings import partners_of
 
 LABELLED = 50  # labels of a site
@@ -269,7 +270,7 @@ def run(
 MODELS = ("joined", "score")  # that a verdict compares with the local model
 
 
-def figures(run: Simulated) -> dict[str, Any]:
+def figures(run: Simulated) -> Values:
     """The figures of one run, as JSON values."""
     additive = isinstance(run.plan.objective, Additive)
     found = {
@@ -290,7 +291,7 @@ def figures(run: Simulated) -> dict[str, Any]:
     }
 
 
-def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
+def errors(problem: Problem, run: Simulated) -> Values:
     """The sites' errors on held-out rows."""
     if isinstance(run.plan.objective, Additive):
         return {"sites": _sites(problem, run)}
@@ -300,7 +301,7 @@ def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
     return {"rmse_sites": together, "rmse_sites_alone": alone}
 
 
-def oracle(problem: Problem, run: Simulated) -> dict[str, Any]:
+def oracle(problem: Problem, run: Simulated) -> Values:
     """An agreement's distance from the centralised closed form, or why there is none."""
     if isinstance(run.plan.objective, Additive):
         return {}
@@ -317,7 +318,7 @@ def oracle(problem: Problem, run: Simulated) -> dict[str, Any]:
     }
 
 
-def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
+def _sites(problem: Problem, run: Simulated) -> dict[str, Values]:
     """Of each site: its labels, the errors of its models on held-out rows (None: no such model),
     and its verdict.
     """
@@ -329,7 +330,7 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
     ]
     parts = [model.part(model.phi(X), range(len(mine))) for model, X in mine]
     total = np.sum(parts, axis=0)
-    found = dict[str, dict[str, Any]]()
+    found = dict[str, Values]()
     for name, result, (model, X) in zip(run.plan.sites, results, mine, strict=True):
         judged = result.judged
         predicted = (model.alone(X), model.predict(X), model.score(total, X))
@@ -346,7 +347,7 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
     return found
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(found: Values) -> list[str]:
     """The figures and errors of a run, as text."""
     sent = (
         f"{found['steps_in_series']} steps in series, {found['numbers_sent']} numbers sent "
@@ -371,14 +372,14 @@ def lines(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def _distance(found: dict[str, Any]) -> str:
+def _distance(found: Values) -> str:
     return (
         "largest distance of a prediction from the centralised closed form, which reads all data:"
         f" {found['closed_form_distance']:.0e} standard deviations of the labels"
     )
 
 
-def _table(sites: dict[str, dict[str, Any]]) -> list[str]:
+def _table(sites: dict[str, Values]) -> list[str]:
     """A row for each site: errors, their change against the local model, and the forecast of the
     change.
     """

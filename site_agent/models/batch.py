@@ -34,6 +34,7 @@ from site_agent.data.sources import Faults, some
 from site_agent.data.tables import Table, read_table
 from site_agent.machine.results import JointScores, ScoringResult
 from site_agent.machine.scoring import Batch
+from site_agent.models.figures import Values
 from site_agent.models.file import ModelFile
 
 Predictions: TypeAlias = Arr | Sequence[str | None]  # or classes, None without a score
@@ -206,7 +207,7 @@ def _noise_of(model: ModelFile) -> float:
     return max(joined.spread * joined.noise, float(judged.get("score", {}).get("rmse", 0.0)))
 
 
-def as_answers(classes: Sequence[str], values: Arr) -> dict[str, Any]:
+def as_answers(classes: Sequence[str], values: Arr) -> Values:
     """Columns of predictions as a program reads them, of several classes as in `as_columns`."""
     if not classes:
         return {"score": values}
@@ -230,7 +231,7 @@ class Alone:
         ids = table.with_id(column).ids(column)
         return cls(model, table, {normalised(text, rule): i for i, text in enumerate(ids)})
 
-    def answers(self, texts: Sequence[str], coverage: float) -> list[dict[str, Any]]:
+    def answers(self, texts: Sequence[str], coverage: float) -> list[Values]:
         """Predictions, with intervals where the model has them. UsageError: an id has no row."""
         if unknown := [text for text in texts if text not in self.places]:
             raise UsageError(f"this site's table has no row of {some(unknown)}.")

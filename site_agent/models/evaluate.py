@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from site_agent.data.notation import Notation
 from site_agent.data.sources import SHOWN, Source, shortened, some
 from site_agent.data.tables import Table, read_table
 from site_agent.models.figures import (
+    Values,
     of_classes,
     of_residuals,
     of_several_classes,
@@ -36,10 +36,10 @@ class Evaluated:
 
     target: str
     rows: int
-    models: dict[str, dict[str, Any]]
+    models: dict[str, Values]
     notes: list[str]
     seen: int  # rows that are known to be of the training; a model does not hold all of them
-    left_out: dict[str, Any]  # labels and residuals of single rows, for a picture
+    left_out: Values  # labels and residuals of single rows, for a picture
 
 
 def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evaluated:
@@ -66,7 +66,7 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
             " report` has errors on left-out labels"
         )
     residuals = dict[str, Arr]()
-    figures = dict[str, dict[str, Any]]()
+    figures = dict[str, Values]()
     for name, model in loaded.items():
         X = model.features(table)
         predicted = model.predict_features(X)
@@ -75,11 +75,11 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         figures[name] = of_residuals(residuals[name], None if classes else y, baseline)
         figures[name] |= _of_probabilities(model, predicted, y)
         figures[name]["stability"] = moved(model, X, predicted)
-    single_rows: dict[str, Any] = {"labels": y, "residuals": {} if classes else residuals}
+    single_rows: Values = {"labels": y, "residuals": {} if classes else residuals}
     return Evaluated(target, len(y), figures, notes, seen, left_out=single_rows)
 
 
-def _of_probabilities(model: ModelFile, predicted: Arr, y: Arr) -> dict[str, Any]:
+def _of_probabilities(model: ModelFile, predicted: Arr, y: Arr) -> Values:
     """The figures of probabilities; nothing of a model of numbers."""
     if model.classes:
         return of_several_classes(predicted, y, model.classes)
@@ -141,7 +141,7 @@ def evaluated_lines(evaluated: Evaluated) -> list[str]:
     return out
 
 
-def _listed(index: Mapping[str, Any]) -> str:
+def _listed(index: Values) -> str:
     """The predictions' index, and those of the columns that moved most."""
     columns = sorted(index["columns"].items(), key=itemgetter(1), reverse=True)
     listed = shortened([f"{name} {value:.3f}" for name, value in columns], SHOWN)

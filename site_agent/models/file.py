@@ -36,6 +36,7 @@ from coreg_wire.files.disk import write_whole
 from site_agent.data.preprocessing import Preprocessing, Range
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import Table
+from site_agent.models.figures import Values
 from site_agent.models.findings import Findings
 
 FORMAT = "coreg-model/12"
@@ -85,7 +86,7 @@ class ModelFile:
     run: str
     stop: str
     coupling: float | None  # λ of an agreement
-    plan: dict[str, Any]
+    plan: Values
     name: str = (
         ""  # of the opened sums that it was made from, as ``sites``; scores join models of one name
     )
@@ -305,7 +306,7 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
     return found
 
 
-def _probability(meta: dict[str, Any], key: str, arrays: dict[str, Arr]) -> AnyProbability | None:
+def _probability(meta: Values, key: str, arrays: dict[str, Arr]) -> AnyProbability | None:
     of_classes = ClassProbabilities | None
     found: AnyProbability | None = _of_nested(
         of_classes if meta["classes"] else Probability | None, meta[key], arrays

@@ -1,13 +1,13 @@
 """The picture of `report` and `evaluate` (extra ``plot``): a row of panels, in SVG, PNG or PDF."""
 
 import io
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coreg_wire.files.output import PICTURES, check_output, write_output
+from site_agent.models.figures import Values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ BY = {
 }
 
 
-def draw(path: Path, target: str, models: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def draw(path: Path, target: str, models: Values, found: Values) -> None:
     """Errors by model; calibration and gain of a yes/no target, the area under the curve of each of
     several classes, or residuals of numbers; own columns.
 
@@ -60,7 +60,7 @@ def _short(name: str) -> str:
     return "/".join(Path(name).parts[-2:])[-40:]
 
 
-def _residuals(axes: "Axes", target: str, left_out: Mapping[str, Any]) -> None:
+def _residuals(axes: "Axes", target: str, left_out: Values) -> None:
     for name, each in left_out["residuals"].items():
         predicted = np.array(left_out["labels"]) - np.array(each)
         axes.plot(predicted, each, ".", alpha=0.6, label=name)
@@ -69,7 +69,7 @@ def _residuals(axes: "Axes", target: str, left_out: Mapping[str, Any]) -> None:
     axes.set(title="Residuals", xlabel=f"predicted {target}", ylabel="label − prediction")
 
 
-def _areas(axes: "Axes", models: Mapping[str, Any]) -> None:
+def _areas(axes: "Axes", models: Values) -> None:
     for name, each in models.items():
         areas = {label: area for label, area in each.get("auc_by_class", {}).items() if area}
         if areas:
@@ -78,7 +78,7 @@ def _areas(axes: "Axes", models: Mapping[str, Any]) -> None:
     axes.set(title="Area under the ROC curve", xlabel="of each class; 0.5 is chance")
 
 
-def _tenths(calibration: "Axes", gain: "Axes", models: Mapping[str, Any]) -> None:
+def _tenths(calibration: "Axes", gain: "Axes", models: Values) -> None:
     for axes in (calibration, gain):
         axes.axline((0.0, 0.0), slope=1.0, color="grey")
     for name, each in models.items():

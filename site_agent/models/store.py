@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from site_agent.machine.results import AdditiveResult, AgreementResult, Result
 from site_agent.models import report
 from site_agent.models.batch import write_joint_scores
 from site_agent.models.explain import own_columns
+from site_agent.models.figures import Values
 from site_agent.models.file import ModelFile, load_model, save_model
 from site_agent.models.findings import Findings, of
 from site_agent.models.stability import training_shares
@@ -100,7 +100,7 @@ class ModelStore:
         local = folder / LOCAL
         return local if findings.alone == "local" and local.exists() else folder / MODEL
 
-    def manifests(self) -> list[dict[str, Any]]:
+    def manifests(self) -> list[Values]:
         """The manifests of all runs, by study and time."""
         studies = sorted(p for p in self.folder.glob("*") if p.is_dir())
         return [
@@ -132,7 +132,7 @@ class ModelStore:
         if not functions:
             return ()
         scores = result.scores if isinstance(result, AdditiveResult) else None
-        about: dict[str, Any] = {
+        about: Values = {
             "preprocessing": prepared.preprocessing,
             "target": target,
             "site": self.site,
@@ -232,10 +232,10 @@ def _runs_of(study: Path) -> list[Path]:
     return [folder for _, folder in sorted((_manifest(path)["at"], path.parent) for path in whole)]
 
 
-def _manifest(path: Path) -> dict[str, Any]:
+def _manifest(path: Path) -> Values:
     """A manifest, with the values that commands show checked."""
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest: Values = json.loads(path.read_text(encoding="utf-8"))
         texts = [manifest[name] for name in ("study", "run", "at", "stop")]
         texts += [model["file"] for model in manifest["models"]]
         if not all(isinstance(text, str) for text in texts):
@@ -254,11 +254,11 @@ def _training_rows(data: PrivateData) -> Arr:
 # --- the models of one run ------------------------------------------------------------------------
 
 
-def _functions(plan: Plan, result: Result) -> dict[str, dict[str, Any]]:
+def _functions(plan: Plan, result: Result) -> dict[str, Values]:
     """Of each file of a run, by its name: the fields of a `ModelFile` that are its own."""
     match result:
         case AdditiveResult():
-            units: dict[str, Any] = {"shift": 0.0, "divisor": 1.0, "coupling": None}
+            units: Values = {"shift": 0.0, "divisor": 1.0, "coupling": None}
             functions = _additive_functions(result)
         case AgreementResult() if result.solutions:
             units = {"shift": result.shift, "divisor": result.divisor}
@@ -268,9 +268,9 @@ def _functions(plan: Plan, result: Result) -> dict[str, dict[str, Any]]:
     return {name: {**units, **own} for name, own in functions.items()}
 
 
-def _additive_functions(result: AdditiveResult) -> dict[str, dict[str, Any]]:
+def _additive_functions(result: AdditiveResult) -> dict[str, Values]:
     joined, score, alone = result.probabilities or (None, None, None)
-    functions: dict[str, dict[str, Any]] = {
+    functions: dict[str, Values] = {
         MODEL: {"function": result.model, "probability": joined, "score_probability": score}
     }
     if result.model.local is not None:
@@ -278,9 +278,9 @@ def _additive_functions(result: AdditiveResult) -> dict[str, dict[str, Any]]:
     return functions
 
 
-def _agreement_functions(plan: Plan, result: AgreementResult) -> dict[str, dict[str, Any]]:
+def _agreement_functions(plan: Plan, result: AgreementResult) -> dict[str, Values]:
     """A path of couplings has a model for each, beside the choice of this site's own labels."""
-    path: list[dict[str, Any]] = [
+    path: list[Values] = [
         {"function": solution.function, "coupling": coupling}
         for solution, coupling in zip(result.solutions, plan.couplings, strict=True)
     ]
