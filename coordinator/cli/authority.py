@@ -23,7 +23,6 @@ def init(
     host: Annotated[
         list[str] | None,
         typer.Option(
-            "--host",
             help=(
                 "A name or address that sites dial; repeatable. The invitations have the first."
                 " The coordinator then listens on all addresses of the machine. With loopback"
@@ -32,13 +31,13 @@ def init(
         ),
     ] = None,
     site: Annotated[
-        list[str] | None, typer.Option("--site", help="Name of a site; repeatable.")
+        list[str] | None, typer.Option(help="Name of a site; repeatable.")
     ] = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the federation.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the federation.")] = "",
     target: Annotated[
         str,
         typer.Option(
-            "--target", help="The column to predict, for sites that name no other column."
+            help="The column to predict, for sites that name no other column."
         ),
     ] = "",
     id_column: Annotated[
@@ -47,12 +46,12 @@ def init(
     ] = "",
     task: Annotated[
         Literal["regression", "classification"] | None,
-        typer.Option("--task", help="classification: a yes/no target, or classes."),
+        typer.Option(help="classification: a yes/no target, or classes."),
     ] = None,
     port: Annotated[
         int,
         typer.Option(
-            "--port", min=1, max=65534, help="Where sites connect; they enrol at the next port."
+            min=1, max=65534, help="Where sites connect; they enrol at the next port."
         ),
     ] = 7600,
     renew_server: Annotated[

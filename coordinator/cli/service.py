@@ -42,7 +42,7 @@ def serve(
     port_file: PortFileOption = None,
     metrics: Annotated[
         str | None,
-        typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics."),
+        typer.Option(help="HOST:PORT on loopback where Prometheus reads /metrics."),
     ] = None,
     web: WebOption = None,
     web_token_file: TokenOption = None,

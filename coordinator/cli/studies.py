@@ -45,7 +45,6 @@ def submit(
     federation: Annotated[
         Path,
         typer.Option(
-            "--federation",
             envvar="COREG_FEDERATION",
             help="federation.toml of the study, or its folder.",
             callback=federation_file,
@@ -103,7 +102,7 @@ def cancel(
     run: Annotated[str, typer.Argument(help="A run, or a prefix of its name.")],
     federation: StoreOption = Path(),
     reason: Annotated[
-        str, typer.Option("--reason", help="The reason that its sites receive.")
+        str, typer.Option(help="The reason that its sites receive.")
     ] = "cancelled by the operator",
 ) -> None:
     """End a run, queued or under way. A cancelled run does not begin again."""

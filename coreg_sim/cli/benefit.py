@@ -31,24 +31,23 @@ SENTENCES = 110  # columns of a finding in a file or a wide terminal
 def benefit(
     context: typer.Context,
     given: dict[str, Any],
-    target: Annotated[str | None, typer.Option("--target", help="The column to predict.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     views: Annotated[
         Path | None,
         typer.Option(
-            "--views", help="A views.toml with your table, its target and the columns of each site."
+            help="A views.toml with your table, its target and the columns of each site."
         ),
     ] = None,
     regimes: Annotated[
         str,
         typer.Option(
-            "--regimes",
             help="Labels of each site, with commas: n10, n20, … n1000, M2, M5, M8, rich, one.",
         ),
     ] = "n20,n50",
     draws: Annotated[
-        int, typer.Option("--draws", min=1, help="Divisions of the table for each regime.")
+        int, typer.Option(min=1, help="Divisions of the table for each regime.")
     ] = 10,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes on this machine.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure on your own table whether joining pays.

@@ -112,11 +112,10 @@ class _Printing:
 
 def run(
     context: typer.Context,
-    sites: Annotated[int, typer.Option("--sites", min=1, help="Number of sites.")] = 4,
+    sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,
     labelled: Annotated[
         int | None,
         typer.Option(
-            "--labelled",
             min=1,
             help="Labelled instances at each site [50; 20 for generated data of an agreement].",
         ),
@@ -124,7 +123,6 @@ def run(
     unlabelled: Annotated[
         int | None,
         typer.Option(
-            "--unlabelled",
             min=1,
             help="Shared instances [500; of a views.toml two thirds of the other rows].",
         ),
@@ -132,52 +130,49 @@ def run(
     views: Annotated[
         str,
         typer.Option(
-            "--views",
             help=(
                 "Features of each site (generated data), or a views.toml with the columns of each"
                 " site."
             ),
         ),
     ] = "5",
-    coupling: Annotated[float, typer.Option("--coupling", min=0, help="λ.")] = DEFAULT_COUPLING,
+    coupling: Annotated[float, typer.Option(min=0, help="λ.")] = DEFAULT_COUPLING,
     schedule: Annotated[
-        ScheduleName, typer.Option("--schedule", help="The schedule of the rounds.")
+        ScheduleName, typer.Option(help="The schedule of the rounds.")
     ] = "conjugate-gradients",
-    form: Annotated[Form, typer.Option("--form", help="The form of the views.")] = "exact",
+    form: Annotated[Form, typer.Option(help="The form of the views.")] = "exact",
     tolerance: Annotated[
         float,
-        typer.Option("--tolerance", min=0, help="Stop at this certified gap, relative to Σ‖y‖²."),
+        typer.Option(min=0, help="Stop at this certified gap, relative to Σ‖y‖²."),
     ] = 1e-10,
     max_rounds: Annotated[
-        int, typer.Option("--max-rounds", min=1, help="Maximum number of rounds (sweeps).")
+        int, typer.Option(min=1, help="Maximum number of rounds (sweeps).")
     ] = 10_000,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of the data and of the draw.")
+        int, typer.Option(min=0, help="Seed of the data and of the draw.")
     ] = 0,
     objective: Annotated[
         Literal["agreement", "additive"],
         typer.Option(
-            "--objective",
             help="additive: the sites learn parts of a sum; or agreement, as in the paper.",
         ),
     ] = "additive",
     kernel: Annotated[
         Kernel,
-        typer.Option("--kernel", help="Of each site's features; linear: the columns."),
+        typer.Option(help="Of each site's features; linear: the columns."),
     ] = DEFAULTS.kernel,
     rows_per_feature: Annotated[
         int,
         typer.Option(
-            "--rows-per-feature", min=5, max=1000, help="Labelled rows for each feature of a site."
+            min=5, max=1000, help="Labelled rows for each feature of a site."
         ),
     ] = DEFAULTS.rows_per_feature,
     noise: Annotated[
-        float, typer.Option("--noise", min=0, max=1, help="Noise on the opened second moments.")
+        float, typer.Option(min=0, max=1, help="Noise on the opened second moments.")
     ] = DEFAULTS.noise,
     label_noise: Annotated[
         float,
         typer.Option(
-            "--label-noise",
             min=0,
             max=10,
             help="Noise on the labels, in errors of the local model.",
@@ -186,7 +181,6 @@ def run(
     label_epsilon: Annotated[
         float,
         typer.Option(
-            "--label-epsilon",
             min=0.1,
             max=50,
             help="ε of each label that leaves a site. It needs --label-range.",
@@ -195,7 +189,7 @@ def run(
     label_range: Annotated[
         tuple[float, float] | None,
         typer.Option(
-            "--label-range", help="Lowest and highest label: their ε takes the place of the noise."
+            help="Lowest and highest label: their ε takes the place of the noise."
         ),
     ] = None,
     private_rows: Annotated[
@@ -203,12 +197,12 @@ def run(
     ] = False,
     on: Annotated[
         Literal["process", "ray"],
-        typer.Option("--on", help="Run the sites in this process, or on Ray (extra sim)."),
+        typer.Option(help="Run the sites in this process, or on Ray (extra sim)."),
     ] = "process",
     address: Annotated[
         str | None,
         typer.Option(
-            "--address", help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine]."
+            help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine]."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
