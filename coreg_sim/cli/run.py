@@ -1,6 +1,6 @@
 """coreg-sim run: one simulated federation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +12,7 @@ import typer
 from coordinator.observers.terminal import StepTable, work_after
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.objectives.additive import Additive, Kernel
+from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement, Form
 from coreg_core.outcomes import Notice, end_sentence, exit_code
 from coreg_core.plan import plan_fault
@@ -38,20 +38,8 @@ from site_agent.models.findings import partners_of
 LABELLED = 50  # labels of a site
 FEW = 20  # labels of a site that an agreement helps
 SHARED = 500
-DEFAULTS = Additive()
 DEFAULT_COUPLING = Agreement().coupling[0]
-OPTIONS = {
-    "agreement": ("coupling", "schedule", "form", "tolerance", "max_rounds"),
-    "additive": (
-        "kernel",
-        "rows_per_feature",
-        "noise",
-        "label_noise",
-        "label_epsilon",
-        "label_range",
-        "private_rows",
-    ),
-}
+OF_AGREEMENT = ("coupling", "schedule", "form", "tolerance", "max_rounds")  # options
 
 
 @contextmanager
@@ -69,20 +57,12 @@ def _hosting(on: str, address: str | None) -> Iterator[Hosting]:
 
 
 def _generated(
-    objective: str, sites: int, n: int | None, m: int | None, columns: int, seed: int, private: bool
+    objective: str, sites: int, n: int | None, m: int | None, columns: int, seed: int
 ) -> Problem:
     """Generated data on which the objective is useful."""
     if objective == "agreement":
         return same_condition(sites, n or FEW, m or SHARED, columns, seed)
-    return generated(sites, n or LABELLED, m or SHARED, columns, seed, common=not private)
-
-
-def _check_options(objective: str, given: Callable[[str], bool]) -> None:
-    for other in OPTIONS.keys() - {objective}:
-        for name in filter(given, OPTIONS[other]):
-            raise UsageError(f"--{name.replace('_', '-')} needs --objective {other}.")
-    if given("label_epsilon") and not given("label_range"):
-        raise UsageError("--label-epsilon needs --label-range LOWEST HIGHEST.")
+    return generated(sites, n or LABELLED, m or SHARED, columns, seed, common=True)
 
 
 class _Printing:
@@ -157,44 +137,6 @@ def run(
             help="additive: the sites learn parts of a sum; or agreement, as in the paper.",
         ),
     ] = "additive",
-    kernel: Annotated[
-        Kernel,
-        typer.Option(help="Of each site's features; linear: the columns."),
-    ] = DEFAULTS.kernel,
-    rows_per_feature: Annotated[
-        int,
-        typer.Option(
-            min=5, max=1000, help="Labelled rows for each feature of a site."
-        ),
-    ] = DEFAULTS.rows_per_feature,
-    noise: Annotated[
-        float, typer.Option(min=0, max=1, help="Noise on the opened second moments.")
-    ] = DEFAULTS.noise,
-    label_noise: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=10,
-            help="Noise on the labels, in errors of the local model.",
-        ),
-    ] = DEFAULTS.label_noise,
-    label_epsilon: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            max=50,
-            help="ε of each label that leaves a site. It needs --label-range.",
-        ),
-    ] = DEFAULTS.label_epsilon,
-    label_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            help="Lowest and highest label: their ε takes the place of the noise."
-        ),
-    ] = None,
-    private_rows: Annotated[
-        bool, typer.Option("--private-rows", help="Only its own site knows a labelled row.")
-    ] = False,
     on: Annotated[
         Literal["process", "ray"],
         typer.Option(help="Run the sites in this process, or on Ray (extra sim)."),
@@ -214,8 +156,7 @@ def run(
     An agreement also prints its largest distance from the centralised closed form. Its generated
     data are noisy measurements of one hidden condition, with few labels at each site.
 
-    Coupling, schedule, form, tolerance and max-rounds are options of --objective agreement. Kernel,
-    rows-per-feature, noises and private-rows are options of --objective additive.
+    Coupling, schedule, form, tolerance and max-rounds are options of --objective agreement.
     """
 
     def given(name: str) -> bool:
@@ -223,24 +164,16 @@ def run(
 
     if not views.isdigit() and given("sites"):
         raise UsageError(f"--sites: {views} names the sites. Leave the option out.")
-    _check_options(objective, given)
+    if objective == "additive" and (agreed := [name for name in OF_AGREEMENT if given(name)]):
+        raise UsageError(f"--{agreed[0].replace('_', '-')} needs --objective agreement.")
     if views.isdigit():
-        problem = _generated(objective, sites, labelled, unlabelled, int(views), seed, private_rows)
+        problem = _generated(objective, sites, labelled, unlabelled, int(views), seed)
     else:
-        common = objective == "additive" and not private_rows
         file = read_views(Path(views))
+        common = objective == "additive"
         problem = partitioned(file, labelled or LABELLED, unlabelled, seed, common=common)
-    if objective == "additive":
-        terms = Additive(
-            kernel,
-            rows_per_feature=rows_per_feature,
-            noise=noise,
-            label_noise=label_noise,
-            label_epsilon=label_epsilon,
-            label_range=label_range or (),
-        )
-        plan = plan_for(problem, terms)
-    else:
+    plan = plan_for(problem, Additive())
+    if objective == "agreement":
         iteration = Iteration(schedule, tolerance, 1e-5, max_rounds)
         plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)), iteration)
     if (fault := plan_fault(plan)) is not None:
@@ -377,28 +310,30 @@ def _table(sites: dict[str, Values]) -> list[str]:
     """A row for each site: errors, their change against the local model, and the forecast of the
     change.
     """
-    names = ["", *sites]
-    columns: list[list[str]] = [
-        ["labels", *(str(site["labels"]) for site in sites.values())],
-        ["local", *(_error(site["rmse"]["local"]) for site in sites.values())],
-    ]
+    headings = ["", "labels", "local"]
     for model in MODELS:
-        columns += [
-            [model, *(_error(site["rmse"][model]) for site in sites.values())],
-            ["change", *(_change(site["rmse"], model) for site in sites.values())],
-            ["forecast", *(_forecast(site["forecast"].get(model)) for site in sites.values())],
-        ]
-    shown = [column for column in columns if set(column[1:]) != {"-"}]
-    recommended = ["recommended", *(site["recommended"] for site in sites.values())]
+        headings += [model, "change", "forecast"]
+    rows = [[*headings, "recommended"], *(_row(name, site) for name, site in sites.items())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     out = [
         "root mean square error on held-out rows, its change against the local model, and the"
         " site's own forecast of it"
     ]
-    for row, last in enumerate(recommended):
-        cells = [f"{names[row]:<{max(map(len, names))}}"]
-        cells += [f"{column[row]:>{max(map(len, column))}}" for column in shown]
-        out.append(f"{' '.join(cells)}  {last}")
+    for name, *cells, recommended in rows:
+        numbers = [f"{cell:>{width}}" for cell, width in zip(cells, widths[1:-1], strict=True)]
+        out.append(f"{name:<{widths[0]}} {' '.join(numbers)}  {recommended}")
     return out
+
+
+def _row(name: str, site: Values) -> list[str]:
+    cells = [name, str(site["labels"]), _error(site["rmse"]["local"])]
+    for model in MODELS:
+        cells += [
+            _error(site["rmse"][model]),
+            _change(site["rmse"], model),
+            _forecast(site["forecast"].get(model)),
+        ]
+    return [*cells, site["recommended"]]
 
 
 def _error(error: float | None) -> str:
