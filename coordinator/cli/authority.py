@@ -30,15 +30,11 @@ def init(
             ),
         ),
     ] = None,
-    site: Annotated[
-        list[str] | None, typer.Option(help="Name of a site; repeatable.")
-    ] = None,
+    site: Annotated[list[str] | None, typer.Option(help="Name of a site; repeatable.")] = None,
     name: Annotated[str, typer.Option(help="Name of the federation.")] = "",
     target: Annotated[
         str,
-        typer.Option(
-            help="The column to predict, for sites that name no other column."
-        ),
+        typer.Option(help="The column to predict, for sites that name no other column."),
     ] = "",
     id_column: Annotated[
         str,
@@ -50,9 +46,7 @@ def init(
     ] = None,
     port: Annotated[
         int,
-        typer.Option(
-            min=1, max=65534, help="Where sites connect; they enrol at the next port."
-        ),
+        typer.Option(min=1, max=65534, help="Where sites connect; they enrol at the next port."),
     ] = 7600,
     renew_server: Annotated[
         bool,

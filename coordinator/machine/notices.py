@@ -19,9 +19,7 @@ def answers_in_clear(run: str) -> Notice:
     return Notice("answers_in_clear", text, run=run)
 
 
-def run_began(
-    run: str, study: str, attempts: int, awaited: Sites, seconds: float
-) -> Notice:
+def run_began(run: str, study: str, attempts: int, awaited: Sites, seconds: float) -> Notice:
     """``attempts``: those of an unfinished run that begins again."""
     what = f"run {run}"
     if study:
@@ -62,9 +60,7 @@ def aligning(run: str, sites: Sites) -> Notice:
     return Notice("aligning", text, "info", run, fields={"sites": sites})
 
 
-def approval_awaited(
-    run: str, sites: Sites, ready: int, of: int, seconds: float
-) -> Notice:
+def approval_awaited(run: str, sites: Sites, ready: int, of: int, seconds: float) -> Notice:
     text = f"{ready} of {of} approved, waiting for approval by {', '.join(sites)}"
     return _limited(
         "approval_awaited", text, run, seconds, "warning", sites=sites, approved=ready, of=of

@@ -212,9 +212,7 @@ def _is_recent(written: str | None) -> bool:
     return age.total_seconds() < 6 * HEARTBEAT_SECONDS
 
 
-def _sites_now(
-    known: list[SiteStatus], service: Values, *, up: bool
-) -> list[Values]:
+def _sites_now(known: list[SiteStatus], service: Values, *, up: bool) -> list[Values]:
     """Every listed site and every other that was ever seen, in site order; ``up``: a coordinator
     serves.
     """
@@ -237,9 +235,7 @@ def _sites_now(
     return rows
 
 
-def _begun(
-    runs: RunStore, run: RunSummary, now: Values, written: str, *, up: bool
-) -> Values:
+def _begun(runs: RunStore, run: RunSummary, now: Values, written: str, *, up: bool) -> Values:
     phases = runs.phases(run.run)
     # The status is up to 5 s old: after a later step or end, the run no longer waits.
     latest = max([run.ended or "", *(phase["at"] for phase in phases)])

@@ -34,9 +34,7 @@ def benefit(
     target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     views: Annotated[
         Path | None,
-        typer.Option(
-            help="A views.toml with your table, its target and the columns of each site."
-        ),
+        typer.Option(help="A views.toml with your table, its target and the columns of each site."),
     ] = None,
     regimes: Annotated[
         str,
@@ -44,9 +42,7 @@ def benefit(
             help="Labels of each site, with commas: n10, n20, … n1000, M2, M5, M8, rich, one.",
         ),
     ] = "n20,n50",
-    draws: Annotated[
-        int, typer.Option(min=1, help="Divisions of the table for each regime.")
-    ] = 10,
+    draws: Annotated[int, typer.Option(min=1, help="Divisions of the table for each regime.")] = 10,
     jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

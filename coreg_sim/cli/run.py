@@ -128,9 +128,7 @@ def run(
     max_rounds: Annotated[
         int, typer.Option(min=1, help="Maximum number of rounds (sweeps).")
     ] = 10_000,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the data and of the draw.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the draw.")] = 0,
     objective: Annotated[
         Literal["agreement", "additive"],
         typer.Option(
@@ -143,9 +141,7 @@ def run(
     ] = "process",
     address: Annotated[
         str | None,
-        typer.Option(
-            help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine]."
-        ),
+        typer.Option(help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine]."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

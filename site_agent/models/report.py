@@ -1,5 +1,4 @@
-"""The findings of a run at this site as a table and as sentences: what `coreg-agent report` prints.
-"""
+"""The findings of a run at this site as a table and as sentences: what `coreg-agent report` prints."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
