@@ -13,7 +13,7 @@ from coordinator.store.schema import Values
 
 PAGE = Path(__file__).with_name("page.html")
 SECONDS = 5  # until the browser loads the page again
-FEDERATION = (
+FEDERATION = [
     "state",
     "listen",
     "release",
@@ -22,8 +22,8 @@ FEDERATION = (
     "of",
     "certificates",
     "not_reloaded",
-)
-SITES = (
+]
+SITES = [
     "site",
     "connected",
     "listed",
@@ -34,9 +34,9 @@ SITES = (
     "until",
     "refused",
     "refusal",
-)
-RUNS = ("run", "study", "state", "started", "rounds", "residual", "gap", "text")
-NOTICES = ("at", "level", "run", "text")
+]
+RUNS = ["run", "study", "state", "started", "rounds", "residual", "gap", "text"]
+NOTICES = ["at", "level", "run", "text"]
 
 
 def page(state: Values) -> str:

@@ -1,4 +1,4 @@
-"""The findings of a run at this site as a table and as sentences: what `coreg-agent report` prints."""
+"""What `coreg-agent report` prints: the findings of a run as a table and as sentences."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
