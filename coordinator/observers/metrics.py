@@ -46,44 +46,44 @@ class Metrics:
         self._unapproved = set[str]()
         self._sites: frozenset[str] | None = None  # those of the list, once it is known
 
-        def counter(name: str, meaning: str, *labels: str) -> Counter:
-            return Counter(f"coreg_{name}", meaning, labels, registry=self.registry)
-
-        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
-            return Gauge(f"coreg_{name}", meaning, labels, registry=self.registry)
-
-        def histogram(name: str, meaning: str, *labels: str) -> Histogram:
-            return Histogram(
-                f"coreg_{name}", meaning, labels, buckets=_SECONDS, registry=self.registry
-            )
-
-        self._rounds = counter("rounds", "Complete rounds, sweeps included", "study")
-        self._seconds = histogram(
-            "step_seconds", "Seconds from a step to its last answer, by phase", "study", "phase"
+        ours: Any = {"namespace": "coreg", "registry": self.registry}
+        self._rounds = Counter("rounds", "Complete rounds, sweeps included", ["study"], **ours)
+        self._seconds = Histogram(
+            "step_seconds",
+            "Seconds from a step to its last answer, by phase",
+            ["study", "phase"],
+            buckets=_SECONDS,
+            **ours,
         )
-        self._bytes = counter("bytes", "Frames on the wire", "direction")
-        self._over = counter("runs_finished", "Runs finished", "study", "stop")
-        self._stalled = counter("stalls", "Times that a run waited for missing sites", "study")
-        self._connected = gauge("site_connected", "1 while the site's session is open", "site")
-        self._until = gauge(
-            "site_certificate_not_after_seconds", "A site's certificate's end", "site"
+        self._bytes = Counter("bytes", "Frames on the wire", ["direction"], **ours)
+        self._over = Counter("runs_finished", "Runs finished", ["study", "stop"], **ours)
+        self._stalled = Counter(
+            "stalls", "Times that a run waited for missing sites", ["study"], **ours
         )
-        self._ends = gauge(
+        self._connected = Gauge(
+            "site_connected", "1 while the site's session is open", ["site"], **ours
+        )
+        self._until = Gauge(
+            "site_certificate_not_after_seconds", "A site's certificate's end", ["site"], **ours
+        )
+        self._ends = Gauge(
             "certificate_not_after_seconds",
             "End of the server's and the authority's certificate",
-            "what",
+            ["what"],
+            **ours,
         )
-        self._refused = counter("refused", "Rejected certificates and sessions", "what")
+        self._refused = Counter("refused", "Rejected certificates and sessions", ["what"], **ours)
         for what in ("certificate", "session"):
             self._refused.labels(what)
-        self._problems = gauge("problems", "Files that could not be reloaded")
-        self._runs = gauge(
+        self._problems = Gauge("problems", "Files that could not be reloaded", **ours)
+        self._runs = Gauge(
             "runs",
             "Runs that are queued, active, or wait for approval by a site's operator",
-            "state",
+            ["state"],
+            **ours,
         )
         self._runs.labels("awaiting approval").set_function(lambda: len(self._unapproved))
-        self._free = gauge("store_free_bytes", "Free space on the run store's disk")
+        self._free = Gauge("store_free_bytes", "Free space on the run store's disk", **ours)
 
     def listen(self, address: str) -> Callable[[], None]:
         """Serve /metrics in a thread, on loopback only; the returned function ends it."""
@@ -118,11 +118,8 @@ class Metrics:
         """Set the listed sites and the ends ``until`` of their certificates; an unlisted site has
         no metric.
         """
-        known = {
-            sample.labels["site"]
-            for family in self._connected.collect()
-            for sample in family.samples
-        }
+        [family] = self._connected.collect()
+        known = {sample.labels["site"] for sample in family.samples}
         self._sites = frozenset(sites)
         for site in known - self._sites:
             self._connected.remove(site)
