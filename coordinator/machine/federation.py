@@ -40,6 +40,7 @@ from coordinator.machine.events import (
     SiteLost,
     Submitted,
 )
+from coordinator.machine.notices import NoticeName, notice
 from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Sites, Timeouts
 from coordinator.machine.run import Run, RunUpdate
 from coordinator.machine.standing import QUICK, Wishes
@@ -290,7 +291,7 @@ def _joined(federation: Federation, joined: SiteJoined) -> Reaction:
         federation, actions = _ended(federation, SiteLost(site, "its session was replaced"))
         return federation, [
             Reject(site, reason),
-            Notify(notices.session_rejected(site, reason)),
+            Notify(notice(NoticeName.SESSION_REJECTED, site=site, reason=reason)),
             *actions,
         ]
     federation = replace(federation, sessions={**federation.sessions, site: hello})
@@ -353,7 +354,7 @@ def _ended(federation: Federation, event: SiteLost | Breached | Received[Leaving
     federation, actions = _tell(federation, _runs_of(federation, site), event)
     if federation.scheduler is not None:
         reason = event.message.reason if isinstance(event, Received) else event.reason
-        actions.append(Notify(notices.session_ended(site, reason)))
+        actions.append(Notify(notice(NoticeName.SESSION_ENDED, site=site, reason=reason)))
     return federation, actions
 
 
@@ -371,7 +372,7 @@ def _expel(federation: Federation, site: str, reason: str) -> Reaction:
     federation, actions = _ended(federation, SiteLost(site, reason))
     return federation, [
         Reject(site, reason),
-        Notify(notices.session_rejected(site, reason)),
+        Notify(notice(NoticeName.SESSION_REJECTED, site=site, reason=reason)),
         *actions,
     ]
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from coordinator.machine import notices
 from coordinator.machine.events import Aligned, BeginRun, Breached, Expect, Received, SiteJoined
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import AttemptBegan, InvalidTransition, Phase, Sites, Transition
 from coordinator.machine.run import Run, RunUpdate, end, send_end
 from coreg_core.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step, Unaligned
@@ -49,7 +50,7 @@ def _arrived(update: RunUpdate, site: str) -> bool:
         dismiss(update, site, outcome, f"{site}: no longer in this run: {why}", excluded=True)
         return False
     update.arrived(site)
-    update.notify(notices.joined(run.name, site, len(update.run.here), len(run.plan.sites)))
+    update.tell(NoticeName.JOINED, site, here=len(update.run.here), of=len(run.plan.sites))
     return True
 
 
@@ -78,7 +79,7 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
     if run.participants:
         update.change(interrupted=cause)
     update.change(offers={}, steps={}, answers={}, approvals={})
-    update.notify(notices.plan_sent(run.name, here, run.timeouts.plan))
+    update.tell(NoticeName.PLAN_SENT, sites=here, seconds=run.timeouts.plan)
     update.deadline(run.timeouts.plan)
     for site in here:
         send_proposal(update, site)
@@ -106,7 +107,7 @@ def approval(update: RunUpdate, event: Received[Approval]) -> None:
         return
     update.change(approvals={**run.approvals, site: message.given})
     if message.given:
-        update.notify(notices.approved(run.name, site))
+        update.tell(NoticeName.APPROVED, site)
         if not run.aligning:
             update.deadline(run.timeouts.plan)
     elif not wait_for_operators(update):
@@ -130,8 +131,12 @@ def _notify_operators(update: RunUpdate) -> None:
     run = update.run
     given = run.ready | {site for site, yes in run.approvals.items() if yes}
     of = len(given | {*run.awaited})
-    update.notify(
-        notices.approval_awaited(run.name, run.unapproved, len(given), of, run.timeouts.approval)
+    update.tell(
+        NoticeName.APPROVAL_AWAITED,
+        sites=run.unapproved,
+        approved=len(given),
+        of=of,
+        seconds=run.timeouts.approval,
     )
 
 
@@ -149,11 +154,11 @@ def offered(update: RunUpdate, event: Received[Offer]) -> None:
         return
     known = run.offers.get(site)
     update.change(offers={**run.offers, site: offer}, ready=run.ready | {site})
-    update.notify(notices.plan_accepted(run.name, site))
+    update.tell(NoticeName.PLAN_ACCEPTED, site)
     if run.phase is Phase.PLANNING:
         begin_if_complete(update)
     elif known != offer:
-        update.notify(notices.keys_changed(run.name, run.attempt + 1, site))
+        update.tell(NoticeName.KEYS_CHANGED, site, attempt=run.attempt + 1)
         propose(update, f"{site} restarted")
     elif site not in run.answers:
         update.send(site, run.steps[site])
@@ -286,7 +291,7 @@ def align(update: RunUpdate) -> None:
         return
     update.change(aligning=True)
     update.deadline(inf)
-    update.notify(notices.aligning(run.name, run.plan.sites))
+    update.tell(NoticeName.ALIGNING, sites=run.plan.sites)
     update.actions.append(BeginRun(alignment_of(run.plan, run.attempt)))
 
 
@@ -395,7 +400,7 @@ def dismiss(
     approvals = {name: given for name, given in run.approvals.items() if name != site}
     update.change(dismissed={**run.dismissed, site: reason}, approvals=approvals)
     update.send(site, Dismissed(run.name, outcome, reason))
-    update.notify(notices.site_dismissed(run.name, site, reason, excluded=excluded))
+    update.tell(NoticeName.SITE_DISMISSED, site, reason=reason, excluded=excluded)
 
 
 def breached(update: RunUpdate, event: Breached) -> None:
@@ -435,7 +440,7 @@ def go_on_without(update: RunUpdate, missing: Sites, remaining: int, what: str) 
     run = update.run
     if remaining < run.plan.membership.min_sites or (run.participants and not run.may_drop):
         return False
-    update.notify(notices.going_on_without(run.name, missing, what))
+    update.tell(NoticeName.GOING_ON_WITHOUT, sites=missing, what=what)
     if run.participants:
         out = {site: (Outcome.STALLED, f"{site}: did not {what}.") for site in missing}
         update.change(excluded={**run.excluded, **out})

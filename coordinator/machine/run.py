@@ -25,6 +25,7 @@ from coordinator.machine.events import (
     SetDeadline,
     SiteLost,
 )
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import (
     Ended,
     Phase,
@@ -185,6 +186,10 @@ class RunUpdate:
     def send(self, site: str, message: ToSite) -> None:
         self.actions.append(Send(site, message))
 
+    def tell(self, kind: NoticeName, site: str = "", **fields: Any) -> None:
+        """Notify observers of this run's event."""
+        self.notify(notices.notice(kind, self.run.name, site, **fields))
+
     def notify(self, notice: Notice) -> None:
         self.actions.append(Notify(notice))
 
@@ -266,7 +271,7 @@ def countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
     if receipt.signature:
         update.record(event.signed)
     if receipt.reason:
-        update.notify(notices.ledger_doubtful(update.run.name, site, receipt.reason))
+        update.tell(NoticeName.LEDGER_DOUBTFUL, site, reason=receipt.reason)
     update.send(site, event.signed.message)
     update.change(signing=update.run.signing - {site})
     _has_fetched(update, site)

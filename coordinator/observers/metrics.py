@@ -14,6 +14,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import Sites
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import Notice
@@ -145,26 +146,26 @@ class Metrics:
         run = notice.run
         site = notice.site
         match notice.name:
-            case "run_began":
+            case NoticeName.RUN_BEGAN:
                 study = notice.fields["study"]
                 self._study[run] = study
                 self._stalled.labels(study)  # without an initial value, its first increase is lost
-            case "approval_awaited":
+            case NoticeName.APPROVAL_AWAITED:
                 self._unapproved.add(run)
-            case "round":
+            case NoticeName.ROUND:
                 self._step_answered(run, notice.fields)
-            case "run_ended":
+            case NoticeName.RUN_ENDED:
                 self._run_ended(run, notice.fields["outcome"])
-            case "stalled":
+            case NoticeName.STALLED:
                 self._stalled.labels(self._study.get(run, "")).inc()
-            case "session_opened":
+            case NoticeName.SESSION_OPENED:
                 self._connected.labels(site).set(1)
                 self._set_expiry(site, notice.fields["until"])
-            case "session_ended":
+            case NoticeName.SESSION_ENDED:
                 self._session_ended(site)
-            case "access_denied":
+            case NoticeName.ACCESS_DENIED:
                 self._refused.labels("certificate").inc()
-            case "session_rejected":
+            case NoticeName.SESSION_REJECTED:
                 self._refused.labels("session").inc()
             case _:
                 pass

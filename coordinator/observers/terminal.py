@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from coordinator.machine.events import Finish
+from coordinator.machine.notices import NoticeName
 from coreg_core.outcomes import Notice, end_sentence
 from coreg_core.plan import OBJECTIVES, aligns_for
 from coreg_wire.terminal.command_line import human_bytes, print_json
@@ -86,7 +87,7 @@ class JsonLines:
         self._last: Row | None = None
 
     def notice(self, notice: Notice) -> None:
-        if notice.name == "round" and not aligns_for(notice.run):
+        if notice.name == NoticeName.ROUND and not aligns_for(notice.run):
             self._last = certifying(self._last, notice.fields)
         print_json(notice.to_dict())
 
@@ -103,7 +104,7 @@ class JsonLines:
 
 
 # `finished` shows the end with its figures. The others repeat a notice of the run.
-_UNSHOWN = ("run_ended", "session_opened", "session_ended")
+_UNSHOWN = (NoticeName.RUN_ENDED, NoticeName.SESSION_OPENED, NoticeName.SESSION_ENDED)
 
 
 class Plain:
@@ -123,9 +124,9 @@ class Plain:
         """
         self._work.hide()
         if aligns_for(notice.run):
-            if notice.name == "run_ended":
+            if notice.name == NoticeName.RUN_ENDED:
                 echo(notice.text)
-        elif notice.name == "round":
+        elif notice.name == NoticeName.ROUND:
             step = notice.fields
             # Rounds without a phase follow the preliminary ones of an agreement.
             phase = step["phase"] or ("training" if self._headings == ["preliminary"] else "")
@@ -136,9 +137,9 @@ class Plain:
             self._row(step)
         elif notice.text and notice.name not in _UNSHOWN:
             echo(notice.text)
-        if notice.name == "round":
+        if notice.name == NoticeName.ROUND:
             self._work.show(work_after(notice.fields["phase"]))
-        elif notice.name != "run_ended":
+        elif notice.name != NoticeName.RUN_ENDED:
             self._work.show("waiting for the sites")
 
     def _row(self, values: Row) -> None:

@@ -30,6 +30,7 @@ from coordinator.machine.events import (
     Reconfigured,
 )
 from coordinator.machine.federation import Federation, Scheduler
+from coordinator.machine.notices import NoticeName, notice
 from coordinator.machine.records import HeadSigned, Phase
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
@@ -220,7 +221,7 @@ class Daemon:
             on_signals(self._stop, self._reload)
             host = service.listen.rpartition(":")[0]
             port = self._transport.port
-            self.notice(notices.listening(host, port, release()))
+            self.notice(notice(NoticeName.LISTENING, host=host, port=port, release=release()))
             self.metrics.certificates(self._access.ends())
             if self._options.port_file is not None:
                 self._options.port_file.write_text(f"{port}\n", encoding="ascii")
@@ -249,7 +250,7 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             if tasks:  # it had listened
-                self.notice(notices.stopped())
+                self.notice(notice(NoticeName.STOPPED, text=""))
             with suppress(CoregError):  # the store may be what failed
                 self._status.record(self._noticed)
                 self._status.all_ended(timestamp())
@@ -341,14 +342,14 @@ class Daemon:
         while True:
             now = asyncio.get_running_loop().time()
             ends = self._access.ends()
-            for notice in self._floods.over():
-                self.notice(notice)
+            for repeated in self._floods.over():
+                self.notice(repeated)
             for warning in await asyncio.to_thread(
                 self._access.expiring, now, self._federation.sites
             ):
-                self.notice(notices.certificate_warning(warning))
+                self.notice(notice(NoticeName.CERTIFICATE_WARNING, text=warning))
             if self._access.ends() != ends:
-                self.notice(notices.server_renewed())
+                self.notice(notice(NoticeName.SERVER_RENEWED))
                 self.metrics.certificates(self._access.ends())
             waiting = self._federation.scheduler
             computing = self._federation.computing
@@ -376,13 +377,13 @@ class Daemon:
             if damage := Authorised(self._configuration.service.identity).damage():
                 self._not_reloaded("sites", damage)
             elif self._faults.pop("sites", None):
-                self.notice(notices.list_read())
+                self.notice(notice(NoticeName.LIST_READ))
         except StorageError as error:
             self._not_reloaded("sites", f"{error} Open sessions stay.")
 
     def _not_reloaded(self, what: str, reason: str) -> None:
         self._faults[what] = reason
-        self.notice(notices.not_reloaded(reason))
+        self.notice(notice(NoticeName.NOT_RELOADED, reason=reason))
 
     def _set_status(self, state: str) -> None:
         federation = self._federation
@@ -421,7 +422,7 @@ class Daemon:
             self._emit(Interrupted())
             return
         self._draining = True
-        self.notice(notices.draining(tuple(sorted(run.name for run in self._federation.computing))))
+        self.notice(notices.draining(sorted(run.name for run in self._federation.computing)))
         self._emit(Draining())
 
     def _reload(self) -> None:
@@ -445,4 +446,4 @@ class Daemon:
         self._check_sessions()
         self._emit(Reconfigured(sites, limit))
         self.metrics.certificates(self._access.ends())
-        self.notice(notices.reloaded(sites, limit, tuple(later)))
+        self.notice(notices.reloaded(sites, limit, ", ".join(later)))

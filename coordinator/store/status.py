@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
+from coordinator.machine.notices import NoticeName
 from coordinator.store.runs import RunStore, RunSummary
 from coordinator.store.schema import Tables, Values
 from coreg_core.errors import StorageError
@@ -71,7 +72,7 @@ class Status(Tables):
             for notice, site, at in noticed:
                 fields = notice.fields
                 match notice.name:
-                    case "session_opened":
+                    case NoticeName.SESSION_OPENED:
                         self._set(
                             site,
                             since=at,
@@ -79,9 +80,9 @@ class Status(Tables):
                             release=fields["release"],
                             until=fields["until"],
                         )
-                    case "session_ended":
+                    case NoticeName.SESSION_ENDED:
                         self._set(site, ended=at)
-                    case "access_denied" | "session_rejected" if site:
+                    case NoticeName.ACCESS_DENIED | NoticeName.SESSION_REJECTED if site:
                         self._set(site, refusal=fields["reason"], refused=at)
                 if notice.text:  # answered steps have none: they are in the table of rounds
                     row = (at, json.dumps(notice.to_dict()))

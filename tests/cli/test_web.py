@@ -56,7 +56,12 @@ def shown(tmp_path_factory):
             Study.model_validate(study).plan(FederationSection(name="tiny", sites=("a", "b"))), NOW
         )
         opened = n.session_opened("a", "0.2.0", "2027-01-01T00:00:00+00:00")
-        noticed(status, NOW, opened, n.session_rejected("b", "<b> was revoked"))
+        noticed(
+            status,
+            NOW,
+            opened,
+            n.notice(n.NoticeName.SESSION_REJECTED, site="b", reason="<b> was revoked"),
+        )
         service = {
             "state": "ready",
             "federation": "tiny",
@@ -202,7 +207,11 @@ def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, sta
     assert found == {"a": (False, LAST), "b": (False, None), "c": (False, None)}
     with exclusive(store, "a coordinator"):
         assert sites(store)["b"]["awaited"] == ["live"]
-    noticed(status, "2026-01-02T03:04:04.000+00:00", n.session_ended("a", "gone"))
+    noticed(
+        status,
+        "2026-01-02T03:04:04.000+00:00",
+        n.notice(n.NoticeName.SESSION_ENDED, site="a", reason="gone"),
+    )
     assert "disconnected since 2026-01-02T03:04:04" in command("status", store)
 
 

@@ -113,7 +113,9 @@ def rejected(machine: Machine, event: e.Event) -> str:
     """The one reason that a session hears when it is closed, and that the operator sees too."""
     [reject, notify] = machine.handle(event)
     assert isinstance(reject, e.Reject)
-    assert notify == e.Notify(n.session_rejected(reject.site, reject.reason))
+    assert notify == e.Notify(
+        n.notice(n.NoticeName.SESSION_REJECTED, site=reject.site, reason=reject.reason)
+    )
     return reject.reason
 
 
@@ -130,7 +132,13 @@ def dismissed(machine: Machine, event: e.Event, outcome: Outcome, *, excluded: b
     assert isinstance(send.message, m.Dismissed)
     assert (send.message.run, send.message.outcome) == (RUN, outcome)
     assert actions[at + 1] == e.Notify(
-        n.site_dismissed(RUN, send.site, send.message.reason, excluded=excluded)
+        n.notice(
+            n.NoticeName.SITE_DISMISSED,
+            RUN,
+            send.site,
+            reason=send.message.reason,
+            excluded=excluded,
+        )
     )
     assert not any(isinstance(a, e.Reject) for a in actions), (
         "its session stays open for other runs"

@@ -46,25 +46,27 @@ from coreg_core.terms import Membership
 def test_a_run_from_its_first_event_to_its_last() -> None:
     plan = make_plan(sites=("a", "b"))
     machine = Machine(plan)
-    clear = e.Notify(n.answers_in_clear(RUN))
+    clear = e.Notify(n.notice(n.NoticeName.ANSWERS_IN_CLEAR, RUN))
     assert machine.start() == [
         clear,
         e.Notify(n.run_began(RUN, "", 0, ("a", "b"), 1.0)),
         e.SetDeadline(RUN, 1, 1.0),
     ]
-    assert machine.handle(joins("b")) == [e.Notify(n.joined(RUN, "b", 1, 2))]
+    assert machine.handle(joins("b")) == [
+        e.Notify(n.notice(n.NoticeName.JOINED, RUN, "b", here=1, of=2))
+    ]
     assert machine.handle(joins("a")) == [
-        e.Notify(n.joined(RUN, "a", 2, 2)),
-        e.Notify(n.plan_sent(RUN, ("a", "b"), 2.0)),
+        e.Notify(n.notice(n.NoticeName.JOINED, RUN, "a", here=2, of=2)),
+        e.Notify(n.notice(n.NoticeName.PLAN_SENT, RUN, sites=("a", "b"), seconds=2.0)),
         e.SetDeadline(RUN, 2, 2.0),
         *(e.Send(s, m.Proposal(RUN, 0, plan)) for s in "ab"),
     ]
     assert machine.handle(offers(machine, "b")) == [
-        e.Notify(n.plan_accepted(RUN, "b")),
+        e.Notify(n.notice(n.NoticeName.PLAN_ACCEPTED, RUN, "b")),
     ]
     roster = tuple(offer_of(s, plan) for s in "ab")
     assert machine.handle(offers(machine, "a")) == [
-        e.Notify(n.plan_accepted(RUN, "a")),
+        e.Notify(n.notice(n.NoticeName.PLAN_ACCEPTED, RUN, "a")),
         e.Persist(RUN, AttemptBegan(0, ("a", "b"))),
         e.Notify(n.members_are(RUN, 0, ("a", "b"))),
         e.Expect(RUN, plan.most_bytes(6, ("a", "b"))),
@@ -304,7 +306,7 @@ def test_a_site_in_another_process_begins_another_attempt_of_everybody() -> None
     machine = begun()
     all_of(machine, [answers("a"), e.SiteLost("b", "killed"), joins("b")])
     actions = machine.handle(offers(machine, "b", key="new"))
-    assert n.keys_changed(RUN, 1, "b") in told(actions)
+    assert n.notice(n.NoticeName.KEYS_CHANGED, RUN, "b", attempt=1) in told(actions)
     assert sends(actions) == [e.Send(s, m.Proposal(RUN, 1, machine.plan)) for s in "abc"]
     assert machine.handle(answers("a")) == [], "of the attempt before"
     actions = all_of(machine, [offers(machine, s) for s in "abc"])
@@ -349,7 +351,7 @@ def test_a_fault_ends_a_run_whose_plan_waits() -> None:
     actions = machine.handle(FULL)
     assert written(actions) == [Ended(Outcome.SITE_FAULT, reason)]
     assert told(actions) == [
-        n.site_dismissed(RUN, "b", reason, excluded=True),
+        n.notice(n.NoticeName.SITE_DISMISSED, RUN, "b", reason=reason, excluded=True),
         n.run_ended(RUN, Outcome.SITE_FAULT, reason),
     ]
     assert sends(actions) == [
@@ -450,7 +452,10 @@ def test_a_site_that_connects_before_the_run_is_over_has_the_end_at_once_and_is_
     None
 ):
     machine = ending("a", "b")
-    assert machine.handle(joins("c")) == [e.Notify(n.joined(RUN, "c", 3, 3)), e.Send("c", END)]
+    assert machine.handle(joins("c")) == [
+        e.Notify(n.notice(n.NoticeName.JOINED, RUN, "c", here=3, of=3)),
+        e.Send("c", END),
+    ]
     assert machine.awaited == ("a", "b", "c")
     all_of(machine, [fetches("a")])
     assert e.Send("a", END) in machine.handle(joins("a"))
@@ -510,6 +515,6 @@ def test_a_site_that_leaves_while_its_head_is_signed_loses_no_signature() -> Non
     assert machine.handle(e.HeadCountersigned(RUN, signed)) == told_last
     doubtful, actions = head_of(ending("a", "b", "c"), "a", "", "a: of another key")
     assert actions == [
-        e.Notify(n.ledger_doubtful(RUN, "a", "a: of another key")),
+        e.Notify(n.notice(n.NoticeName.LEDGER_DOUBTFUL, RUN, "a", reason="a: of another key")),
         e.Send("a", doubtful.message),
     ]
