@@ -1,8 +1,35 @@
 """Sessions, runs and the scheduler of a coordinator as a pure function: an event in, a list of
 actions out.
 
-A session begins with `Hello`, ends with `Leaving` or with its loss, and carries any number of runs.
-A run receives the session events of its sites and the messages that name it.
+A **session** is one stream of a site. It begins with `Hello`, ends with `Leaving` or with its loss,
+and carries any number of runs. A site has one session: a second one replaces the first. A **run**
+receives the session events of its sites, and the messages that name it. The federation routes them;
+dispatch.py has what a run does with them.
+
+The **scheduler** has the runs that are not active. Three lists are enough:
+
+    unfinished   runs that an earlier process left; they begin again first
+    waiting      the queue of the store, in order
+    starting     runs that were requested from the store, which has not answered yet
+
+A run is in one of these, or active, or over. The store owns the queue, because other processes
+write to it. So the scheduler asks for a run (`BeginRun`) and counts it as starting until the store
+has answered (`Submitted`). Without this third list, a run could begin twice, or a queue that was
+read in between could show it again. Runs overlap up to `max_concurrent_runs`, and only with the
+same number of threads: another number changes the bits of sums.
+
+Two kinds of runs begin by themselves. An alignment of ids begins for a run that waits for it, and
+its end is an event of that run (`Aligned`). A run of a standing plan begins when a site asks for it
+(`standing.Wishes`). An interruption of either leaves nothing to begin again: what needs it asks
+again.
+
+After every event that can change a phase, `_settle` removes the runs that are over and starts those
+that can start. An answer to a step changes no phase but for the last one of a run, so `moved` spares
+this work for most messages.
+
+The process ends in three ways. *Interrupted* leaves every run unfinished at once. *Draining* starts
+no run, and lets runs that have an outcome send it. A federation without a queue is `done` when its
+runs are. After it is done, it accepts no session.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,8 +1,36 @@
 """Membership of a run: sites join, offer, are dismissed, dropped or excluded.
 
-Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. An attempt is proposed to
-every connected site and begins with the offers of its members, which are compared when all are
-here. A member that restarts or is dropped ends it.
+A run distinguishes four sets of sites. Each contains the next one, but for sites that have left.
+
+    plan.sites     the sites that the plan names
+    here           connected sites that the run has not dismissed
+    ready          sites of these that offered to take part, in this session
+    participants   the members of the attempt, which is fixed while it lasts
+
+**Before the first attempt** the plan goes to every connected site. Each answers with an offer, a
+refusal, a question to its operator (`Approval`), or the message that its ids are not aligned yet.
+An offer states how many shared instances the site has, and a digest of their ids. When no site is
+awaited, the offers are compared. If they agree, the attempt begins. If they differ and the plan has
+an alignment, another run aligns the ids, and the plan is sent again. Otherwise the majority stays,
+and the others are dismissed with advice.
+
+**Between attempts** a site that restarts has new keys, so it offers again, and the members' sums
+need a new attempt. `propose` begins one. The plan's objective limits the number of attempts.
+
+A site can leave in four ways:
+
+    it is lost       its session ended; it is awaited until a timeout
+    dismissed        it does not take part until it connects again with its fault corrected
+    excluded         it takes no part in the rest of this run, and the others can go on
+    dropped          it did not act in time, and the plan allows to continue without it
+
+The plan decides whether the others can go on (`Run.may_drop`, `min_sites`). With secure aggregation
+a change of members discloses the difference of two sums, which is the answer of the site that left.
+So it needs `membership_changes`.
+
+Operators decide in hours, machines in seconds. So the approval timeout starts only when operators
+alone are awaited (`wait_for_operators`). A rehearsal follows the same way, and ends where the
+attempt would begin.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,33 @@
-"""A run's state as one frozen value, the changes and actions of one event (`RunUpdate`), and the
-end of the run.
+"""A run's state as one frozen value, the changes and actions of one event, and the end of the run.
 
-A kill loses the value. What the store has of the run (`records.Begun`) is enough to begin it again
-with the same sites.
+A run is one computation of a plan by its sites. It goes through six phases (`records.Phase`):
+
+    ENROLLING   sites connect
+    PLANNING    connected sites have the plan, and offer to take part
+    ASKING      the members of the attempt answer a step
+    STALLED     a member did not answer in time
+    ENDING      the run has an outcome, and connected sites receive it
+    DONE        no site is awaited
+
+The first phase lasts until every site of the plan is connected or the join timeout has passed. Then
+PLANNING and ASKING can alternate: each interruption begins a new attempt with the same plan. The
+table `records.TRANSITIONS` has every change of phase. dispatch.py has the handler of each event in
+each phase.
+
+Two rules keep the state small. First, nothing resumes: a new attempt begins the computation from
+its beginning, so no phase has to reconstruct what an earlier one had computed. A killed process
+loses this value, and what the store has (`records.Begun`) is enough to begin again with the same
+sites. Second, a run has one timer. Each deadline has a token, and a deadline with an earlier token
+has no effect. So a timer need not be stopped before its event.
+
+A handler takes a `RunUpdate` and an event. It calls methods of the update, which replace the frozen
+`Run` and append actions. The order of the actions matters: the driver writes a record before it
+sends the message that follows it. So a crash between the two leaves a store that knows more than
+the sites do, and never less.
+
+Which sites are awaited is not stored. The property `awaited` computes it from the phase and from
+the sets of sites that are here, ready, or have answered. So the timeouts, the status and the end of
+a phase cannot disagree about it.
 """
 
 from collections.abc import Container, Mapping

@@ -1,8 +1,27 @@
 """The steps of a run: each answer is checked, and all of them together are the next step.
 
+A step asks every member of the attempt the same question. The members step the solver themselves,
+on the same opened sums, so the coordinator asks and adds without understanding either. A step is
+complete when every member has answered. Then three things happen, in this order:
+
+1. The answers' reports are compared. All members report the same round, the same question and the
+   same figures, since all of them compute the same. A different report means that a site computes
+   otherwise or does not follow the plan. The run ends, and its reason names the minority.
+2. The step is recorded, with the figures of the report.
+3. The words of the answers are added modulo 2⁶⁴, and each part goes to its receiver. Sum and parts
+   are the next step. If the report has an outcome, the run ends instead.
+
 The coordinator cannot read answers. But the plan and the members' offers bound what one of them
 contains: how many words, and a part of how many bytes for whom (`coreg_core.plan.Plan.shape`). So
 a member that sends more, or to someone else, is named before any other site hears of it.
+
+A member that does not answer within `round` is dropped where the plan allows it. Otherwise the run
+stalls: it waits `stall` seconds for the member to come back. A member that reconnects in time
+offers again with the same keys, and receives the open step again. An answer to an earlier attempt
+or step has no effect, so messages that were under way at a restart do no harm.
+
+A fault of what a site received blames no one: another site sent it, under encryption, and the
+coordinator cannot tell which.
 """
 
 from collections.abc import Mapping
