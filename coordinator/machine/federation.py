@@ -24,8 +24,8 @@ its end is an event of that run (`Aligned`). A run of a standing plan begins whe
 again.
 
 After every event that can change a phase, `_settle` removes the runs that are over and starts those
-that can start. An answer to a step changes no phase but for the last one of a run, so `moved` spares
-this work for most messages.
+that can start. Only the last answer of a run changes its phase, so `moved` spares this work for
+most messages.
 
 The process ends in three ways. *Interrupted* leaves every run unfinished at once. *Draining* starts
 no run, and lets runs that have an outcome send it. A federation without a queue is `done` when its

@@ -1,6 +1,6 @@
 """Membership of a run: sites join, offer, are dismissed, dropped or excluded.
 
-A run distinguishes four sets of sites. Each contains the next one, but for sites that have left.
+A run distinguishes four sets of sites.
 
     plan.sites     the sites that the plan names
     here           connected sites that the run has not dismissed
