@@ -35,7 +35,7 @@ from coordinator.machine.events import (
     SetDeadline,
     Submitted,
 )
-from coordinator.machine.federation import Federation, handle
+from coordinator.machine.federation import FederationState, handle
 from coordinator.machine.records import Begun, HeadSigned, Record, StepDone, Timing
 from coordinator.machine.standing import PAUSE
 from coordinator.transports import Transport
@@ -98,7 +98,7 @@ class Driver:
         None
     )  # given the function that queues an event
     of_steps: Observer | None = None  # hears a notice of each step, too
-    federation: Federation = field(default_factory=Federation)  # after the last event
+    federation: FederationState = field(default_factory=FederationState)  # after the last event
     _events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = field(
         default_factory=asyncio.Queue
     )
@@ -111,7 +111,9 @@ class Driver:
         """Queue an event; None: a write failed."""
         self._events.put_nowait((event, handled))
 
-    async def drive(self, federation: Federation, actions: list[Action]) -> Mapping[str, Finish]:
+    async def drive(
+        self, federation: FederationState, actions: list[Action]
+    ) -> Mapping[str, Finish]:
         """Carry out the first actions and all that follow; the ends of the runs by name."""
         self.federation = federation
         await self.transport.start(self._emit)

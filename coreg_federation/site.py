@@ -53,11 +53,13 @@ def join(invitation: str, folder: str | Path = ".") -> "Site":
         the line is incomplete; the invitation is used, expired or for another federation; no
         coordinator answers.
     """
-    given, identity, known = parse_invitation(invitation), Path(folder) / "identity", False
+    given = parse_invitation(invitation)
+    identity = Path(folder) / "identity"
+    joined = False
     with suppress(CoregError):  # no identity, or another one, about which `redeem` has the message
         check_authority(identity, given.authority)
-        known = check_identity(identity).name == given.site
-    if not known:
+        joined = check_identity(identity).name == given.site
+    if not joined:
         redeem(given, identity)
     start(Path(folder), given.address)
     return Site(Path(folder))

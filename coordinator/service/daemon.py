@@ -29,7 +29,7 @@ from coordinator.machine.events import (
     ReadQueue,
     Reconfigured,
 )
-from coordinator.machine.federation import Federation, Scheduler
+from coordinator.machine.federation import FederationState, Scheduler
 from coordinator.machine.notices import NoticeName, notice
 from coordinator.machine.records import HeadSigned, Phase
 from coordinator.observers.metrics import Metrics
@@ -185,7 +185,7 @@ class Daemon:
         # answers.
         self._transport.greetings = self._greetings
         self._driver: Driver | None = None
-        self._first = Federation()
+        self._first = FederationState()
         self._emit: Callable[[Event], None] = lambda _event: None
         self._noticed: list[tuple[Notice, str, str]] = []  # written by the next flush
         self._dirty = asyncio.Event()
@@ -208,7 +208,7 @@ class Daemon:
         )
         listed = self._configuration.federation.sites
         self.metrics.listed(listed, self._status.certificates())
-        self._first = Federation(self._configuration.run_timeouts(), listed, scheduler)
+        self._first = FederationState(self._configuration.run_timeouts(), listed, scheduler)
         # A killed coordinator has not written the ends of its sessions: use the time of its last
         # status.
         last = (await asyncio.to_thread(self._status.service)).get("updated_at", self._started)
@@ -270,7 +270,7 @@ class Daemon:
         return [plan for plan in found if not _of_itself(plan.run)]
 
     @property
-    def _federation(self) -> Federation:
+    def _federation(self) -> FederationState:
         return self._first if self._driver is None else self._driver.federation
 
     # --- callbacks of the driver ------------------------------------------------------------------

@@ -132,7 +132,9 @@ def batch_of(
 
     An instance is missing if its features are empty.
     """
-    preprocessing, column, faults = model.preprocessing, inputs.id or "", Faults()
+    preprocessing = model.preprocessing
+    column = inputs.id or ""
+    faults = Faults()
     table = read_table(
         inputs.table, na_values=preprocessing.na_values, notation=inputs.notation
     ).with_id(column)
@@ -148,21 +150,17 @@ def batch_of(
     digest = ids_digest(keys)
     ids = tuple(table.ids(column))
     absent = np.all([table.missing(name) for name in preprocessing.sources], axis=0)
-    known = np.flatnonzero(~absent)
-    own = table.rows(known)
-    some_phi = model.phi(own) if len(known) else model.phi(table.rows(np.arange(1)))[:0]
-    phi = np.zeros((len(ids), some_phi.shape[1]))
-    X = np.full((len(ids), len(preprocessing.feature_names)), np.nan)
+    # Without any record the first row alone has the width of the arrays.
+    present = np.flatnonzero(~absent)
+    own = table.rows(present if len(present) else np.arange(1))
+    phi = _placed(model.phi(own), present, len(ids), 0.0)
+    X = _placed(model.features(own), present, len(ids), np.nan)
     local: Arr | None = None
     notes = [*table.notes, *table.doubts(preprocessing.sources, inputs.id)]
-    if len(known):
-        phi[known] = some_phi
-        X[known] = model.features(own)
-        if model.local is not None:
-            some_local = model.local_predictions(own)
-            local = np.full((len(ids), *some_local.shape[1:]), np.nan)
-            local[known] = some_local
+    if len(present):
         notes += preprocessing.moved(own)
+        if model.local is not None:
+            local = _placed(model.local_predictions(own), present, len(ids), np.nan)
     if lacking := [ids[i] for i in np.flatnonzero(absent)]:
         notes.append(
             f"{inputs.table}: no record of {len(lacking)} instances ({some(lacking)}): all features"
@@ -196,6 +194,13 @@ def batch_of(
         model.classes,
     )
     return batch, scored
+
+
+def _placed(values: Arr, places: Ints, n: int, absent: float) -> Arr:
+    """The values at these places of n rows, and ``absent`` at the others."""
+    out = np.full((n, *values.shape[1:]), absent)
+    out[places] = values[: len(places)]
+    return out
 
 
 def _noise_of(model: ModelFile) -> float:

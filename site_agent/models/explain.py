@@ -20,7 +20,8 @@ from site_agent.data.tables import Table
 from site_agent.models.figures import Values
 from site_agent.models.file import Function, ModelFile, blocks
 
-PERMUTATIONS, MOST_ROWS = 5, 1000  # of each column, and of the rows that are permuted
+PERMUTATIONS = 5  # of each column
+MOST_ROWS = 1000  # that are permuted
 
 
 def contributions(model: ModelFile, table: Table) -> dict[str, Arr]:
@@ -33,8 +34,8 @@ def contributions(model: ModelFile, table: Table) -> dict[str, Arr]:
             " `coreg-agent report` shows the importance of this model's columns."
         )
     X = model.features(table)
-    found = _shapley(model.function, model.preprocessing, X) * model.divisor
-    return dict(zip(model.preprocessing.sources, found.T, strict=True))
+    values = _shapley(model.function, model.preprocessing, X) * model.divisor
+    return dict(zip(model.preprocessing.sources, values.T, strict=True))
 
 
 def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"]) -> Values:
@@ -44,20 +45,23 @@ def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"])
     if len(y) < 2:
         return {}
     some = evenly(len(y), MOST_ROWS)
-    X, y, names = X[some], y[some], model.preprocessing.sources
+    X = X[some]
+    y = y[some]
+    names = model.preprocessing.sources
     if is_linear(model):
         sizes = np.abs(_shapley(model.function, model.preprocessing, X)).mean(0) * model.divisor
         return {"columns": dict(zip(names, sizes.tolist(), strict=True)), "columns_by": "shapley"}
-    rng, before = np.random.default_rng(0), _error(model, X, y)
-    grown = []
+    rng = np.random.default_rng(0)
+    before = _error(model, X, y)
+    growth = []
     for block in blocks(model.preprocessing):
-        moved = X.copy()
-        errors = list[float]()
+        permuted = X.copy()
+        errors = []
         for _ in range(PERMUTATIONS):
-            moved[:, block] = X[rng.permutation(len(X))][:, block]
-            errors.append(_error(model, moved, y))
-        grown.append(float(np.mean(errors)) - before)
-    return {"columns": dict(zip(names, grown, strict=True)), "columns_by": "permutation"}
+            permuted[:, block] = X[rng.permutation(len(X))][:, block]
+            errors.append(_error(model, permuted, y))
+        growth.append(float(np.mean(errors)) - before)
+    return {"columns": dict(zip(names, growth, strict=True)), "columns_by": "permutation"}
 
 
 def _error(model: ModelFile, X: Arr, y: Arr) -> float:
@@ -84,7 +88,8 @@ def is_linear(model: ModelFile) -> bool:
 
 def _shapley(function: Function, preprocessing: Preprocessing, X: Arr) -> Float64[Arr, "n c"]:
     assert isinstance(function, SiteModel)
-    whole, out = function.predict(X), list[Arr]()
+    whole = function.predict(X)
+    out = []
     for block in blocks(preprocessing):
         without = X.copy()
         without[:, block] = function.features.basis.mean[block]

@@ -33,7 +33,9 @@ from site_agent.models.findings import Findings, of
 from site_agent.models.stability import training_shares
 from site_agent.site_data import PrivateData
 
-MANIFEST, MODEL, LOCAL = "manifest.json", "model.coreg", "local.coreg"
+MANIFEST = "manifest.json"
+MODEL = "model.coreg"
+LOCAL = "local.coreg"
 UNNAMED = "unnamed"  # the folder for a federation without studies
 _TRIAL = 65_536  # bytes that `check` writes, to find a full disk before the run
 
@@ -71,10 +73,10 @@ class ModelStore:
     # --- reading ----------------------------------------------------------------------------------
 
     def model_of(self, run: str) -> ModelFile:
-        found = sorted(self.folder.glob(f"*/{check_name(run, 'run')}/{MODEL}"))
-        if not found:
+        files = sorted(self.folder.glob(f"*/{check_name(run, 'run')}/{MODEL}"))
+        if not files:
             raise BadData(f"this site has no model of run {run}.")
-        return load_model(found[0])
+        return load_model(files[0])
 
     def newest(self) -> Path:
         """The folder of the newest run that left a model; of one that ended well, if there is

@@ -9,7 +9,7 @@ from typing import Any
 from machine.tiny import TIMEOUTS, TinySite, begun_by, bits, hello, make_site, site_with
 
 from coordinator.machine import events as e
-from coordinator.machine.federation import Federation, Scheduler, handle
+from coordinator.machine.federation import FederationState, Scheduler, handle
 from coordinator.machine.records import HeadSigned, Record, StepDone
 from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
@@ -65,7 +65,9 @@ class Service:
     """
 
     def __init__(self, *, max_concurrent_runs: int = 4, **scheduler: Any):
-        self.federation = Federation(TIMEOUTS, SITES, Scheduler(max_concurrent_runs, **scheduler))
+        self.federation = FederationState(
+            TIMEOUTS, SITES, Scheduler(max_concurrent_runs, **scheduler)
+        )
         self.agents = {name: AgentOfRuns(name) for name in SITES}
         self.events: deque[e.Event] = deque()
         self.queue: list[Plan] = []

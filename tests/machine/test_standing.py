@@ -12,7 +12,7 @@ from machine.tiny import TIMEOUTS, Pump, TinySite, hello, offer_of, site_with
 from numpy.testing import assert_allclose
 
 from coordinator.machine import events as e
-from coordinator.machine.federation import Federation, Scheduler, handle
+from coordinator.machine.federation import FederationState, Scheduler, handle
 from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
@@ -138,7 +138,7 @@ class Asked:
     """A federation whose sites ask; the store has the standing plan of the study "now"."""
 
     def __init__(self) -> None:
-        self.federation = Federation(TIMEOUTS, SITES, Scheduler(4))
+        self.federation = FederationState(TIMEOUTS, SITES, Scheduler(4))
         self.calls = list[e.CallStanding]()
         self.tell(*(e.SiteJoined(hello(site)) for site in SITES))
 

@@ -264,7 +264,7 @@ class Machine:
 
     def __init__(self, plan: Plan, timeouts: Timeouts = TIMEOUTS, begun: Begun = NOT_BEGUN):
         self.plan, self.timeouts, self.begun = plan, timeouts, begun
-        self.federation = federations.Federation()
+        self.federation = federations.FederationState()
 
     def start(self) -> list[e.Action]:
         self.federation, actions = federations.begin(self.plan, self.timeouts, self.begun)
