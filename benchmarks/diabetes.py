@@ -26,7 +26,7 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.terms import Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.benefit.partition import Partition
-from coreg_sim.benefit.trial import Federation
+from coreg_sim.benefit.trial import TrainedPartition
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import plan_for, simulate
 from examples.demo.tables import HELD_OUT, SITES, UNLABELLED
@@ -81,7 +81,7 @@ def one(job: tuple[tuple[int, ...], int]) -> dict[str, list[float]]:
     labels, seed = job
     pin_threads(1)
     deal = partition(seed, labels)
-    trained = Federation(deal, seed, rules=Additive())
+    trained = TrainedPartition(deal, seed, rules=Additive())
     predicted = trained.methods() | {
         "local": trained.local,
         "agreement": agreement(deal, trained.local),
@@ -122,7 +122,7 @@ def repeated(draw: int) -> list[float]:
     pin_threads(1)
     deal, found = partition(draw, DEALS["60 each"]), []
     for again in range(10):
-        trained = Federation(deal, 1000 * draw + again, rules=Additive())
+        trained = TrainedPartition(deal, 1000 * draw + again, rules=Additive())
         found.append([trained.changes(each) for each in (trained.joined, trained.scores())])
     return [100.0 * float(np.std(each, axis=0, ddof=1).mean()) for each in np.swapaxes(found, 0, 1)]
 

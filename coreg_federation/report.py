@@ -35,7 +35,7 @@ class ModelError:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     """The report of one training at this site; ``str(report)`` is its text.
 
     ``errors``: by model, "mean" (of the labels), "local", "joined" or "agreement" (the joined model
@@ -62,10 +62,10 @@ class Report:
         return self.text
 
 
-def report_of(run: str, target: str, findings: Findings, text: str) -> Report:
+def report_of(run: str, target: str, findings: Findings, text: str) -> TrainingReport:
     """The report of a run with these findings; ``text``: what `coreg-agent report` prints."""
     areas = findings.auc or {}
-    return Report(
+    return TrainingReport(
         run=run,
         target=target,
         labels=findings.labels,

@@ -14,7 +14,7 @@ from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_federation.event_loop import outside
 from coreg_federation.model import Model, load_model
-from coreg_federation.report import Report, report_of
+from coreg_federation.report import TrainingReport, report_of
 from coreg_wire.identity.invitation import parse_invitation
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from site_agent.config.settings import AgentSettings, read_settings, start
@@ -93,7 +93,7 @@ class Site:
         accept_words: bool = False,
         progress: Progress | None = None,
         **options: Any,
-    ) -> "Trained":
+    ) -> "TrainingResult":
         """Take part in the federation's next run, as `coreg-agent --data` does.
 
         Parameters
@@ -123,7 +123,7 @@ class Site:
         again = {"id": id, "words": words, "accept_words": accept_words or None}
         given = {"data": data, "target": target, **again, **options, "yes": consent is True or None}
         joined = _taken_part(self._settings(given), progress, consent, "training")
-        return Trained(
+        return TrainingResult(
             self,
             joined.outcome,
             joined.written,
@@ -143,7 +143,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """The result of a training at a site, also of a run that failed: ``outcome.good`` tells.
 
     ``files``: the joined model first, the local model last. ``run``: its name.
@@ -181,7 +181,7 @@ class Trained:
         return _scores_in(tables[0]) if tables else pl.DataFrame()
 
     @property
-    def report(self) -> Report:
+    def report(self) -> TrainingReport:
         """Did joining help? The recommendation, and the errors on this site's own left-out labels,
         as numbers; `print(report)` prints the text. Errors as of `model`.
         """

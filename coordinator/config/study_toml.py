@@ -27,7 +27,7 @@ from coreg_wire.files.toml_file import read_toml
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRun:
     """A run with models: its name, objective and participants."""
 
     run: str
@@ -62,7 +62,7 @@ class Study(Computed):
         return self
 
     def plan(
-        self, federation: FederationSection, trained: "Callable[[str], Trained] | None" = None
+        self, federation: FederationSection, trained: "Callable[[str], TrainedRun] | None" = None
     ) -> Plan:
         """The plan of a new run of it.
 
@@ -126,7 +126,7 @@ def read_study(path: Path, above: Configuration | None = None) -> Study:
 
 
 def study_plan(
-    path: Path, configuration: Configuration, trained: "Callable[[str], Trained] | None" = None
+    path: Path, configuration: Configuration, trained: "Callable[[str], TrainedRun] | None" = None
 ) -> Plan:
     """The plan of a new run of the study in that file, under that federation; ``trained`` as in
     `Study.plan`.

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
-from coordinator.config.study_toml import Trained
+from coordinator.config.study_toml import TrainedRun
 from coordinator.machine.events import QueueRead
 from coordinator.machine.records import (
     AttemptBegan,
@@ -29,7 +29,7 @@ from coordinator.machine.records import (
     StepDone,
     Timing,
 )
-from coordinator.store.schema import Tables, Values
+from coordinator.store.schema import StoreTables, Values
 from coreg_core.errors import UsageError
 from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Report
 from coreg_core.outcomes import Outcome
@@ -59,7 +59,7 @@ class RunSummary:
     gap: float | None = None
 
 
-class RunStore(Tables):
+class RunStore(StoreTables):
     """The runs, their records, and the queue. Every method may raise `StorageError`."""
 
     # --- a run's beginning and end ----------------------------------------------------------------
@@ -420,7 +420,7 @@ def _summary(row: sqlite3.Row) -> RunSummary:
     return RunSummary(federation=plan["federation"], plan=plan, **plain)
 
 
-def trained_run(store: Path, run: str) -> Trained:
+def trained_run(store: Path, run: str) -> TrainedRun:
     """The run whose models are scored: the one with this prefix, or the latest run with models."""
     if not store.exists():
         raise UsageError(f"{store}: no such run store; train first.")
@@ -431,7 +431,7 @@ def trained_run(store: Path, run: str) -> Trained:
             # A scoring and an alignment have results, and no model.
             if terms["name"] in TRAININGS and summary.stop in TRAINED:
                 columns = max(len(terms.get("classes", ())), 1)
-                return Trained(
+                return TrainedRun(
                     summary.run, terms["name"], runs.begun(summary.run).participants, columns
                 )
     found = f"run {candidates[0].run} has no models" if run else "no run has models"

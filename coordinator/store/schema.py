@@ -152,7 +152,7 @@ def _create(db: sqlite3.Connection) -> None:
         raise
 
 
-class Tables:
+class StoreTables:
     """Tables of a store over one connection, which threads use in turn.
 
     Every method may raise `StorageError`.

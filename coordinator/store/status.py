@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coordinator.machine.notices import NoticeName
 from coordinator.store.runs import RunStore, RunSummary
-from coordinator.store.schema import Tables, Values
+from coordinator.store.schema import StoreTables, Values
 from coreg_core.errors import StorageError
 from coreg_core.outcomes import Notice, Outcome, advice
 from coreg_core.plan import OBJECTIVES
@@ -61,7 +61,7 @@ class SiteStatus:
         return self.ended if closed else max(self.since or "", updated_at or "")
 
 
-class Status(Tables):
+class Status(StoreTables):
     """See the module's docstring. Every method may raise `StorageError`."""
 
     def record(self, noticed: Iterable[tuple[Notice, str, str]]) -> None:

@@ -51,7 +51,7 @@ class SiteOutcome:
 def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
     """All sites of one federation."""
     pin_threads(1)  # the same bits for every number of processes
-    federation = Federation(partition, draw)
+    federation = TrainedPartition(partition, draw)
     predictions = federation.methods()
     changes = {method: federation.changes(each) for method, each in predictions.items()}
     areas = {}
@@ -75,7 +75,7 @@ def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
     ]
 
 
-class Federation:
+class TrainedPartition:
     """The training of one federation; ``private``: only its own site knows a labelled row."""
 
     def __init__(
