@@ -1,8 +1,8 @@
 r"""A federation over Ray: many sites in each process, on this machine or a cluster.
 
 All messages of one turn of the event loop become one call for each actor. A vector for a thousand
-sites is put into the object store once, and answers are read from there without a copy. An actor
-that dies ends the simulation.
+sites is sent to each actor once, and is read from the object store without a copy. An actor that
+dies ends the simulation.
 """
 
 import asyncio
@@ -132,14 +132,11 @@ class Host:
     def hello(self) -> list[Hello]:
         return [site.hello() for site in self._sites.values()]
 
-    def handle(self, batch: Sequence[tuple[str, int]], *messages: ToSite) -> BatchAnswers:
-        """Each site's answers to its message; ``batch`` has each site, and the number of its
-        message.
-        """
+    def handle(self, batch: Sequence[tuple[str, ToSite]]) -> BatchAnswers:
+        """Each site's answers to its message."""
         answers = []
         results = {}
-        for name, which in batch:
-            message = messages[which]
+        for name, message in batch:
             site = self._sites[name]
             answered = list(site.handle(message))
             answers.append((name, answered))
@@ -276,25 +273,14 @@ class RayActors:
             ) from None
 
     def _flush(self) -> None:
-        """One call for each actor; each message into the object store once."""
+        """One call for each actor. Ray pickles a message once that several of its sites receive."""
         self._turn = None
-        outbox = self._outbox
+        batches: dict[_Actor, list[tuple[str, ToSite]]] = {}
+        for site, message in self._outbox:
+            batches.setdefault(self._home[site], []).append((site, message))
         self._outbox = []
-        by_actor: dict[int, list[tuple[str, ToSite]]] = {}
-        for site, message in outbox:
-            by_actor.setdefault(id(self._home[site]), []).append((site, message))
-        references: dict[int, Any] = {}
-        for actor in self._actors:
-            if not (mine := by_actor.get(id(actor), [])):
-                continue
-            distinct: dict[int, int] = {}
-            for _, message in mine:
-                distinct.setdefault(id(message), len(distinct))
-                if id(message) not in references:
-                    references[id(message)] = self._ray.put(message)
-            batch = [(site, distinct[id(message)]) for site, message in mine]
-            answers = actor.handle.handle.remote(batch, *(references[key] for key in distinct))
-            actor.calls.put_nowait(answers)
+        for actor, batch in batches.items():
+            actor.calls.put_nowait(actor.handle.handle.remote(batch))
 
     async def _listen(self, actor: _Actor) -> None:
         """Handle an actor's answers in the order of its calls; if it dies, end the run."""

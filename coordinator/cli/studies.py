@@ -249,10 +249,11 @@ def _phase_line(phase: Values) -> str:
 
 def _worst(values: Values) -> Values:
     """The stored lists (one number per column) reduced to the worst column, for `cells`."""
+    from coordinator.machine.records import worst
+
     shown = dict(values, step=values["number"])
     for name in ("residual", "gap"):
-        worst = max(values[name], default=-1.0)
-        shown[name] = worst if worst >= 0.0 else None
+        shown[name] = worst(values[name])
     return shown
 
 

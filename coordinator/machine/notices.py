@@ -1,12 +1,11 @@
 """Every notice of a coordinator: its name, its sentence and its fields."""
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from enum import StrEnum
 from math import inf, isinf
 from typing import Any
 
-from coordinator.machine.records import Sites, StepDone, Timing
+from coordinator.machine.records import Sites, StepDone, Timing, worst
 from coreg_core.outcomes import Notice, Outcome, end_sentence
 
 
@@ -178,15 +177,10 @@ def step_answered(run: str, step: StepDone, timing: Timing) -> Notice:
         answered=step.answered,
         phase=step.phase,
         verified=report.verified,
-        residual=_worst(report.residual),
-        gap=_worst(report.gap),
+        residual=worst(report.residual),
+        gap=worst(report.gap),
         **asdict(timing),
     )
-
-
-def _worst(figures: Iterable[float]) -> float | None:
-    """Of all columns; -1 means none."""
-    return max((figure for figure in figures if figure >= 0.0), default=None)
 
 
 def run_ended(run: str, outcome: Outcome, reason: str) -> Notice:

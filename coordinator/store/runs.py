@@ -28,10 +28,11 @@ from coordinator.machine.records import (
     Record,
     StepDone,
     Timing,
+    worst,
 )
 from coordinator.store.schema import StoreTables, Values
 from coreg_core.errors import UsageError
-from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Report
+from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import ASKS, Plan, aligns_for, next_alignment, on_demand, plan_from_dict
 
@@ -152,6 +153,7 @@ class RunStore(StoreTables):
             "bytes_received": measured.bytes_received,
             "at": at,
         }
+        verified = (report.residual, report.gap) if report.verified else ((), ())
         columns = ", ".join(row)
         places = ", :".join(row)
         statement = f"insert or replace into rounds ({columns}) values (:{places})"  # noqa: S608
@@ -159,7 +161,7 @@ class RunStore(StoreTables):
         self._db.execute(
             "update runs set steps = max(steps, ?), rounds = max(rounds, ?), "
             "residual = coalesce(?, residual), gap = coalesce(?, gap) where run = ?",
-            (step.number + 1, report.round, *_worst(report), run),
+            (step.number + 1, report.round, *map(worst, verified), run),
         )
 
     # --- reading ----------------------------------------------------------------------------------
@@ -399,14 +401,6 @@ def _round(row: sqlite3.Row) -> Values:
     plain = {name: row[name] for name in row.keys() if name not in ("run", "nth", "total")}  # noqa: SIM118 - as above
     figures = {name: json.loads(row[name]) for name in ("residual", "gap")}
     return {**plain, **figures, "verified": bool(row["verified"])}
-
-
-def _worst(report: Report) -> list[float | None]:
-    """Residual and gap of the worst column, if they are verified; -1 means none."""
-    if not report.verified:
-        return [None, None]
-    columns = (report.residual, report.gap)
-    return [max((x for x in column if x >= 0.0), default=None) for column in columns]
 
 
 def _summary(row: sqlite3.Row) -> RunSummary:
