@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from coordinator.machine.events import Interrupted, Received, SiteJoined
-from coordinator.transports import Emit, SiteFunction, Traffic, words_of
+from coordinator.transports import Emit, SiteFunction, Traffic, Transport, bytes_of
 from coreg_core.errors import Unreachable, UsageError
 from coreg_core.messages import Answer, FromSite, Hello, Leaving, Rejected, ToSite
 from coreg_sim.simulate import Hosted, SharedFold, SimulatedSite
@@ -175,7 +175,7 @@ class _Actor:
     calls: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)  # references to answers
 
 
-class RayActors:
+class RayActors(Transport):
     """The transport; sites join in order when all actors run.
 
     ``results``: of each site, after its run.
@@ -224,8 +224,7 @@ class RayActors:
         """Send at the loop's next turn, with all other messages of this turn."""
         if site not in self._open:
             return
-        self.traffic.sent += 8 * words_of(message)
-        self.traffic.numbers += words_of(message)
+        self.traffic.sent += bytes_of(message)
         self._outbox.append((site, message))
         if self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._flush)
@@ -234,15 +233,6 @@ class RayActors:
         """Tell the site the reason, and ignore it from now on."""
         await self.send(site, Rejected(reason))
         self._open.discard(site)
-
-    def expect(self, run: str, room: int) -> None:
-        """Nothing to do: words arrive whole."""
-
-    def forget(self, run: str) -> None:
-        """Nothing to do: no state is kept for a run."""
-
-    def certificate(self, site: str) -> bytes:  # noqa: ARG002 - the transport's face
-        return b""
 
     async def close(self) -> None:
         """Deliver the queued messages within `CLOSE_SECONDS`, and end the actors."""
@@ -308,8 +298,7 @@ class RayActors:
             if site not in self._open:
                 continue
             for answer in answers:
-                self.traffic.received += 8 * words_of(answer)
-                self.traffic.numbers += words_of(answer)
+                self.traffic.received += bytes_of(answer)
                 self._emit(Received(site, answer))
                 if isinstance(answer, Leaving):
                     self._open.discard(site)

@@ -277,9 +277,7 @@ def simulate(
         here = "Give each site more labels (--labelled), or change the plan."
         raise Refused(end_sentence(end.outcome, end.reason).replace(advice(Outcome.REFUSED), here))
     sent = traffic.sent + traffic.received
-    return Simulated(
-        plan, end.outcome, end.reason, trained, tuple(taken), traffic.numbers, sent, seconds
-    )
+    return Simulated(plan, end.outcome, end.reason, trained, tuple(taken), sent // 8, sent, seconds)
 
 
 def rmse(prediction: Arr, y: Arr) -> float:
