@@ -68,7 +68,6 @@ def fingerprint_of(name: str) -> str:
 
 
 def simulated_keys(name: str) -> RunKeys:
-    """The run keys of one site."""
     return RunKeys(identity_of(name), fingerprint_of)
 
 

@@ -175,7 +175,6 @@ class FederationSection(Section):
 
     @property
     def membership(self) -> Membership:
-        """The section as a term of the plan."""
         return Membership(self.sites, self.min_sites or len(self.sites), self.on_dropout)
 
 

@@ -176,7 +176,6 @@ def begin(plan: Plan, timeouts: Timeouts, begun: Begun = NOT_BEGUN) -> Reaction:
 
 
 def handle(state: FederationState, event: Event) -> Reaction:
-    """Handle one event."""
     update = FederationUpdate(state)
     _HANDLERS[type(event)](update, event)
     # Most messages are answers, which change no phase.

@@ -52,7 +52,6 @@ class InvalidTransition(AssertionError):
 
 
 def next_phase(phase: Phase, turn: Transition) -> Phase:
-    """The phase after this transition."""
     try:
         return TRANSITIONS[phase][turn]
     except KeyError:

@@ -314,7 +314,6 @@ def left(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> N
 
 
 def departed(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
-    """Note that a session ended."""
     if event.site in update.run.here:
         update.gone(event.site)
         reason = event.message.reason if isinstance(event, Received) else event.reason

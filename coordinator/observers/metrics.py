@@ -112,7 +112,6 @@ class Metrics:
     # --- what happens -----------------------------------------------------------------------------
 
     def problems(self, count: int) -> None:
-        """Set the number of files that are not in force."""
         self._problems.set(count)
 
     def listed(self, sites: Sites, until: Mapping[str, str] = {}) -> None:
@@ -132,12 +131,10 @@ class Metrics:
             self._set_expiry(site, until[site])
 
     def certificates(self, ends: Mapping[str, float]) -> None:
-        """Set the ends of the coordinator's own certificates."""
         for what, end in ends.items():
             self._ends.labels(what).set(end)
 
     def stock(self, waiting: int, active: int, store: Path) -> None:
-        """Set the gauges of queue, runs and disk."""
         self._runs.labels("queued").set(waiting)
         self._runs.labels("active").set(active)
         self._free.set(shutil.disk_usage(store.parent).free)

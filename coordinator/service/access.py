@@ -42,7 +42,6 @@ class AccessControl:
         self._server = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem)
 
     def transport(self, listen: str, timeouts: TimeoutSection) -> GrpcServer:
-        """The listener."""
         return GrpcServer(
             listen, self._server.credentials, Authorised(self._identity).check, idle=timeouts.idle
         )

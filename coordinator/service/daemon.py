@@ -239,7 +239,6 @@ class Daemon:
         )
 
     async def _starting(self) -> None:
-        """Write the first status."""
         self.metrics.listed(self._first.sites, self.status.certificates())
         # A killed coordinator has not written the ends of its sessions: use the time of its last
         # status.

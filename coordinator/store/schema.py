@@ -61,7 +61,6 @@ create table service (name text primary key, value text not null);
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open the store read-only."""
     with _opening(
         path, "opened for reading", f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0
     ) as db:

@@ -103,7 +103,6 @@ def _is_own(host: str) -> bool:
 
 
 def bound(address: str, *, guarded: bool) -> socket.socket:
-    """A listening socket of --web."""
     host_port(address, "--web")
     if not is_loopback(address) and not guarded:
         raise UsageError(

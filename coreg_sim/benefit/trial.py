@@ -49,7 +49,6 @@ class SiteOutcome:
 
 
 def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
-    """All sites of one federation."""
     pin_threads(1)  # the same bits for every number of processes
     federation = TrainedPartition(partition, draw)
     predictions = federation.methods()
@@ -146,7 +145,6 @@ class TrainedPartition:
         return np.asarray(np.clip(np.sqrt(ratio) - 1.0, *_CUT))
 
     def methods(self) -> dict[str, Float64[Arr, "M t"]]:
-        """Predictions of each method at each site."""
         means = [float(y.mean()) if len(y) else self.mean for y in self.partition.labels]
         return {
             "joined": self.joined,

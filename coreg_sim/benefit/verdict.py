@@ -65,7 +65,6 @@ class Figure:
 
 
 def figure(part: Outcomes, method: str) -> Figure:
-    """The figures of a method over some sites."""
     values = np.array([site.change[method] for site in part])
     return Figure(float(values.mean()), float(np.median(values)), float(np.mean(values > HARM)))
 

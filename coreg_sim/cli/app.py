@@ -22,5 +22,4 @@ app.command(context_settings={"allow_extra_args": True})(benefit)
 
 
 def main() -> None:
-    """The console script."""
     raise SystemExit(command_line.run(app, "coreg-sim"))

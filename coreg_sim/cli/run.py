@@ -194,7 +194,6 @@ MODELS = ("joined", "score")  # that a verdict compares with the local model
 
 
 def figures(run: Simulated) -> Values:
-    """The figures of one run, as JSON values."""
     additive = isinstance(run.plan.objective, Additive)
     found = {
         "schedule": "additive" if additive else run.plan.iteration.name,

@@ -130,7 +130,6 @@ def change_text(figures: Values) -> str:
 
 
 def _others(figures: Values) -> list[str]:
-    """The other figures of one model."""
     areas = figures.get("auc_by_class")
     if areas is not None:
         shown = OF_SEVERAL

@@ -122,7 +122,6 @@ def of(result: Result, preprocessing: Preprocessing) -> Findings | None:
 
 
 def of_additive(result: AdditiveResult) -> Findings:
-    """The verdict of an additive training."""
     if result.classes:
         return of_class_training(result.judged, result.gains, result.classes)
     return of_training(result.judged, result.gains, classes=bool(result.probabilities))

@@ -41,7 +41,6 @@ def export(path: Path, model: ModelFile) -> None:
 
 
 def graph_of(model: ModelFile) -> "ModelProto":
-    """The model as an ONNX model."""
     from onnx import TensorProto, helper
 
     columns = [column.name for column in model.preprocessing.columns]

@@ -65,7 +65,6 @@ def summary_of(path: Path, model: ModelFile) -> str:
 
 
 def sentences(findings: Findings, target: str) -> list[str]:
-    """The whole report."""
     training = f"{findings.training} (openings in policy.toml)."
     return [
         *_scores_at_the_end(findings),

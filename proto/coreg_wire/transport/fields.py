@@ -177,7 +177,6 @@ def _unwrapped(hint: Any) -> tuple[Any, tuple[Limit, ...]]:
 
 
 def _read(field: _Field, message: Any, payloads: Payloads) -> Any:
-    """The value of one field."""
     if field.kind is Words:
         return _words(field, next(payloads)) if message.HasField(field.name) else None
     if field.kind is bytes:
