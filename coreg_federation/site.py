@@ -274,10 +274,10 @@ def _taken_part(
             "no consent: pass consent=True to take part, or a function that sees the plan and the"
             " eight words and decides."
         )
-    told: list[Notice] = []
+    heard: list[Notice] = []
 
     def observe(notice: Notice) -> None:
-        told.append(notice)
+        heard.append(notice)
         if notice.text and progress is not None:
             progress(notice.text)
 
@@ -292,7 +292,7 @@ def _taken_part(
     ) as error:  # a signal ends the program, also through its `except Exception`
         raise KeyboardInterrupt(str(error)) from None
     except Refused as error:
-        faults = [after.text for notice, after in pairwise(told) if notice.name == "data_unusable"]
+        faults = [after.text for notice, after in pairwise(heard) if notice.name == "data_unusable"]
         raise (BadData(faults[-1]) if faults else error) from None
 
 
@@ -312,9 +312,9 @@ class _Asked:
             if not self.consent(about, words):
                 return Decision(False, "its operator refused it.")
         elif words:
-            told = f"{words_told(words, news)}. If they are the same, pass words=…"
+            question = f"{words_told(words, news)}. If they are the same, pass words=…"
             if OTHERS not in news:
-                return Refused(told)
-            self.other_words.append(told)
+                return Refused(question)
+            self.other_words.append(question)
             return Decision(False, OTHER_WORDS)
         return Decision(True, "", words)

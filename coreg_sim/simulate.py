@@ -101,11 +101,11 @@ class SharedFold:
     def __call__(self, key: tuple[str, bytes], make: Callable[[], Made]) -> Made:
         """See `site_agent.machine.objective.Fold`."""
         what, chain = key
-        known = self._made.get(what)
-        if known is None or known[0] != chain:
-            known = self._made[what] = (chain, make())
-        made: Made = known[1]
-        return made
+        latest = self._made.get(what)
+        if latest is None or latest[0] != chain:
+            latest = self._made[what] = (chain, make())
+        value: Made = latest[1]
+        return value
 
 
 class SimulatedSite:

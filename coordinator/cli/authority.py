@@ -80,8 +80,8 @@ def init(
     choices = Choices(name=name, target=target, id=id_column, task=task or "")
     written, invitations = create(folder, host or [], site or [], choices, port=port)
     echo(f"{file}: {'written' if written else 'exists, unchanged'}")
-    for each in invitations:
-        _show(each)
+    for invitation in invitations:
+        _show(invitation)
     if len(invitations) == 2:
         echo(
             "two sites: each can compute the other's part of a score. For scores both sites write"

@@ -145,43 +145,43 @@ def status(federation: StoreArgument = Path(), as_json: JsonOption = False) -> N
     from coordinator.store.status import overview
 
     store = run_store(federation)
-    found = overview(store)
-    away = [name for name in found["of"] if name not in found["connected"]]
+    state = overview(store)
+    away = [name for name in state["of"] if name not in state["connected"]]
     if as_json:
-        print_json(found)
+        print_json(state)
     else:
-        for line in _lines(found, store, away):
+        for line in _lines(state, store, away):
             echo(line)
-    if not found["ready"]:
+    if not state["ready"]:
         raise typer.Exit(Unreachable.exit_code)
 
 
-def _lines(found: Values, store: Path, away: list[str]) -> Iterator[str]:
+def _lines(state: Values, store: Path, away: list[str]) -> Iterator[str]:
     """The overview for a person: the service, its sites, its runs, and warnings."""
-    up = found["state"] != "not running"
-    yield f"{found['federation'] or store}: {found['state']}" + (
-        f", on {found['listen']}" if up else ""
+    up = state["state"] != "not running"
+    yield f"{state['federation'] or store}: {state['state']}" + (
+        f", on {state['listen']}" if up else ""
     )
     if up:
-        yield f"  since {found['since']}, release {found['release']}"
-        yield f"  {len(found['connected'])} of {len(found['of'])} sites are connected"
-    for site in found["sites"]:
+        yield f"  since {state['since']}, release {state['release']}"
+        yield f"  {len(state['connected'])} of {len(state['of'])} sites are connected"
+    for site in state["sites"]:
         yield from _site_lines(site)
     for what in ("runs", "queued"):
-        if found[what]:
-            yield f"  {what}: {', '.join(found[what])}"
-    for run in found["stalled"]:
+        if state[what]:
+            yield f"  {what}: {', '.join(state[what])}"
+    for run in state["stalled"]:
         yield (
             f"  stalled: {run}, not connected: {', '.join(away) or 'no site now'}. It goes on when"
             " its sites are back, and ends after [timeouts] stall; or: coreg-coordinator cancel"
             f" {run}"
         )
-    for run, waiting_for in found["waiting"].items():
+    for run, waiting_for in state["waiting"].items():
         yield f"  run {run}: {waiting_for}"
-    for warning in found["certificates"]:
+    for warning in state["certificates"]:
         yield f"  {warning}"
-    if found["not_reloaded"]:
-        yield f"  not reloaded: {found['not_reloaded']}"
+    if state["not_reloaded"]:
+        yield f"  not reloaded: {state['not_reloaded']}"
 
 
 def _site_lines(site: Values) -> Iterator[str]:

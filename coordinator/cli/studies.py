@@ -130,7 +130,7 @@ def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> Non
     begun = opened.runs()
     waits = waits_now(store)
     waiting = {
-        each.run: waits.get(each.run, "") if each.stop is None else "" for each in begun
+        summary.run: waits.get(summary.run, "") if summary.stop is None else "" for summary in begun
     }  # the status is up to 5 s old
     if as_json:
         for plan, at in reversed(queued):
@@ -147,7 +147,9 @@ def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> Non
         return
     lines = [queued_line(plan, at) for plan, at in reversed(queued)]
     lines += [queued_line(plan, at, "cancelled") for plan, at in reversed(opened.cancelled())]
-    lines += [run_line(each, waiting[each.run]) for each in begun if not aligns_for(each.run)]
+    lines += [
+        run_line(summary, waiting[summary.run]) for summary in begun if not aligns_for(summary.run)
+    ]
     for line in lines or ["no runs yet"]:
         echo(line)
 
@@ -183,7 +185,7 @@ def show(
         details = {
             "rounds": rounds,
             "phases": phases,
-            "checkpoints": [dataclasses.asdict(each) for each in checkpoints],
+            "checkpoints": [dataclasses.asdict(signed) for signed in checkpoints],
             "waiting": waiting,
         }
         print_json({**dataclasses.asdict(summary), **details})

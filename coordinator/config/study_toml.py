@@ -84,11 +84,11 @@ class Study(Computed):
                     f"study {study.name}: scoring needs the run store, for the models of an earlier"
                     " run."
                 )
-            found = trained(objective.of_run)
+            run = trained(objective.of_run)
             objective = replace(
-                objective, of_run=found.run, trained=found.objective, columns=found.columns
+                objective, of_run=run.run, trained=run.objective, columns=run.columns
             )
-            sites = found.sites
+            sites = run.sites
             dropout = "wait"
             least = study.min_sites or min(
                 3, len(sites)

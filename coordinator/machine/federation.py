@@ -96,8 +96,8 @@ class Scheduler:
 
     def with_queue(self, waiting: Iterable[Plan], under_way: Collection[str]) -> "Scheduler":
         """Take over the queue, without runs that have started since."""
-        known = {*under_way, *self.starting}
-        return replace(self, waiting=tuple(plan for plan in waiting if plan.run not in known))
+        begun = {*under_way, *self.starting}
+        return replace(self, waiting=tuple(plan for plan in waiting if plan.run not in begun))
 
     def start(self, computing: Iterable[Plan]) -> "tuple[Scheduler, list[BeginRun]]":
         """The runs that start now, in order. ``computing`` are the active runs."""
@@ -111,7 +111,7 @@ class Scheduler:
             starts.append(BeginRun(plan))
         if not starts:
             return self, starts
-        begun = {each.plan.run: each.plan for each in starts}
+        begun = {begin.plan.run: begin.plan for begin in starts}
         return replace(self._without(begun), starting={**self.starting, **begun}), starts
 
     def started(self, run: str) -> "Scheduler":

@@ -129,8 +129,8 @@ def approval(update: RunUpdate, event: Received[Approval]) -> None:
     site = event.site
     message = event.message
     run = update.run
-    known = run.approvals.get(site)
-    if (known, message.given) not in ((None, False), (False, True)) or site in run.ready:
+    earlier = run.approvals.get(site)
+    if (earlier, message.given) not in ((None, False), (False, True)) or site in run.ready:
         # a site repeats its message in every session; each counts once, so the wait has an end
         return
     update.change(approvals={**run.approvals, site: message.given})
@@ -180,12 +180,12 @@ def offered(update: RunUpdate, event: Received[Offer]) -> None:
         return
     if offer.attempt < run.attempt or site in run.ready or not _agrees(update, site, offer):
         return
-    known = run.offers.get(site)
+    earlier = run.offers.get(site)
     update.change(offers={**run.offers, site: offer}, ready=run.ready | {site})
     update.tell(NoticeName.PLAN_ACCEPTED, site)
     if run.phase is Phase.PLANNING:
         begin_if_complete(update)
-    elif known != offer:
+    elif earlier != offer:
         update.tell(NoticeName.KEYS_CHANGED, site, attempt=run.attempt + 1)
         propose(update, f"{site} restarted")
     elif site not in run.answers:
@@ -211,11 +211,11 @@ def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
         )
         return False
     if offer.n_unlabelled < 1:
-        told = (
+        reason = (
             f"{site}: shares no unlabelled instance. Give rows with an empty target, or"
             " --unlabelled FILE."
         )
-        dismiss(update, site, Outcome.REFUSED, told)
+        dismiss(update, site, Outcome.REFUSED, reason)
         return False
     if not run.participants:
         return True  # `begin_if_complete` compares all offers of the first attempt
@@ -286,11 +286,11 @@ def unaligned(update: RunUpdate, event: Received[Unaligned]) -> None:
         )
         return
     if run.participants or run.aligned or is_on_demand(run.name):
-        told = (
+        reason = (
             f"{site}: its ids are not those that were aligned for this run. Restore its table, and"
             " restart its agent."
         )
-        dismiss(update, site, Outcome.REFUSED, told)
+        dismiss(update, site, Outcome.REFUSED, reason)
         return
     update.change(unaligned=run.unaligned | {site})
     begin_if_complete(update)
@@ -371,21 +371,21 @@ def rehearsed(update: RunUpdate) -> None:
     """End a rehearsal with what each site said: no site is asked for an answer."""
     run = update.run
     offers = {site: run.offers[site] for site in sorted(run.ready)}
-    said = [
+    answers = [
         f"{site} would take part, with {offer.n_unlabelled} shared instances"
         for site, offer in offers.items()
     ]
-    said += [
+    answers += [
         f"{site} accepts the plan before its ids are aligned" for site in sorted(run.unaligned)
     ]
-    said += [reason.removesuffix(".") for _, reason in run.excluded.values()]
+    answers += [reason.removesuffix(".") for _, reason in run.excluded.values()]
     heard = run.ready | run.unaligned | run.excluded.keys()
-    said += [f"{site} has not answered" for site in run.plan.sites if site not in heard]
+    answers += [f"{site} has not answered" for site in run.plan.sites if site not in heard]
     kinds = _kinds(offers)
     if len(kinds) > 1:
-        said.append(_difference(kinds).removesuffix("."))
+        answers.append(_difference(kinds).removesuffix("."))
     outcome = Outcome.REFUSED if run.excluded or len(kinds) > 1 else Outcome.REHEARSED
-    end(update, outcome, f"a rehearsal, without any answer about rows: {'; '.join(said)}")
+    end(update, outcome, f"a rehearsal, without any answer about rows: {'; '.join(answers)}")
 
 
 def begin(update: RunUpdate, participants: Iterable[str]) -> None:

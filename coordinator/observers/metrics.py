@@ -119,9 +119,9 @@ class Metrics:
         no metric.
         """
         [family] = self._connected.collect()
-        known = {sample.labels["site"] for sample in family.samples}
+        measured = {sample.labels["site"] for sample in family.samples}
         self._sites = frozenset(sites)
-        for site in known - self._sites:
+        for site in measured - self._sites:
             self._connected.remove(site)
             with suppress(KeyError):  # it never connected
                 self._until.remove(site)

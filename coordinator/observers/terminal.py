@@ -92,10 +92,12 @@ class JsonLines:
         print_json(notice.to_dict())
 
     def finished(self, end: Finish, show: str) -> None:
-        told = {"event": "finished", "run": end.run, "stop": end.outcome.name, "reason": end.reason}
         print_json(
             {
-                **told,
+                "event": "finished",
+                "run": end.run,
+                "stop": end.outcome.name,
+                "reason": end.reason,
                 "rounds": self._last["round"] if self._last else 0,
                 "last": self._last,
                 "show": show,

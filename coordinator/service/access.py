@@ -56,8 +56,8 @@ class AccessControl:
         if is_signed(
             shown.public_key(), fetched.signature, said_by_site(site, fetched.run, fetched.head)
         ):
-            said = said_by_coordinator(site, fetched.signature, receipt)
-            receipt = replace(receipt, signature=sign(private_key(self._files.key_pem), said))
+            statement = said_by_coordinator(site, fetched.signature, receipt)
+            receipt = replace(receipt, signature=sign(private_key(self._files.key_pem), statement))
         else:
             reason = (
                 f"not countersigned: the head of the ledger of {site} is not signed by the key of"
@@ -136,6 +136,6 @@ class AccessControl:
         stamps = []
         for name in (ALLOW_LIST, "ca.key"):
             with suppress(OSError):
-                found = (self._identity / name).stat()
-                stamps.append((name, found.st_ino, found.st_mtime_ns))
+                status = (self._identity / name).stat()
+                stamps.append((name, status.st_ino, status.st_mtime_ns))
         return stamps

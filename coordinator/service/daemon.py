@@ -264,13 +264,13 @@ class Daemon:
 
     def _unfinished(self) -> list[Plan]:
         """The runs to begin again, but for those that something else begins."""
-        found = self.store.unfinished()
-        for plan in found:
+        plans = self.store.unfinished()
+        for plan in plans:
             if _of_itself(plan.run):
                 self.store.close_run(
                     plan, Outcome.INTERRUPTED, "whoever needs it asks again", timestamp()
                 )
-        return [plan for plan in found if not _of_itself(plan.run)]
+        return [plan for plan in plans if not _of_itself(plan.run)]
 
     @property
     def _federation(self) -> FederationState:
@@ -315,14 +315,14 @@ class Daemon:
         ends that it waits for.
         """
         renewed = self.access.renewed(self._transport.certificate(site))
-        found: list[ToSite] = [] if renewed is None else [Renewed(renewed.decode())]
+        messages: list[ToSite] = [] if renewed is None else [Renewed(renewed.decode())]
         with suppress(StorageError):  # the next write or reading of the store reports it
             if (last := self.store.last_checkpoint(site)) is not None:
-                found.append(last)
-            found += [
+                messages.append(last)
+            messages += [
                 end for run in hello.runs if (end := self.store.end_for(run, site)) is not None
             ]
-        return found
+        return messages
 
     # --- tasks and the status ---------------------------------------------------------------------
 

@@ -138,14 +138,14 @@ class Enrolment:
     async def _certificate(self, site: str, request: bytes, given: str) -> dict[str, str]:
         try:
             listed = site in self._listed()
-            found = await asyncio.to_thread(
+            redeemed = await asyncio.to_thread(
                 redeem, self._folder, site, request, given, listed=listed
             )
         except CoregError as error:
             if not self._too_many():  # a stranger must not fill the log and the store
                 self._notice(notice(NoticeName.ENROLMENT_REFUSED, name=site, reason=str(error)))
             return {"refused": str(error) if isinstance(error, Refused) else UNABLE}
-        match found:
+        match redeemed:
             case Issued(answer, first):
                 if first:
                     self._notice(notice(NoticeName.ENROLLED, site=site))

@@ -121,7 +121,7 @@ class Status(StoreTables):
 
     def certificates(self) -> dict[str, str]:
         """The ends of the sites' certificates, as last shown (ISO 8601)."""
-        return {each.site: each.until for each in self.sites() if each.until}
+        return {site.site: site.until for site in self.sites() if site.until}
 
     def set_service(self, values: Values, at: str) -> None:
         """The coordinator's own state: address, start, activity."""
@@ -155,10 +155,10 @@ def store_of(path: Path) -> Iterator[None]:
 def _holder(path: Path) -> str:
     with suppress(StorageError):
         status = Status(path, read_only=True)
-        known = status.service()
+        service = status.service()
         status.close()
-        if "pid" in known:
-            return f"the coordinator with process id {known['pid']} on {known['host']}"
+        if "pid" in service:
+            return f"the coordinator with process id {service['pid']} on {service['host']}"
     return "another coordinator"
 
 
@@ -172,7 +172,7 @@ def overview(path: Path) -> Values:
         runs = stack.enter_context(closing(RunStore(path, read_only=True)))
         up = is_held(path)
         service = status.service()
-        known = status.sites()
+        sites = status.sites()
         queued = [
             RunSummary(p.run, p.federation, at, None, None, None, 0, 0, p.to_dict())
             for p, at in runs.waiting()
@@ -188,14 +188,14 @@ def overview(path: Path) -> Values:
             "listen": now.get("listen"),
             "release": service.get("release"),
             "since": now.get("started"),
-            "connected": [site.site for site in known if up and site.connected],
+            "connected": [site.site for site in sites if up and site.connected],
             "of": service.get("sites", []),
             "runs": now.get("runs", []),
             "stalled": now.get("stalled", []),
             "queued": [run.run for run in queued],
             "waiting": now.get("waiting", {}),
             "certificates": now.get("certificates", []),
-            "sites": _sites_now(known, service, up=up),
+            "sites": _sites_now(sites, service, up=up),
             "studies": runs.studies(),
             "latest": [
                 *(_run(run, "queued", "It waits for a free place.") for run in queued[:RUNS]),
@@ -213,15 +213,15 @@ def _is_recent(written: str | None) -> bool:
     return age.total_seconds() < 6 * HEARTBEAT_SECONDS
 
 
-def _sites_now(known: list[SiteStatus], service: Values, *, up: bool) -> list[Values]:
+def _sites_now(sites: list[SiteStatus], service: Values, *, up: bool) -> list[Values]:
     """Every listed site and every other that was ever seen, in site order; ``up``: a coordinator
     serves.
     """
     listed = service.get("sites", ())
-    found = {site.site: site for site in known}
+    by_name = {site.site: site for site in sites}
     awaited = service.get("awaited", {}) if up else {}
     rows = []
-    for site in (found.get(name) or SiteStatus(name) for name in sorted({*listed, *found})):
+    for site in (by_name.get(name) or SiteStatus(name) for name in sorted({*listed, *by_name})):
         here = site.connected and up
         rows.append(
             {

@@ -52,12 +52,12 @@ def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
     pin_threads(1)  # the same bits for every number of processes
     federation = TrainedPartition(partition, draw)
     predictions = federation.methods()
-    changes = {method: federation.changes(each) for method, each in predictions.items()}
+    changes = {method: federation.changes(values) for method, values in predictions.items()}
     areas = {}
     if partition.yes_no:
         areas = {
-            method: [auc(row, partition.y_test) for row in each]
-            for method, each in {"local": federation.local, **predictions}.items()
+            method: [auc(row, partition.y_test) for row in values]
+            for method, values in {"local": federation.local, **predictions}.items()
             if method not in ("ridge", "mean")
         }
     return [
@@ -66,8 +66,8 @@ def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
             draw,
             len(y),
             len(partition.shared),
-            {method: float(each[v]) for method, each in changes.items()},
-            {method: each[v] for method, each in areas.items()},
+            {method: float(values[v]) for method, values in changes.items()},
+            {method: values[v] for method, values in areas.items()},
             float(np.mean(partition.y_test)),
         )
         for v, y in enumerate(partition.labels)
@@ -104,12 +104,9 @@ class TrainedPartition:
             for at, X in zip(self.trained.sites, partition.columns, strict=True)
         ]
 
-    def _each(self, found: Sequence[Float64[Arr, " t"] | None]) -> Float64[Arr, "M t"]:
+    def _each(self, rows: Sequence[Float64[Arr, " t"] | None]) -> Float64[Arr, "M t"]:
         return np.array(
-            [
-                np.full(len(self.partition.test), self.mean) if each is None else each
-                for each in found
-            ]
+            [np.full(len(self.partition.test), self.mean) if row is None else row for row in rows]
         )
 
     @cached_property
@@ -138,8 +135,8 @@ class TrainedPartition:
     def changes(self, predictions: Float64[Arr, "M t"]) -> Float64[Arr, " M"]:
         """Relative change of the root mean squared error at each site, against its local model."""
         errors, local = (
-            np.mean((self.partition.y_test - each) ** 2, axis=1)
-            for each in (predictions, self.local)
+            np.mean((self.partition.y_test - predicted) ** 2, axis=1)
+            for predicted in (predictions, self.local)
         )
         ratio = np.divide(errors, local, out=np.ones_like(local), where=local > 0.0)
         return np.asarray(np.clip(np.sqrt(ratio) - 1.0, *_CUT))

@@ -120,11 +120,11 @@ def by_site(regime: Regime, found: Outcomes, names: Sequence[str]) -> str:
         lines.append(f"{name:<{width}}{''.join(cells)}{note}")
         advice = _verdict(regime, own).partition(".")[0].partition(" with this number")[0]
         verdicts.append(f"Verdict for {name}: {advice}.")
-    told = (
+    heading = (
         f"{_called(regime, found)}, by site (in brackets: the share of draws in which it is"
         " harmed). For a site its own "
     )
-    return "\n    ".join([f"{told}verdict counts:", *lines, *verdicts])
+    return "\n    ".join([f"{heading}verdict counts:", *lines, *verdicts])
 
 
 def _called(regime: Regime, part: Outcomes) -> str:
@@ -144,13 +144,13 @@ def _answer(regime: Regime, part: Outcomes) -> str:
     return f"{_called(regime, part)}, {len(part)} simulated {sites}:{''.join(lines)}"
 
 
-def _uncertain(part: Outcomes, method: str, found: Figure) -> str:
+def _uncertain(part: Outcomes, method: str, its: Figure) -> str:
     """A mean change ± its standard error over the draws."""
     draws = dict.fromkeys(site.draw for site in part)
     means = [np.mean([site.change[method] for site in part if site.draw == draw]) for draw in draws]
     if len(means) < 2:
-        return percent(found.mean)
-    return f"{percent(found.mean)} ± {100 * float(np.std(means, ddof=1)) / len(means) ** 0.5:.1f}"
+        return percent(its.mean)
+    return f"{percent(its.mean)} ± {100 * float(np.std(means, ddof=1)) / len(means) ** 0.5:.1f}"
 
 
 def _beyond(part: Outcomes) -> Iterator[str]:
@@ -233,8 +233,8 @@ def _beside(regime: Regime, *, ridge: bool) -> str:
     return methods
 
 
-def _pays(found: Figure) -> bool:
-    return found.mean <= -WORTH and found.harmed <= RISK
+def _pays(its: Figure) -> bool:
+    return its.mean <= -WORTH and its.harmed <= RISK
 
 
 def _ridge_is_better(part: Outcomes) -> float:

@@ -182,13 +182,13 @@ def _simulate(
         for regime in regimes
     ]
     tasks = (delayed(trial)(partition(table, regime, seed), draw) for regime, draw, seed in asked)
-    found: dict[str, list[SiteOutcome]] = {regime.name: [] for regime in regimes}
+    outcomes: dict[str, list[SiteOutcome]] = {regime.name: [] for regime in regimes}
     done = Parallel(jobs, return_as="generator")(tasks)
     for count, ((regime, *_), sites) in enumerate(zip(asked, done, strict=True), 1):
-        found[regime.name] += sites
+        outcomes[regime.name] += sites
         if 10 * count // len(asked) > 10 * (count - 1) // len(asked):
             print(f"benefit: {count} of {len(asked)} federations", file=sys.stderr, flush=True)  # noqa: T201
-    return found
+    return outcomes
 
 
 def _doubts(source: "OwnTable", leaks: tuple[str, ...]) -> list[str]:

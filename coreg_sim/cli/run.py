@@ -180,11 +180,11 @@ def run(
             result = simulate(problem, plan, printing, hosting)
         finally:
             printing.end()
-    found = {**figures(result), **errors(problem, result), **oracle(problem, result)}
+    values = {**figures(result), **errors(problem, result), **oracle(problem, result)}
     if as_json:
-        print_json({"event": "finished", **found})
+        print_json({"event": "finished", **values})
     else:
-        echo("\n".join([end_sentence(result.outcome, result.reason), *lines(found)]))
+        echo("\n".join([end_sentence(result.outcome, result.reason), *lines(values)]))
     raise typer.Exit(exit_code(result.outcome))
 
 
@@ -195,7 +195,7 @@ MODELS = ("joined", "score")  # that a verdict compares with the local model
 
 def figures(run: Simulated) -> Values:
     additive = isinstance(run.plan.objective, Additive)
-    found = {
+    values = {
         "schedule": "additive" if additive else run.plan.iteration.name,
         "stop": run.outcome.name,
         "steps_in_series": len(run.taken),
@@ -204,8 +204,8 @@ def figures(run: Simulated) -> Values:
         "seconds": round(run.seconds, 6),
     }
     if additive:
-        return found
-    return found | {
+        return values
+    return values | {
         "rounds": run.rounds,
         "certified_gap": run.certified_gap,
         "certified_prediction_bound": run.certified_prediction_bound,
@@ -252,11 +252,11 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, Values]:
     ]
     parts = [model.part(model.phi(X), range(len(mine))) for model, X in mine]
     total = np.sum(parts, axis=0)
-    found = dict[str, Values]()
+    out = dict[str, Values]()
     for name, result, (model, X) in zip(run.plan.sites, results, mine, strict=True):
         judged = result.judged
         predicted = (model.alone(X), model.predict(X), model.score(total, X))
-        found[name] = {
+        out[name] = {
             "labels": len(judged.labels),
             "rmse": {
                 key: None if each is None else rmse(each, problem.held_out_y)
@@ -266,38 +266,38 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, Values]:
             "recommended": judged.verdict.recommended,
             "partners": partners_of(result.partners),
         }
-    return found
+    return out
 
 
-def lines(found: Values) -> list[str]:
+def lines(values: Values) -> list[str]:
     """The figures and errors of a run, as text."""
     sent = (
-        f"{found['steps_in_series']} steps in series, {found['numbers_sent']} numbers sent "
-        f"({human_bytes(found['bytes_sent'])}), {found['seconds']:.2f} s"
+        f"{values['steps_in_series']} steps in series, {values['numbers_sent']} numbers sent "
+        f"({human_bytes(values['bytes_sent'])}), {values['seconds']:.2f} s"
     )
-    if "sites" in found:
-        return [sent, *_table(found["sites"])]
-    joined = np.mean(found["rmse_sites"])
-    alone = np.mean(found["rmse_sites_alone"])
+    if "sites" in values:
+        return [sent, *_table(values["sites"])]
+    joined = np.mean(values["rmse_sites"])
+    alone = np.mean(values["rmse_sites_alone"])
     harmed = (
         "This coupling makes the sites worse. For columns that are divided among the sites, use the"
         " additive objective. `coreg-sim benefit` compares the methods."
     )
     return [
-        f"{found['rounds']} rounds, {sent}; Q - Q* <= {found['certified_gap']:.2e}",
+        f"{values['rounds']} rounds, {sent}; Q - Q* <= {values['certified_gap']:.2e}",
         (
             f"root mean square error on held-out rows, mean over sites: {alone:.4f} alone,"
             f" {joined:.4f} joined"
         ),
         *([harmed] if joined > alone else []),
-        found["closed_form"] or _distance(found),
+        values["closed_form"] or _distance(values),
     ]
 
 
-def _distance(found: Values) -> str:
+def _distance(values: Values) -> str:
     return (
         "largest distance of a prediction from the centralised closed form, which reads all data:"
-        f" {found['closed_form_distance']:.0e} standard deviations of the labels"
+        f" {values['closed_form_distance']:.0e} standard deviations of the labels"
     )
 
 

@@ -117,7 +117,7 @@ def _labelled(
     if len(rows) < len(whole):
         notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
     table = whole.rows(rows)
-    return target, table, notes + _each_once(each.moved(table) for each in encodings)
+    return target, table, notes + _each_once(encoding.moved(table) for encoding in encodings)
 
 
 def _each_once(lists: Iterable[Iterable[str]]) -> list[str]:
@@ -129,14 +129,14 @@ def evaluated_lines(evaluated: Evaluated) -> list[str]:
     of a yes/no target and the stability index, of each model.
     """
     models = evaluated.models
-    classes = any("auc_by_class" in each for each in models.values())
+    classes = any("auc_by_class" in figures for figures in models.values())
     what = "root of the Brier score" if classes else "root mean square error"
     heading = f"{what} of {evaluated.target} on {evaluated.rows} rows, ± one standard error"
     out = [heading, *table(models)]
-    for name, each in models.items():
-        out += tenth_lines(each.get("tenths"), f"these rows, {name}")
-    for name, each in models.items():
-        if index := each["stability"]:
+    for name, figures in models.items():
+        out += tenth_lines(figures.get("tenths"), f"these rows, {name}")
+    for name, figures in models.items():
+        if index := figures["stability"]:
             out.append(f"{name}: stability index against the training, {_listed(index)}")
     return out
 

@@ -107,19 +107,19 @@ def table(models: Mapping[str, Values]) -> list[str]:
     """One line for each model: its error and its change, each ± one standard error, and a bar whose
     light end is one standard error. Then its other figures, which an older file does not have.
     """
-    longest = max(each["rmse"] + each["se"] for each in models.values()) or 1.0
+    longest = max(figures["rmse"] + figures["se"] for figures in models.values()) or 1.0
     digits = f".{decimals(longest)}"
     width = max(WIDTH, *map(len, models))
     errors = list[str]()
     others = list[str]()
-    for name, each in models.items():
-        error = each["rmse"]
-        se = each["se"]
-        change = change_text(each) if "change" in each else ""
+    for name, figures in models.items():
+        error = figures["rmse"]
+        se = figures["se"]
+        change = change_text(figures) if "change" in figures else ""
         whole = round(36 * error / longest)
         bar = "█" * whole + "░" * (round(36 * (error + se) / longest) - whole)
         errors.append(f"{name:<{width}} {error:>9{digits}} ± {se:<7{digits}} {change:<16} {bar}")
-        if listed := _others(each):
+        if listed := _others(figures):
             others.append(f"{name:<{width}} {', '.join(listed)}")
     return errors + others
 

@@ -75,8 +75,8 @@ class Findings:
 
     def to_json(self) -> Values:
         """The values that are known; those of each model beside the others."""
-        known = {name: value for name, value in vars(self).items() if value is not None}
-        return {**known.pop("models"), **known}
+        values = {name: value for name, value in vars(self).items() if value is not None}
+        return {**values.pop("models"), **values}
 
     @classmethod
     def from_json(cls, values: Values) -> "Findings":
@@ -182,8 +182,8 @@ def of_class_training(
     choices: list[Choice] = ["local", "joined", "score"]
     recommended: Choice = "score"
     if models:
-        known = (key for key in choices if key in models)
-        recommended = min(known, key=lambda key: float(models[key]["rmse"]))
+        judged_models = (key for key in choices if key in models)
+        recommended = min(judged_models, key=lambda key: float(models[key]["rmse"]))
         shares = np.bincount(y.astype(np.int64), minlength=len(classes)) / len(y)
         mean = brier_residuals(np.tile(shares, (len(y), 1)), y)
         models = {"mean": of_residuals(mean, None), **models}
@@ -217,7 +217,7 @@ def _with_slopes(findings: Findings, model: object, preprocessing: Preprocessing
     if not isinstance(model, SiteModel) or (estimated := model.slopes()) is None:
         return findings
     scales = [scale for column in preprocessing.columns for scale in column.scales]
-    slopes, errors = ((np.asarray(each) / scales).tolist() for each in estimated)
+    slopes, errors = ((np.asarray(values) / scales).tolist() for values in estimated)
     rows = zip(preprocessing.feature_names, slopes, errors, strict=True)
     return replace(
         findings,

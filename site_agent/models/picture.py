@@ -28,13 +28,13 @@ def draw(path: Path, target: str, models: Values, found: Values) -> None:
     from matplotlib.figure import Figure
 
     check_output(path, "--plot", PICTURES)
-    models = {_short(name): each for name, each in models.items()}
-    several = any("auc_by_class" in each for each in models.values())
-    panels = 4 if any("auc" in each for each in models.values()) else 3
+    models = {_short(name): figures for name, figures in models.items()}
+    several = any("auc_by_class" in figures for figures in models.values())
+    panels = 4 if any("auc" in figures for figures in models.values()) else 3
     figure = Figure(figsize=(4.0 * panels, 4.0), layout="constrained")
     errors, *middle, last = figure.subplots(1, panels)
-    sizes = [each["rmse"] for each in models.values()]
-    errors.barh(list(models), sizes, xerr=[each["se"] for each in models.values()])
+    sizes = [figures["rmse"] for figures in models.values()]
+    errors.barh(list(models), sizes, xerr=[figures["se"] for figures in models.values()])
     errors.invert_yaxis()
     what = "root of the Brier score" if several else "root mean square error"
     errors.set(title="Error", xlabel=f"{what} of {target} ± s.e.")
@@ -61,17 +61,17 @@ def _short(name: str) -> str:
 
 
 def _residuals(axes: "Axes", target: str, left_out: Values) -> None:
-    for name, each in left_out["residuals"].items():
-        predicted = np.array(left_out["labels"]) - np.array(each)
-        axes.plot(predicted, each, ".", alpha=0.6, label=name)
+    for name, residuals in left_out["residuals"].items():
+        predicted = np.array(left_out["labels"]) - np.array(residuals)
+        axes.plot(predicted, residuals, ".", alpha=0.6, label=name)
         axes.legend()
     axes.axhline(0.0, color="grey")
     axes.set(title="Residuals", xlabel=f"predicted {target}", ylabel="label − prediction")
 
 
 def _areas(axes: "Axes", models: Values) -> None:
-    for name, each in models.items():
-        areas = {label: area for label, area in each.get("auc_by_class", {}).items() if area}
+    for name, figures in models.items():
+        areas = {label: area for label, area in figures.get("auc_by_class", {}).items() if area}
         if areas:
             axes.plot(list(areas.values()), list(areas), "o", label=name)
             axes.legend()
@@ -81,8 +81,8 @@ def _areas(axes: "Axes", models: Values) -> None:
 def _tenths(calibration: "Axes", gain: "Axes", models: Values) -> None:
     for axes in (calibration, gain):
         axes.axline((0.0, 0.0), slope=1.0, color="grey")
-    for name, each in models.items():
-        if columns := each.get("tenths"):
+    for name, figures in models.items():
+        if columns := figures.get("tenths"):
             calibration.plot(columns["probability"], columns["positive"], "o-", label=name)
             calibration.legend()
             rows = np.cumsum([0.0, *columns["rows"]])

@@ -232,19 +232,19 @@ def _advice(findings: Findings) -> str:
     change = figures["change"]
     model = "score" if judged == "score" else "joined model"
     direction = "larger" if change > 0.0 else "smaller"
-    told = f"On left-out labels the {model}'s error is {100 * abs(change):.1f} % {direction}"
+    measured = f"On left-out labels the {model}'s error is {100 * abs(change):.1f} % {direction}"
     if abs(change) < CLEAR:
-        return f"no clear difference. {told}; either model serves."
+        return f"no clear difference. {measured}; either model serves."
     if change > 0.0 and choice != "local":
-        told += (
+        measured += (
             ", which is within one standard error: joined models are better on average, so they are"
             " the default"
         )
     elif findings.labels < LABELS_TO_JUDGE or not abs(change) > figures["change_se"]:
-        told += f". With {findings.labels} labels this can be chance"
+        measured += f". With {findings.labels} labels this can be chance"
     if choice == "score":
-        told += f". For other instances {_for_other_instances(findings)}"
-    return f"{USE[choice]}. {told}."
+        measured += f". For other instances {_for_other_instances(findings)}"
+    return f"{USE[choice]}. {measured}."
 
 
 def _cannot_judge(findings: Findings) -> str:

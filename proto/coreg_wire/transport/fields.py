@@ -71,8 +71,8 @@ def fill(message: Any, value: Any, *, with_payloads: bool = True) -> None:
             case Enum() as member:
                 setattr(message, name, member.name)
             case (first, *_) as entries if is_dataclass(first):
-                for each in entries:
-                    fill(getattr(message, name).add(), each, with_payloads=with_payloads)
+                for entry in entries:
+                    fill(getattr(message, name).add(), entry, with_payloads=with_payloads)
             case tuple() as entries:
                 getattr(message, name).extend(entries)
             case (str() | float() | int()) as plain:
@@ -161,7 +161,7 @@ def _field(kind: type, field: "Field[Any]", hint: Any) -> _Field:
         where=f"{kind.__name__}.{field.name}",
         kind=base,
         limits=limits,
-        parts=tuple(each for each in members if is_dataclass(each) and each is not Words),
+        parts=tuple(member for member in members if is_dataclass(member) and member is not Words),
         length=length,
         rules=frozenset(rules),
         optional=NoneType in members or (field.default is not MISSING and base is str),
@@ -215,8 +215,8 @@ def _many(field: _Field, length: Len, values: Any, payloads: Payloads) -> tuple[
         fits = f"{length.min_length} to {length.max_length} fit"
         raise ProtocolError(f"{field.where} has {len(values)} entries; {fits}.")
     if field.parts:
-        return tuple(read(field.kind, each, payloads) for each in values)
-    return tuple(_checked(field, each) for each in values)
+        return tuple(read(field.kind, entry, payloads) for entry in values)
+    return tuple(_checked(field, entry) for entry in values)
 
 
 def _number_or_rule(field: _Field, value: Any) -> str | float:
