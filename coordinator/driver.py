@@ -94,9 +94,8 @@ class Driver:
     countersign: Countersigner | None = None
     keys: Callable[[Plan], tuple[str, ...]] = lambda _plan: ()  # fingerprints of a plan's sites
     report: str | None = None  # the run whose end is returned; None: of all
-    on_start: Callable[[Callable[[Event], None]], None] = lambda _emit: (
-        None
-    )  # given the function that queues an event
+    # Receives the function that queues an event.
+    on_start: Callable[[Callable[[Event], None]], None] = lambda _emit: None
     of_steps: Observer | None = None  # hears a notice of each step, too
     federation: FederationState = field(default_factory=FederationState)  # after the last event
     _events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = field(

@@ -47,9 +47,8 @@ def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
     ``instead``: advice in its errors.
     """
     # Set before Ray is imported; its processes inherit it.
-    os.environ.setdefault(
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-    )  # otherwise Ray warns of a future change
+    # Otherwise Ray warns of a future change.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
     # Ray reports processes that died on standard output, where a --json run has its rows. The
     # transport reports them.

@@ -166,9 +166,8 @@ class FederationSection(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> "FederationSection":
-        alone = Plan(
-            "", self.name, self.membership, privacy=Privacy(aggregation="plaintext")
-        )  # `_together` checks the other terms
+        # `_together` checks the other terms.
+        alone = Plan("", self.name, self.membership, privacy=Privacy(aggregation="plaintext"))
         if (fault := plan_fault(alone)) is not None:
             raise ValueError(fault)
         return self

@@ -90,9 +90,8 @@ class Study(Computed):
             )
             sites = run.sites
             dropout = "wait"
-            least = study.min_sites or min(
-                3, len(sites)
-            )  # with two, each could compute the other's part
+            # With two, each could compute the other's part.
+            least = study.min_sites or min(3, len(sites))
         membership = FederationSection(
             name=federation.name,
             sites=sites,

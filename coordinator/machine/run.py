@@ -79,9 +79,8 @@ class Run:
     token: int = 0  # of the current timer
     attempt: int = 0  # the next one, proposed or active
     participants: Sites = ()  # of the last attempt that began, in site order
-    excluded: Mapping[str, tuple[Outcome, str]] = field(
-        default_factory=dict
-    )  # for the rest of the run, and why
+    # For the rest of the run, and why.
+    excluded: Mapping[str, tuple[Outcome, str]] = field(default_factory=dict)
     interrupted: str = ""  # what ended the attempt before
     done: int = 0  # steps over all attempts
     here: frozenset[str] = frozenset()  # connected sites that the run has not dismissed
@@ -94,13 +93,11 @@ class Run:
     shapes: Shapes = field(default_factory=dict)  # of this attempt's answers, by question
     steps: Mapping[str, Step] = field(default_factory=dict)  # the open step, by site
     answers: Mapping[str, Answer] = field(default_factory=dict)
-    approvals: Mapping[str, bool] = field(
-        default_factory=dict
-    )  # sites that ask their operator; whether approved
+    # Sites that ask their operator; whether approved.
+    approvals: Mapping[str, bool] = field(default_factory=dict)
     operators: bool = False  # the current timer is for the approvals of operators
-    dismissed: Mapping[str, str] = field(
-        default_factory=dict
-    )  # why a site does not take part, until it connects again
+    # Why a site does not take part, until it connects again.
+    dismissed: Mapping[str, str] = field(default_factory=dict)
     ending: tuple[Outcome, str] | None = None
     fetched: frozenset[str] = frozenset()  # sites that have the end
     signing: frozenset[str] = frozenset()  # sites whose `Fetched` is being countersigned
@@ -281,9 +278,8 @@ def send_end(update: RunUpdate, site: str) -> None:
 def fetched(update: RunUpdate, event: Received[Fetched]) -> None:
     """A site has received the end. The head of its ledger is countersigned first."""
     if event.site in update.run.participants and event.message.signature:
-        update.change(
-            signing=update.run.signing | {event.site}
-        )  # once it is signed, the site can leave
+        # Once it is signed, the site can leave.
+        update.change(signing=update.run.signing | {event.site})
         update.actions.append(Countersign(event.site, event.message))
     else:
         _has_fetched(update, event.site)

@@ -75,9 +75,8 @@ class AccessControl:
             return ()
         try:
             listed = Authorised(self._identity).sites()
-        except (
-            StorageError
-        ):  # the reading of the list at a join reports it; without keys a site answers nothing
+        except StorageError:
+            # The reading of the list at a join reports it. Without keys a site answers nothing.
             return ()
         return tuple(listed.get(site, "") for site in plan.sites)
 

@@ -139,9 +139,8 @@ def choose_run(store: RunStore, plan: Plan, *, new: bool) -> Plan:
             return queued[0]
     for summary in store.runs():
         if summary.ended is None and not aligns_for(summary.run):
-            if (
-                not new and store.begun(summary.run).attempt >= 0
-            ):  # a run without an attempt has nothing to lose
+            # A run without an attempt has nothing to lose.
+            if not new and store.begun(summary.run).attempt >= 0:
                 raise UsageError(
                     f"run {summary.run} in {store.path} is unfinished and has another plan. Run it"
                     " with its own configuration, or give --new to abandon it."

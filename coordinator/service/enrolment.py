@@ -86,20 +86,15 @@ class Enrolment:
                 return
             async with asyncio.timeout(SECONDS):
                 await self._answer(reader, writer)
-        except (
-            OSError,
-            ValueError,
-            RecursionError,
-        ):  # of time, of TLS, or a line that is too long or not JSON
-            pass
+        except (OSError, ValueError, RecursionError):
+            pass  # of time, of TLS, or a line that is too long or not JSON
         finally:
             self._open -= Counter([peer])  # without addresses that have none left
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        context = ssl.SSLContext(
-            ssl.PROTOCOL_TLS_SERVER
-        )  # a new one, since the certificate is renewed
+        # A new one, since the certificate is renewed.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self._folder / "coordinator.pem", self._folder / "coordinator.key")
         async with asyncio.timeout(SECONDS_TO_ASK):
@@ -154,9 +149,8 @@ class Enrolment:
                     "certificate": (certificate + _END).decode(),
                     "authority": authority.decode(),
                 }
-            case Denied(
-                reason, log
-            ):  # told always: it can be a theft, and a flood of others must not hide it
+            case Denied(reason, log):
+                # Always: it can be a theft, and a flood of others must not hide it.
                 self._notice(notice(NoticeName.ENROLMENT_REFUSED, name=site, reason=log))
                 return {"refused": reason}
 

@@ -249,9 +249,8 @@ class RunStore(StoreTables):
 
     def read(self) -> QueueRead:
         """The runs that wait, and the runs to cancel that have not ended."""
-        waiting = tuple(
-            plan for plan, _ in self._waiting()
-        )  # a cancelled one is told to its sites, and removed
+        # A cancelled run is among them: its sites hear of it, and it is removed.
+        waiting = tuple(plan for plan, _ in self._waiting())
         with self.reading():
             rows = self._db.execute(
                 "select c.run, c.reason from cancellations c left join runs r on r.run = c.run"
@@ -405,11 +404,8 @@ def _round(row: sqlite3.Row) -> Values:
 
 def _summary(row: sqlite3.Row) -> RunSummary:
     plan = json.loads(row["plan"])
-    (
-        plan["objective"]["name"],
-        plan["membership"]["sites"],
-        plan["study"],
-    )  # a damaged plan is an error here
+    # A damaged plan is an error here.
+    plan["objective"]["name"], plan["membership"]["sites"], plan["study"]
     plain = {name: row[name] for name in row.keys() if name not in _UNSHOWN}  # noqa: SIM118 - a Row iterates values
     return RunSummary(federation=plan["federation"], plan=plan, **plain)
 

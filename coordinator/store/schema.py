@@ -13,18 +13,14 @@ from coreg_core.errors import StorageError
 
 Values: TypeAlias = dict[str, Any]  # plain values, as JSON has them
 SCHEMA_VERSION = 13
-_UNREACHED = (
-    "SQLITE_CANTOPEN",
-    "SQLITE_READONLY",
-    "SQLITE_PERM",
-)  # errors of permissions and paths
+# Errors of permissions and paths.
+_UNREACHED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
 RESTORE = (
     "Stop the coordinator, check the disk, and restore the newest backup"
     " (docs/how-to/operate-a-coordinator.md)."
 )
-BUSY_SECONDS = (
-    60.0  # timeout of a writer for another one: a copy of the file can hold it for seconds
-)
+# Timeout of a writer for another one: a copy of the file can hold it for seconds.
+BUSY_SECONDS = 60.0
 SCHEMA = """
 create table runs (
     run text primary key, plan_digest text not null, plan text not null,
@@ -73,9 +69,8 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 def open_database(path: Path) -> sqlite3.Connection:
     """Open the store for writing; create it if it does not exist."""
     try:
-        with suppress(
-            FileExistsError
-        ):  # an existing one is not opened: closing it would release SQLite's locks
+        # An existing one is not opened: closing it would release SQLite's locks.
+        with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise StorageError(
