@@ -150,17 +150,10 @@ def batch_of(
     digest = ids_digest(keys)
     ids = tuple(table.ids(column))
     absent = np.all([table.missing(name) for name in preprocessing.sources], axis=0)
-    # Without any record the first row alone has the width of the arrays.
-    present = np.flatnonzero(~absent)
-    own = table.rows(present if len(present) else np.arange(1))
-    phi = _placed(model.phi(own), present, len(ids), 0.0)
-    X = _placed(model.features(own), present, len(ids), np.nan)
-    local: Arr | None = None
+    phi, X, local = _arrays(model, table, absent)
     notes = [*table.notes, *table.doubts(preprocessing.sources, inputs.id)]
-    if len(present):
-        notes += preprocessing.moved(own)
-        if model.local is not None:
-            local = _placed(model.local_predictions(own), present, len(ids), np.nan)
+    if not absent.all():
+        notes += preprocessing.moved(table.rows(np.flatnonzero(~absent)))
     if lacking := [ids[i] for i in np.flatnonzero(absent)]:
         notes.append(
             f"{inputs.table}: no record of {len(lacking)} instances ({some(lacking)}): all features"
@@ -194,6 +187,18 @@ def batch_of(
         model.classes,
     )
     return batch, scored
+
+
+def _arrays(model: ModelFile, table: Table, absent: np.ndarray) -> tuple[Arr, Arr, Arr | None]:
+    """Features of the score (0 of an absent row), own columns and local predictions (NaN)."""
+    present = np.flatnonzero(~absent)
+    # Without any record the first row alone has the width of the arrays.
+    own = table.rows(present if len(present) else np.arange(1))
+    phi = _placed(model.phi(own), present, len(absent), 0.0)
+    X = _placed(model.features(own), present, len(absent), np.nan)
+    if model.local is None or not len(present):
+        return phi, X, None
+    return phi, X, _placed(model.local_predictions(own), present, len(absent), np.nan)
 
 
 def _placed(values: Arr, places: Ints, n: int, absent: float) -> Arr:

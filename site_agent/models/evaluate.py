@@ -52,12 +52,8 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
     target, table, notes = _labelled(loaded, data, notation)
     y = table.numbers(target, target=True)
     classes = next(iter(loaded.values())).classes
-    probabilities = any(model.probability is not None for model in loaded.values())
-    if probabilities and not classes and not np.isin(y, (0.0, 1.0)).all():
-        raise BadData(
-            f"{data}: {target!r} has other values than 0 and 1, and these models predict a"
-            " probability."
-        )
+    if not classes:
+        _check_labels(loaded, y, f"{data}: {target!r}")
     seen = max(model.rows_seen(table) for model in loaded.values())
     if seen:
         notes.append(
@@ -72,11 +68,22 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         predicted = model.predict_features(X)
         residuals[name] = brier_residuals(predicted, y) if classes else y - predicted
         baseline = next(iter(residuals.values())) if figures else None
-        figures[name] = of_residuals(residuals[name], None if classes else y, baseline)
-        figures[name] |= _of_probabilities(model, predicted, y)
-        figures[name]["stability"] = moved(model, X, predicted)
+        figures[name] = {
+            **of_residuals(residuals[name], None if classes else y, baseline),
+            **_of_probabilities(model, predicted, y),
+            "stability": moved(model, X, predicted),
+        }
     single_rows: Values = {"labels": y, "residuals": {} if classes else residuals}
     return Evaluated(target, len(y), figures, notes, seen, left_out=single_rows)
+
+
+def _check_labels(loaded: Mapping[str, ModelFile], y: Arr, where: str) -> None:
+    """BadData: a model predicts a probability, and a label is neither 0 nor 1."""
+    probabilities = any(model.probability is not None for model in loaded.values())
+    if probabilities and not np.isin(y, (0.0, 1.0)).all():
+        raise BadData(
+            f"{where} has other values than 0 and 1, and these models predict a probability."
+        )
 
 
 def _of_probabilities(model: ModelFile, predicted: Arr, y: Arr) -> Values:

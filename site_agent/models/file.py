@@ -301,12 +301,11 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
     if get_origin(hint) is tuple:
         of, _ = get_args(hint)
         return tuple(_of_nested(of, entry, arrays) for entry in value)
-    if isinstance(hint, type) and is_dataclass(hint):
+    if is_dataclass(hint):
         types = get_type_hints(hint)
         with jaxtyped("context"):  # lengths agree within a class
-            return hint(
-                **{f.name: _of_nested(types[f.name], value[f.name], arrays) for f in fields(hint)}
-            )
+            parts = {f.name: _of_nested(types[f.name], value[f.name], arrays) for f in fields(hint)}
+            return hint(**parts)  # type: ignore[operator]
     number_or_array = float(value) if hint is float else arrays[value]
     if not isinstance(number_or_array, hint):
         raise TypeError(f"{value} is not {hint}")

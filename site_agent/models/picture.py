@@ -33,26 +33,34 @@ def draw(path: Path, target: str, models: Values, found: Values) -> None:
     panels = 4 if any("auc" in figures for figures in models.values()) else 3
     figure = Figure(figsize=(4.0 * panels, 4.0), layout="constrained")
     errors, *middle, last = figure.subplots(1, panels)
-    sizes = [figures["rmse"] for figures in models.values()]
-    errors.barh(list(models), sizes, xerr=[figures["se"] for figures in models.values()])
-    errors.invert_yaxis()
     what = "root of the Brier score" if several else "root mean square error"
-    errors.set(title="Error", xlabel=f"{what} of {target} ± s.e.")
+    _errors(errors, f"{what} of {target}", models)
     if several:
         _areas(middle[0], models)
     elif panels == 4:
         _tenths(middle[0], middle[1], models)
     else:
         _residuals(middle[0], target, found.get("left_out") or {"residuals": {}})
-    values = found.get("columns") or {}
-    ordered = sorted(values, key=lambda name: -values[name])
-    last.barh(ordered, [values[name] for name in ordered])
-    last.invert_yaxis()
-    last.set(title="Own columns", xlabel=BY.get(found.get("columns_by", ""), ""))
+    _columns(last, found.get("columns") or {}, BY.get(found.get("columns_by", ""), ""))
     drawn = io.BytesIO()
     kind = path.suffix.lower().removeprefix(".")
     figure.savefig(drawn, format=kind, metadata={"Date": None} if kind == "svg" else None)
     write_output(path, drawn.getvalue(), "--plot", PICTURES)
+
+
+def _errors(axes: "Axes", what: str, models: Values) -> None:
+    sizes = [figures["rmse"] for figures in models.values()]
+    axes.barh(list(models), sizes, xerr=[figures["se"] for figures in models.values()])
+    axes.invert_yaxis()
+    axes.set(title="Error", xlabel=f"{what} ± s.e.")
+
+
+def _columns(axes: "Axes", values: Values, what: str) -> None:
+    """The importance of own columns, the largest first."""
+    ordered = sorted(values, key=lambda name: -values[name])
+    axes.barh(ordered, [values[name] for name in ordered])
+    axes.invert_yaxis()
+    axes.set(title="Own columns", xlabel=what)
 
 
 def _short(name: str) -> str:

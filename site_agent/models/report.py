@@ -235,16 +235,23 @@ def _advice(findings: Findings) -> str:
     measured = f"On left-out labels the {model}'s error is {100 * abs(change):.1f} % {direction}"
     if abs(change) < CLEAR:
         return f"no clear difference. {measured}; either model serves."
-    if change > 0.0 and choice != "local":
-        measured += (
-            ", which is within one standard error: joined models are better on average, so they are"
-            " the default"
-        )
-    elif findings.labels < LABELS_TO_JUDGE or not abs(change) > figures["change_se"]:
-        measured += f". With {findings.labels} labels this can be chance"
+    measured += _doubt(findings, figures)
     if choice == "score":
         measured += f". For other instances {_for_other_instances(findings)}"
     return f"{USE[choice]}. {measured}."
+
+
+def _doubt(findings: Findings, figures: Values) -> str:
+    """How much the labels tell of this change; nothing where it is clear."""
+    change = figures["change"]
+    if change > 0.0 and findings.recommended != "local":
+        return (
+            ", which is within one standard error: joined models are better on average, so they are"
+            " the default"
+        )
+    if findings.labels < LABELS_TO_JUDGE or not abs(change) > figures["change_se"]:
+        return f". With {findings.labels} labels this can be chance"
+    return ""
 
 
 def _cannot_judge(findings: Findings) -> str:

@@ -38,6 +38,7 @@ from coreg_core.terms import Named
 
 MAX_TEXT = 10_000  # characters of a reason; longer ones are cut before sending, refused on receipt
 T = TypeVar("T")
+L = TypeVar("L")
 Payloads: TypeAlias = Iterator[bytes]
 Limit: TypeAlias = BaseMetadata | Named
 
@@ -146,26 +147,44 @@ def _field(kind: type, field: "Field[Any]", hint: Any) -> _Field:
     base, limits = _unwrapped(hint)
     length = None
     if get_origin(base) is tuple:
-        length = next((limit for limit in limits if isinstance(limit, Len)), Len(0))
+        length = _limit(Len, limits) or Len(0)
         base, limits = _unwrapped(get_args(base)[0])
     members = get_args(base) if get_origin(base) in (Union, UnionType) else (base,)
-    rules = set[str]()
+    rules = frozenset[str]()
     if len(members) > 1:
-        for member in members:
-            if get_origin(member) is Literal:
-                rules.update(get_args(member))
-            elif member is not NoneType:
-                base, limits = _unwrapped(member)
+        rules, value = _rules(members)
+        base, limits = _unwrapped(value)
     return _Field(
         name=field.name,
         where=f"{kind.__name__}.{field.name}",
         kind=base,
         limits=limits,
-        parts=tuple(member for member in members if is_dataclass(member) and member is not Words),
+        parts=tuple(filter(_is_part, members)),
         length=length,
-        rules=frozenset(rules),
+        rules=rules,
         optional=NoneType in members or (field.default is not MISSING and base is str),
     )
+
+
+def _is_part(member: Any) -> bool:
+    return is_dataclass(member) and member is not Words
+
+
+def _rules(members: Iterable[Any]) -> tuple[frozenset[str], Any]:
+    """Of a union: the names that it allows, and the type of its other values."""
+    names = set[str]()
+    value: Any = NoneType
+    for member in members:
+        if get_origin(member) is Literal:
+            names.update(get_args(member))
+        elif member is not NoneType:
+            value = member
+    return frozenset(names), value
+
+
+def _limit(kind: type[L], limits: Iterable[Limit]) -> L | None:
+    """The limit of this kind, if there is one."""
+    return next((limit for limit in limits if isinstance(limit, kind)), None)
 
 
 def _unwrapped(hint: Any) -> tuple[Any, tuple[Limit, ...]]:
@@ -271,18 +290,14 @@ def _number(field: _Field, value: Any) -> Any:
 def _text(field: _Field, value: str) -> str:
     if field.optional and not value:
         return ""
-    length = next((limit for limit in field.limits if isinstance(limit, Len)), Len(0))
+    length = _limit(Len, field.limits) or Len(0)
     most = length.max_length or MAX_TEXT
     if not length.min_length <= len(value) <= most:
         fits = f"{length.min_length} to {most} fit"
         raise ProtocolError(f"{field.where} has {len(value)} characters; {fits}.")
-    for limit in field.limits:
-        if not isinstance(limit, Named) or (limit.optional and not value):
-            continue
-        if not _is_name(limit.what, value):
-            raise ProtocolError(
-                f"{field.where} is {value[:80]!a}, which is no {limit.what}'s name."
-            )
+    named = _limit(Named, field.limits)
+    if named is not None and (value or not named.optional) and not _is_name(named.what, value):
+        raise ProtocolError(f"{field.where} is {value[:80]!a}, which is no {named.what}'s name.")
     return value if value.isprintable() else text(value)
 
 
