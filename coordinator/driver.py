@@ -18,20 +18,20 @@ from coordinator.machine.events import (
     BeginRun,
     CallStanding,
     CloseRun,
-    Countersign,
+    CountersignHead,
     DeadlinePassed,
     Event,
     Expect,
     Finish,
     HeadCountersigned,
-    Notify,
+    NotifyObservers,
     Persist,
     QueueRead,
     ReadQueue,
     Received,
     Reject,
     Rested,
-    Send,
+    SendToSite,
     SetDeadline,
     Submitted,
 )
@@ -148,7 +148,7 @@ class Driver:
 
     # --- actions, each with its method in `_METHODS` ----------------------------------------------
 
-    async def _send(self, action: Send) -> None:
+    async def _send(self, action: SendToSite) -> None:
         message = action.message
         if isinstance(message, Step):
             place = (message.attempt, message.step)
@@ -184,7 +184,7 @@ class Driver:
             loop = asyncio.get_running_loop()
             self._timers[action.run] = loop.call_later(action.seconds, self._emit, passed)
 
-    async def _notify(self, action: Notify) -> None:
+    async def _notify(self, action: NotifyObservers) -> None:
         self.observer(action.notice)
 
     async def _finish(self, action: Finish) -> None:
@@ -206,7 +206,7 @@ class Driver:
         if event is not None:
             self._emit(event)
 
-    async def _countersign(self, action: Countersign) -> None:
+    async def _countersign(self, action: CountersignHead) -> None:
         assert self.countersign is not None, "a signed head comes with a certificate"
         certificate = self.transport.certificate(action.site)
         signed = await asyncio.to_thread(self.countersign, action.site, certificate, action.fetched)
@@ -263,17 +263,17 @@ class Driver:
 
 # The method that carries out each class of action.
 _METHODS: Mapping[type, Callable[[Driver, Any], Awaitable[None]]] = {
-    Send: Driver._send,
+    SendToSite: Driver._send,
     Reject: Driver._reject,
     Expect: Driver._expect,
     Persist: Driver._persist,
     SetDeadline: Driver._set_deadline,
-    Notify: Driver._notify,
+    NotifyObservers: Driver._notify,
     Finish: Driver._finish,
     ReadQueue: Driver._use_queue,
     BeginRun: Driver._use_queue,
     CallStanding: Driver._call,
     CloseRun: Driver._use_queue,
-    Countersign: Driver._countersign,
+    CountersignHead: Driver._countersign,
 }
 assert _METHODS.keys() == {*get_args(Action)}, "every action has its method"

@@ -72,7 +72,7 @@ class DeadlinePassed:
 
 @dataclass(frozen=True)
 class HeadCountersigned:
-    """The head of a site's ledger, countersigned (`Countersign`)."""
+    """The head of a site's ledger, countersigned (`CountersignHead`)."""
 
     run: str
     signed: HeadSigned
@@ -186,7 +186,7 @@ Event: TypeAlias = RunEvent | Received[Any] | OfService
 
 
 @dataclass(frozen=True)
-class Send:
+class SendToSite:
     """Send a message to a site. It has no effect if the session has ended (a `SiteLost`
     follows).
     """
@@ -229,7 +229,7 @@ class SetDeadline:
 
 
 @dataclass(frozen=True)
-class Notify:
+class NotifyObservers:
     """A notice for observers."""
 
     notice: Notice
@@ -279,12 +279,14 @@ class CloseRun:
 
 
 @dataclass(frozen=True)
-class Countersign:
+class CountersignHead:
     """Countersign the head of a site's ledger from `Fetched`; `HeadCountersigned` follows."""
 
     site: str
     fetched: Fetched
 
 
-OfRun: TypeAlias = Send | Expect | Persist | SetDeadline | Notify | Finish | Countersign
+OfRun: TypeAlias = (
+    SendToSite | Expect | Persist | SetDeadline | NotifyObservers | Finish | CountersignHead
+)
 Action: TypeAlias = OfRun | Reject | ReadQueue | BeginRun | CallStanding | CloseRun

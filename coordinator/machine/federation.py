@@ -52,7 +52,7 @@ from coordinator.machine.events import (
     Event,
     HeadCountersigned,
     Interrupted,
-    Notify,
+    NotifyObservers,
     QueueChanged,
     QueueRead,
     ReadQueue,
@@ -62,7 +62,7 @@ from coordinator.machine.events import (
     Rested,
     Revoked,
     RunEvent,
-    Send,
+    SendToSite,
     SiteJoined,
     SiteLost,
     Submitted,
@@ -248,7 +248,7 @@ class FederationUpdate:
         end = Outcome.TOO_FEW_SITES, f"{', '.join(missing)} not connected"
         askers = sorted(set(event.askers) & set(plan.sites) & self.state.sessions.keys())
         self.actions.append(CloseRun(plan, *end))
-        self.actions += [Send(site, Finished(plan.run, *end)) for site in askers]
+        self.actions += [SendToSite(site, Finished(plan.run, *end)) for site in askers]
         return True
 
     def rested(self, event: Rested) -> None:
@@ -324,7 +324,7 @@ class FederationUpdate:
         self.change(sessions={**self.state.sessions, hello.site: hello})
         if self.state.scheduler is not None:
             opened = notices.session_opened(hello.site, hello.release, event.until)
-            self.actions.append(Notify(opened))
+            self.actions.append(NotifyObservers(opened))
         self.tell(self._runs_of(hello.site), event)
 
     def _objection(self, hello: Hello) -> str | None:
@@ -348,7 +348,9 @@ class FederationUpdate:
     def _reject(self, site: str, reason: str, lost: str) -> None:
         """Send the site the reason, and end its session; ``lost``: what its runs hear."""
         self.actions.append(Reject(site, reason))
-        self.actions.append(Notify(notice(NoticeName.SESSION_REJECTED, site=site, reason=reason)))
+        self.actions.append(
+            NotifyObservers(notice(NoticeName.SESSION_REJECTED, site=site, reason=reason))
+        )
         self.ended(SiteLost(site, lost))
 
     def received(self, event: Received[FromSite]) -> None:
@@ -381,10 +383,12 @@ class FederationUpdate:
         self.tell(self._runs_of(site), event)
         if self.state.scheduler is not None:
             reason = event.message.reason if isinstance(event, Received) else event.reason
-            self.actions.append(Notify(notice(NoticeName.SESSION_ENDED, site=site, reason=reason)))
+            self.actions.append(
+                NotifyObservers(notice(NoticeName.SESSION_ENDED, site=site, reason=reason))
+            )
 
     def access_refused(self, event: AccessRefused) -> None:
-        self.actions.append(Notify(notices.access_denied(event.name, event.reason)))
+        self.actions.append(NotifyObservers(notices.access_denied(event.name, event.reason)))
 
     def revoked(self, event: Revoked) -> None:
         if event.site in self.state.sessions:

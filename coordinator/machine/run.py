@@ -38,15 +38,15 @@ from coordinator.machine import notices
 from coordinator.machine.events import (
     Action,
     Breached,
-    Countersign,
+    CountersignHead,
     DeadlinePassed,
     Finish,
     HeadCountersigned,
     Interrupted,
-    Notify,
+    NotifyObservers,
     Persist,
     Received,
-    Send,
+    SendToSite,
     SetDeadline,
     SiteLost,
 )
@@ -206,14 +206,14 @@ class RunUpdate:
         self.change(phase=next_phase(self.run.phase, turn))
 
     def send(self, site: str, message: ToSite) -> None:
-        self.actions.append(Send(site, message))
+        self.actions.append(SendToSite(site, message))
 
     def tell(self, kind: NoticeName, site: str = "", **fields: Any) -> None:
         """Notify observers of this run's event."""
         self.notify(notices.notice(kind, self.run.name, site, **fields))
 
     def notify(self, notice: Notice) -> None:
-        self.actions.append(Notify(notice))
+        self.actions.append(NotifyObservers(notice))
 
     def ask(self, steps: Mapping[str, Step]) -> None:
         """Send the next step to every connected participant.
@@ -227,7 +227,7 @@ class RunUpdate:
         self.actions.append(SetDeadline(run.plan.run, run.token, run.timeouts.round))
         for site, step in steps.items():
             if site in run.ready:
-                self.actions.append(Send(site, step))
+                self.actions.append(SendToSite(site, step))
 
     def deadline(self, seconds: float, *, operators: bool = False) -> None:
         self.change(token=self.run.token + 1, operators=operators)
@@ -280,7 +280,7 @@ def fetched(update: RunUpdate, event: Received[Fetched]) -> None:
     if event.site in update.run.participants and event.message.signature:
         # Once it is signed, the site can leave.
         update.change(signing=update.run.signing | {event.site})
-        update.actions.append(Countersign(event.site, event.message))
+        update.actions.append(CountersignHead(event.site, event.message))
     else:
         _has_fetched(update, event.site)
 

@@ -93,7 +93,7 @@ class Service:
 
     def carry_out(self, action: e.Action) -> None:
         match action:
-            case e.Send(name, message):
+            case e.SendToSite(name, message):
                 if isinstance(message, m.Finished):
                     self.ends[message.run, name] = message
                 self.events.extend(
@@ -108,7 +108,7 @@ class Service:
                 self.deadlines[run] = action
             case e.Reject(name, reason):
                 self.rejected[name] = reason
-            case e.Notify(notice):
+            case e.NotifyObservers(notice):
                 self.notices.append(notice)
             case e.ReadQueue():
                 self.events.append(e.QueueRead(tuple(self.queue)))
@@ -119,7 +119,7 @@ class Service:
                 self.events.append(e.Submitted(plan, begun_by(self.records.get(plan.run, ()))))
             case e.CloseRun(plan):
                 self.closed[plan.run] = action
-            case e.Countersign(name, fetched):
+            case e.CountersignHead(name, fetched):
                 receipt = m.Countersigned(fetched.run, fetched.head, "now", "05", "06")
                 signed = HeadSigned(name, fetched.signature, "04", receipt)
                 self.events.append(e.HeadCountersigned(fetched.run, signed))

@@ -257,7 +257,7 @@ def cooperate(federation: FederationState) -> e.Finish | None:
         federation, actions = handle(federation, events.popleft())
         for action in actions:
             match action:
-                case e.Send(site, m.Proposal(attempt=attempt)):
+                case e.SendToSite(site, m.Proposal(attempt=attempt)):
                     run = run_of(federation)
                     agreed = max(
                         (run.offers[s].n_unlabelled for s in run.ready), default=6
@@ -267,12 +267,12 @@ def cooperate(federation: FederationState) -> e.Finish | None:
                     )
                 case e.BeginRun():
                     events.append(e.Aligned(RUN, Outcome.CONVERGED, ""))
-                case e.Send(site, m.Step(step=step, attempt=attempt)):
+                case e.SendToSite(site, m.Step(step=step, attempt=attempt)):
                     events.append(e.Received(site, said(step, attempt)))
-                case e.Send(site, m.Finished()):
+                case e.SendToSite(site, m.Finished()):
                     events.append(e.Received(site, m.Fetched(RUN)))
                     events.append(e.Received(site, m.Leaving("it has its model")))
-                case e.Send(site, m.Dismissed(reason=reason)):
+                case e.SendToSite(site, m.Dismissed(reason=reason)):
                     assert run_of(federation).ending is not None, f"{site} was sent away: {reason}"
                     assert site not in run_of(federation).participants, reason
                 case e.Reject(site, reason):
@@ -311,7 +311,7 @@ def test_steps_go_to_members_that_offered_and_are_answered_by_all(
     for state, federation, actions in steps(on_dropout, beginning):
         run = run_of(federation)
         for action in actions:
-            if isinstance(action, e.Send) and isinstance(action.message, m.Step):
+            if isinstance(action, e.SendToSite) and isinstance(action.message, m.Step):
                 assert action.site in run.ready
                 assert action.site in run.participants
                 assert len(run.participants) >= run.plan.membership.min_sites
@@ -354,7 +354,9 @@ def test_a_site_that_is_out_stays_out_and_is_never_asked_counted_or_awaited(
         assert out >= set(before.plan.sites) - set(before.members)
         assert not out & (run.here | run.ready | set(run.awaited))
         late = [
-            a.message for a in actions if isinstance(a, e.Send) and a.site not in before.members
+            a.message
+            for a in actions
+            if isinstance(a, e.SendToSite) and a.site not in before.members
         ]
         assert all(isinstance(message, m.Dismissed) for message in late)
 

@@ -58,7 +58,7 @@ def test_a_session_that_cannot_stay_gets_the_reason(late: Any, words: str) -> No
     assert words in rejected(machine, e.SiteJoined(late))
     assert machine.awaited == ("b", "c")
     assert machine.handle(joins("b")) == [
-        e.Notify(n.notice(n.NoticeName.JOINED, RUN, "b", here=2, of=3))
+        e.NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "b", here=2, of=3))
     ]  # once it is mended
 
 
@@ -72,7 +72,7 @@ def test_a_session_that_cannot_stay_gets_the_reason(late: Any, words: str) -> No
 def test_a_breach_excludes_the_site_once_the_plan_is_out(event: Any, reason: str) -> None:
     machine = started()
     machine.handle(joins("b"))
-    assert e.Notify(n.left(RUN, "b", reason, lost=True)) in machine.handle(event)
+    assert e.NotifyObservers(n.left(RUN, "b", reason, lost=True)) in machine.handle(event)
     assert machine.awaited == ("a", "b", "c"), "no plan is out, so it may try again"
     machine = planned()
     why = f"b broke the protocol: {reason}"
@@ -229,7 +229,7 @@ def test_only_the_head_of_a_run_that_ends_is_countersigned() -> None:
     until_answered(service).events.append(e.Received("a", m.Fetched("invented", signed, "03")))
     asked = list[e.Action]()
     while service.events:
-        asked += [a for a in service.one() if isinstance(a, e.Countersign)]
+        asked += [a for a in service.one() if isinstance(a, e.CountersignHead)]
     assert asked == []
     assert service.finished["run-1"].outcome is Outcome.CONVERGED
 

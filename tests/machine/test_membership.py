@@ -47,8 +47,8 @@ def test_too_few_sites_join_or_offer_in_time() -> None:
     [ended] = written(actions := machine.handle(machine.deadline))
     assert ended == Ended(Outcome.TOO_FEW_SITES, reason)
     assert actions[1:] == [
-        e.Notify(n.run_ended(RUN, Outcome.TOO_FEW_SITES, reason)),
-        e.Send("b", m.Finished(RUN, Outcome.TOO_FEW_SITES, reason)),
+        e.NotifyObservers(n.run_ended(RUN, Outcome.TOO_FEW_SITES, reason)),
+        e.SendToSite("b", m.Finished(RUN, Outcome.TOO_FEW_SITES, reason)),
         e.SetDeadline(RUN, 2, 3.0),
     ]
     assert machine.handle(fetches("b"))[-1] == e.Finish(RUN, Outcome.TOO_FEW_SITES, reason)
@@ -141,8 +141,8 @@ def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_rema
         n.NoticeName.SITE_DISMISSED, RUN, "b", reason=reason, excluded=True
     )
     assert sends(actions) == [
-        e.Send("b", m.Dismissed(RUN, Outcome.REFUSED, reason)),
-        *(e.Send(s, m.Finished(RUN, Outcome.REFUSED, reason)) for s in "ac"),
+        e.SendToSite("b", m.Dismissed(RUN, Outcome.REFUSED, reason)),
+        *(e.SendToSite(s, m.Finished(RUN, Outcome.REFUSED, reason)) for s in "ac"),
     ]
     machine = planned()
     all_of(machine, [offers(machine, s) for s in "ac"])
@@ -185,7 +185,7 @@ def test_the_site_that_differs_is_named_whoever_came_first(
         "not: to reconnect, it is connected"
     )
     actions = all_of(machine, comes_back(machine, wrong))
-    assert e.Send(wrong, m.Proposal(RUN, 0, machine.plan)) in actions
+    assert e.SendToSite(wrong, m.Proposal(RUN, 0, machine.plan)) in actions
     assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "b", "c"))
 
 
@@ -264,8 +264,8 @@ def test_a_plan_that_continues_goes_on_in_another_attempt_and_a_dropped_site_sta
         n.notice(n.NoticeName.PLAN_SENT, RUN, sites=("a", "b"), seconds=2.0),
     ]
     assert sends(actions) == [
-        e.Send("c", m.Dismissed(RUN, Outcome.STALLED, "c: did not answer in time.")),
-        *(e.Send(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"),
+        e.SendToSite("c", m.Dismissed(RUN, Outcome.STALLED, "c: did not answer in time.")),
+        *(e.SendToSite(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"),
     ]
     assert machine.handle(answers("c")) == [], "the run does not hear it"
     assert written(next_attempt(machine, "a", "b")) == [AttemptBegan(1, ("a", "b"))]
@@ -284,7 +284,7 @@ def test_below_the_minimum_it_waits_and_goes_on_as_soon_as_it_may() -> None:
     assert (machine.phase, machine.awaited) == (Phase.STALLED, ("b", "c"))
     all_of(machine, comes_back(machine, "b"))
     assert sends(machine.handle(answers("b"))) == [
-        e.Send(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"
+        e.SendToSite(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"
     ]
     next_attempt(machine, "a", "b")
     assert machine.participants == ("a", "b")
@@ -342,7 +342,7 @@ def test_connected_sites_that_have_not_offered_when_it_begins_are_dismissed() ->
     machine = planned()
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
     reason = "c: the run began without this site."
-    assert e.Send("c", m.Dismissed(RUN, Outcome.STALLED, reason)) in sends(actions)
+    assert e.SendToSite("c", m.Dismissed(RUN, Outcome.STALLED, reason)) in sends(actions)
     assert dismissed(machine, joins("c"), Outcome.STALLED, excluded=True).endswith(reason)
 
 
@@ -374,14 +374,16 @@ FOUR = make_plan(sites=("a", "b", "c", "d"), min_sites=2)
 def test_a_run_that_begins_again_waits_for_its_own_sites_and_begins_from_its_beginning() -> None:
     machine = Machine(FOUR, begun=AGAIN)
     assert machine.start() == [
-        e.Notify(n.notice(n.NoticeName.ANSWERS_IN_CLEAR, RUN)),
-        e.Notify(n.run_began(RUN, "", 3, ("a", "b", "c"), 1.0)),
+        e.NotifyObservers(n.notice(n.NoticeName.ANSWERS_IN_CLEAR, RUN)),
+        e.NotifyObservers(n.run_began(RUN, "", 3, ("a", "b", "c"), 1.0)),
         e.SetDeadline(RUN, 1, 1.0),
     ]
     assert machine.phase is Phase.ENROLLING
     dismissed(machine, joins("d"), Outcome.STALLED, excluded=True)
     assert sends(all_of(machine, [joins("a"), joins("b")])) == []
-    assert sends(machine.handle(joins("c"))) == [e.Send(s, m.Proposal(RUN, 3, FOUR)) for s in "abc"]
+    assert sends(machine.handle(joins("c"))) == [
+        e.SendToSite(s, m.Proposal(RUN, 3, FOUR)) for s in "abc"
+    ]
     actions = next_attempt(machine, "a", "b", "c")
     assert written(actions) == [AttemptBegan(3, ("a", "b", "c"))]
     assert {step.step for step in steps_sent(actions).values()} == {0}

@@ -206,7 +206,7 @@ def test_with_too_few_sites_nothing_begins_and_the_askers_alone_hear_why() -> No
     plan = on_demand(NOW, "1")
     service.federation, actions = handle(service.federation, e.Submitted(plan, askers=("a",)))
     why = Outcome.TOO_FEW_SITES, "c, d not connected"
-    assert actions == [e.CloseRun(plan, *why), e.Send("a", m.Finished(plan.run, *why))]
+    assert actions == [e.CloseRun(plan, *why), e.SendToSite("a", m.Finished(plan.run, *why))]
     assert not service.federation.runs
 
 
@@ -221,5 +221,5 @@ def test_a_run_that_a_site_asked_for_aligns_no_ids() -> None:
         service.federation, actions = handle(service.federation, event)
         seen += actions
     assert not any(isinstance(action, e.BeginRun) for action in seen)
-    dismissed = [a.message.reason for a in seen if isinstance(a, e.Send) and a.site == "b"]
+    dismissed = [a.message.reason for a in seen if isinstance(a, e.SendToSite) and a.site == "b"]
     assert "its ids are not those that were aligned" in dismissed[0]
