@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: help install setup demo examples test format lint proto bench papers bundle release fuzz faults postgresql lock docs site pages clean
+.PHONY: help install setup demo examples test format lint proto bench papers bundle release fuzz faults postgresql lock docs site clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,7 +21,6 @@ help:
 	@echo "make postgresql  tables from a real PostgreSQL server, which it starts in a folder of its own and ends"
 	@echo "make bundle  an installation for machines without a network: wheels, hashes, the image"
 	@echo "make release [KEY=FILE RELEASE_URL=ADDRESS]  wheel, source, SBOM, checksums and signature in dist/VERSION; publishes nothing"
-	@echo "make pages  the guide's pictures of the coordinator's pages (needs chromium and chromium-driver)"
 	@echo "make site   docs/ as a static site in build/site"
 	@echo "make setup | proto | docs | lock | clean"
 
@@ -80,9 +79,6 @@ proto: setup
 
 docs: setup
 	$(BIN)/python tools/docs.py --write
-
-pages: setup
-	COREG_EXPECTED="chromium chromedriver" COREG_SCREENSHOTS=docs/how-to/pages $(BIN)/python -m pytest -n 0 tests/e2e/test_pages_in_a_browser.py
 
 # A static site without a word from elsewhere; what makes it has an environment of its own.
 SITE := .venv-docs

@@ -3,7 +3,7 @@ the plot over labels.
 
     python benchmarks/diabetes.py [--draws 100] [--jobs 2] [--write]
 
-A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/tables.py): patients that
+A clinic and two laboratories of scikit-learn's diabetes study (examples/demo/tables.py): patients that
 all sites know, and held-out ones; two deals: 60 labels each, and 120 / 60 / 0; and a curve over the
 number of labels. Trained in memory with the noise of a federation's default rules; coRLSR goes
 through both machines. Joined models and scores are with each site's own verdict. Root mean square
@@ -26,10 +26,10 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.terms import Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.benefit.partition import Partition
-from coreg_sim.benefit.trial import Federation
+from coreg_sim.benefit.trial import TrainedPartition
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import plan_for, simulate
-from coreg_sim.tables import HELD_OUT, SITES, UNLABELLED
+from examples.demo.tables import HELD_OUT, SITES, UNLABELLED
 from site_agent.site_data import PrivateData
 
 DEALS = {"60 each": (60, 60, 60), "120 / 60 / 0": (120, 60, 0)}
@@ -81,7 +81,7 @@ def one(job: tuple[tuple[int, ...], int]) -> dict[str, list[float]]:
     labels, seed = job
     pin_threads(1)
     deal = partition(seed, labels)
-    trained = Federation(deal, seed, rules=Additive())
+    trained = TrainedPartition(deal, seed, rules=Additive())
     predicted = trained.methods() | {
         "local": trained.local,
         "agreement": agreement(deal, trained.local),
@@ -122,7 +122,7 @@ def repeated(draw: int) -> list[float]:
     pin_threads(1)
     deal, found = partition(draw, DEALS["60 each"]), []
     for again in range(10):
-        trained = Federation(deal, 1000 * draw + again, rules=Additive())
+        trained = TrainedPartition(deal, 1000 * draw + again, rules=Additive())
         found.append([trained.changes(each) for each in (trained.joined, trained.scores())])
     return [100.0 * float(np.std(each, axis=0, ddof=1).mean()) for each in np.swapaxes(found, 0, 1)]
 

@@ -16,7 +16,7 @@ from harness import arguments
 from benchmarks.benefit.study import CHOSEN_ON, JUDGED_ON, drawn
 from coreg_core.objectives.additive import Additive
 from coreg_core.threads import pin_threads
-from coreg_sim.benefit.trial import Federation
+from coreg_sim.benefit.trial import TrainedPartition
 
 
 def errors(folder: Path, sets: tuple[str, ...], regime: str, draws: int) -> np.ndarray:
@@ -26,7 +26,7 @@ def errors(folder: Path, sets: tuple[str, ...], regime: str, draws: int) -> np.n
         for draw in range(draws):
             if (found := drawn(folder, name, regime, draw)) is None:
                 continue
-            federation = Federation(found, draw, rules=Additive())
+            federation = TrainedPartition(found, draw, rules=Additive())
             for method, predicted in (
                 ("joined", federation.joined),
                 ("score", federation.scores()),

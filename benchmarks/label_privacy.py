@@ -21,7 +21,7 @@ from benchmarks.benefit.study import table_named
 from coreg_core.evaluation import auc
 from coreg_core.objectives.additive import IN_MEMORY, Additive
 from coreg_core.threads import pin_threads
-from coreg_sim.benefit.trial import Federation
+from coreg_sim.benefit.trial import TrainedPartition
 
 SETS = ("ailerons", "elevators", "bank8FM", "cal_housing", "pol", "puma32H", "sarcos_test")
 LABELS = (50, 200, 1000)
@@ -35,14 +35,16 @@ def rules_of(private: Additive, epsilon: float) -> Additive:
 
 def areas(found: Partition, draw: int) -> list[float]:
     """Of the local models, then of the scores without privacy and with ε = 4, 2, 1."""
-    trained = [Federation(found, draw, rules=rules_of(YES_NO, e)) for e in (0.0, 4.0, 2.0, 1.0)]
+    trained = [
+        TrainedPartition(found, draw, rules=rules_of(YES_NO, e)) for e in (0.0, 4.0, 2.0, 1.0)
+    ]
     predictions = [trained[0].local, *(each.scores() for each in trained)]
     return [float(np.mean(list(map(auc, each, found.y_test)))) for each in predictions]
 
 
 def changes(found: Partition, draw: int) -> list[float]:
     """In per cent, of the scores without privacy and with ε = 8, 4."""
-    trained = [Federation(found, draw, rules=rules_of(NUMBERS, e)) for e in (0.0, 8.0, 4.0)]
+    trained = [TrainedPartition(found, draw, rules=rules_of(NUMBERS, e)) for e in (0.0, 8.0, 4.0)]
     return [float(100 * np.mean(each.changes(each.scores()))) for each in trained]
 
 

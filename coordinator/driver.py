@@ -18,24 +18,24 @@ from coordinator.machine.events import (
     BeginRun,
     CallStanding,
     CloseRun,
-    Countersign,
+    CountersignHead,
     DeadlinePassed,
     Event,
     Expect,
     Finish,
     HeadCountersigned,
-    Notify,
+    NotifyObservers,
     Persist,
     QueueRead,
     ReadQueue,
     Received,
     Reject,
     Rested,
-    Send,
+    SendToSite,
     SetDeadline,
     Submitted,
 )
-from coordinator.machine.federation import Federation, handle
+from coordinator.machine.federation import FederationState, handle
 from coordinator.machine.records import Begun, HeadSigned, Record, StepDone, Timing
 from coordinator.machine.standing import PAUSE
 from coordinator.transports import Transport
@@ -94,11 +94,10 @@ class Driver:
     countersign: Countersigner | None = None
     keys: Callable[[Plan], tuple[str, ...]] = lambda _plan: ()  # fingerprints of a plan's sites
     report: str | None = None  # the run whose end is returned; None: of all
-    on_start: Callable[[Callable[[Event], None]], None] = lambda _emit: (
-        None
-    )  # given the function that queues an event
+    # Receives the function that queues an event.
+    on_start: Callable[[Callable[[Event], None]], None] = lambda _emit: None
     of_steps: Observer | None = None  # hears a notice of each step, too
-    federation: Federation = field(default_factory=Federation)  # after the last event
+    federation: FederationState = field(default_factory=FederationState)  # after the last event
     _events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = field(
         default_factory=asyncio.Queue
     )
@@ -111,7 +110,9 @@ class Driver:
         """Queue an event; None: a write failed."""
         self._events.put_nowait((event, handled))
 
-    async def drive(self, federation: Federation, actions: list[Action]) -> Mapping[str, Finish]:
+    async def drive(
+        self, federation: FederationState, actions: list[Action]
+    ) -> Mapping[str, Finish]:
         """Carry out the first actions and all that follow; the ends of the runs by name."""
         self.federation = federation
         await self.transport.start(self._emit)
@@ -147,7 +148,7 @@ class Driver:
 
     # --- actions, each with its method in `_METHODS` ----------------------------------------------
 
-    async def _send(self, action: Send) -> None:
+    async def _send(self, action: SendToSite) -> None:
         message = action.message
         if isinstance(message, Step):
             place = (message.attempt, message.step)
@@ -183,7 +184,7 @@ class Driver:
             loop = asyncio.get_running_loop()
             self._timers[action.run] = loop.call_later(action.seconds, self._emit, passed)
 
-    async def _notify(self, action: Notify) -> None:
+    async def _notify(self, action: NotifyObservers) -> None:
         self.observer(action.notice)
 
     async def _finish(self, action: Finish) -> None:
@@ -205,7 +206,7 @@ class Driver:
         if event is not None:
             self._emit(event)
 
-    async def _countersign(self, action: Countersign) -> None:
+    async def _countersign(self, action: CountersignHead) -> None:
         assert self.countersign is not None, "a signed head comes with a certificate"
         certificate = self.transport.certificate(action.site)
         signed = await asyncio.to_thread(self.countersign, action.site, certificate, action.fetched)
@@ -262,17 +263,17 @@ class Driver:
 
 # The method that carries out each class of action.
 _METHODS: Mapping[type, Callable[[Driver, Any], Awaitable[None]]] = {
-    Send: Driver._send,
+    SendToSite: Driver._send,
     Reject: Driver._reject,
     Expect: Driver._expect,
     Persist: Driver._persist,
     SetDeadline: Driver._set_deadline,
-    Notify: Driver._notify,
+    NotifyObservers: Driver._notify,
     Finish: Driver._finish,
     ReadQueue: Driver._use_queue,
     BeginRun: Driver._use_queue,
     CallStanding: Driver._call,
     CloseRun: Driver._use_queue,
-    Countersign: Driver._countersign,
+    CountersignHead: Driver._countersign,
 }
 assert _METHODS.keys() == {*get_args(Action)}, "every action has its method"

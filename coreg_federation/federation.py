@@ -70,7 +70,7 @@ class Federation:
         hosts = [] if host in ("127.0.0.1", "localhost") else [host]
         choices = Choices(name=name, target=target, id=id, task=task)
         _, invitations = create(Path(folder), hosts, sites, choices, port=port)
-        return cls(Path(folder), {each.site: str(each) for each in invitations})
+        return cls(Path(folder), {invitation.site: str(invitation) for invitation in invitations})
 
     def run(
         self,

@@ -83,12 +83,13 @@ class Model:
         UsageError
             not the joined model of a linear training (kernel = "linear").
         """
-        if not (rows := (self._model.found or {}).get("coefficients")):
+        findings = self._model.findings
+        if findings is None or not findings.coefficients:
             raise UsageError(
                 'coefficients are of the joined model of a linear training (kernel = "linear").'
             )
         numbers = dict.fromkeys(("coefficient", "se", "p"), pl.Float64)
-        return pl.DataFrame(rows, {"column": pl.String, **numbers})
+        return pl.DataFrame(findings.coefficients, {"column": pl.String, **numbers})
 
     def contributions(self, frame: Any) -> pl.DataFrame:
         """Of each column to each prediction of a linear joined model: its exact Shapley value, in

@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from site_agent.models.figures import Values
+from site_agent.models.findings import Findings
+from site_agent.models.report import recommended
 
 _NINETY_FIVE = 1.96  # deviations to each end of an interval of 95 %
 MODELS = ("mean", "local", "joined", "agreement", "score")
@@ -31,7 +35,7 @@ class ModelError:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     """The report of one training at this site; ``str(report)`` is its text.
 
     ``errors``: by model, "mean" (of the labels), "local", "joined" or "agreement" (the joined model
@@ -49,8 +53,8 @@ class Report:
     errors: Mapping[str, ModelError]
     elsewhere: Mapping[str, float]
     areas: Mapping[str, float]
-    partners: tuple[Mapping[str, Any], ...]
-    coefficients: tuple[Mapping[str, Any], ...]
+    partners: tuple[Values, ...]
+    coefficients: tuple[Values, ...]
     sentences: tuple[str, ...] = field(repr=False)
     text: str = field(repr=False)
 
@@ -58,26 +62,25 @@ class Report:
         return self.text
 
 
-def report_of(
-    run: str, target: str, found: Mapping[str, Any], sentences: list[str], text: str
-) -> Report:
-    """The report of a model file's findings (`site_agent.models.findings`)."""
-    return Report(
+def report_of(run: str, target: str, findings: Findings, text: str) -> TrainingReport:
+    """The report of a run with these findings; ``text``: what `coreg-agent report` prints."""
+    areas = findings.auc or {}
+    return TrainingReport(
         run=run,
         target=target,
-        labels=int(found.get("labels", 0)),
-        recommended=found.get("recommended"),
-        errors={name: _error(found[name]) for name in MODELS if name in found},
-        elsewhere=dict(found.get("elsewhere") or {}),
-        areas={name: area for name, area in (found.get("auc") or {}).items() if area is not None},
-        partners=tuple(found.get("partners") or ()),
-        coefficients=tuple(found.get("coefficients") or ()),
-        sentences=tuple(sentences),
+        labels=findings.labels,
+        recommended=findings.recommended,
+        errors={name: _error(findings.models[name]) for name in MODELS if name in findings.models},
+        elsewhere=findings.elsewhere or {},
+        areas={name: area for name, area in areas.items() if area is not None},
+        partners=tuple(findings.partners or ()),
+        coefficients=tuple(findings.coefficients or ()),
+        sentences=tuple(recommended(findings)),
         text=text,
     )
 
 
-def _error(about: Mapping[str, Any]) -> ModelError:
+def _error(about: Values) -> ModelError:
     return ModelError(
         error=about["rmse"],
         standard_error=about["se"],

@@ -14,7 +14,7 @@ from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_federation.event_loop import outside
 from coreg_federation.model import Model, load_model
-from coreg_federation.report import Report, report_of
+from coreg_federation.report import TrainingReport, report_of
 from coreg_wire.identity.invitation import parse_invitation
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from site_agent.config.settings import AgentSettings, read_settings, start
@@ -22,7 +22,8 @@ from site_agent.data.notation import unguarded
 from site_agent.identity.identity import check_authority, check_identity
 from site_agent.identity.identity import join as redeem
 from site_agent.identity.run_keys import OTHERS
-from site_agent.models import findings
+from site_agent.models.findings import Findings
+from site_agent.models.report import load_reports, summary_of
 from site_agent.service import app
 from site_agent.service.console import OTHER_WORDS, words_told
 from site_agent.service.state_dir import Decision
@@ -52,11 +53,13 @@ def join(invitation: str, folder: str | Path = ".") -> "Site":
         the line is incomplete; the invitation is used, expired or for another federation; no
         coordinator answers.
     """
-    given, identity, known = parse_invitation(invitation), Path(folder) / "identity", False
+    given = parse_invitation(invitation)
+    identity = Path(folder) / "identity"
+    joined = False
     with suppress(CoregError):  # no identity, or another one, about which `redeem` has the message
         check_authority(identity, given.authority)
-        known = check_identity(identity).name == given.site
-    if not known:
+        joined = check_identity(identity).name == given.site
+    if not joined:
         redeem(given, identity)
     start(Path(folder), given.address)
     return Site(Path(folder))
@@ -90,7 +93,7 @@ class Site:
         accept_words: bool = False,
         progress: Progress | None = None,
         **options: Any,
-    ) -> "Trained":
+    ) -> "TrainingResult":
         """Take part in the federation's next run, as `coreg-agent --data` does.
 
         Parameters
@@ -120,7 +123,7 @@ class Site:
         again = {"id": id, "words": words, "accept_words": accept_words or None}
         given = {"data": data, "target": target, **again, **options, "yes": consent is True or None}
         joined = _taken_part(self._settings(given), progress, consent, "training")
-        return Trained(
+        return TrainingResult(
             self,
             joined.outcome,
             joined.written,
@@ -140,7 +143,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """The result of a training at a site, also of a run that failed: ``outcome.good`` tells.
 
     ``files``: the joined model first, the local model last. ``run``: its name.
@@ -178,15 +181,13 @@ class Trained:
         return _scores_in(tables[0]) if tables else pl.DataFrame()
 
     @property
-    def report(self) -> Report:
+    def report(self) -> TrainingReport:
         """Did joining help? The recommendation, and the errors on this site's own left-out labels,
         as numbers; `print(report)` prints the text. Errors as of `model`.
         """
-        path, model = next(iter(findings.report([self._file(0)]).items()))
-        found = model.found or {}
-        sentences = findings.recommended(found)
-        text = findings.summary_of(path, model)
-        return report_of(model.run, model.target, found, sentences, text)
+        [(path, model)] = load_reports([self._file(0)]).items()
+        findings = model.findings or Findings()
+        return report_of(model.run, model.target, findings, summary_of(path, model))
 
     def _file(self, place: int) -> Path:
         models = [path for path in self.files if path.suffix == ".coreg"]
@@ -273,10 +274,10 @@ def _taken_part(
             "no consent: pass consent=True to take part, or a function that sees the plan and the"
             " eight words and decides."
         )
-    told: list[Notice] = []
+    heard: list[Notice] = []
 
     def observe(notice: Notice) -> None:
-        told.append(notice)
+        heard.append(notice)
         if notice.text and progress is not None:
             progress(notice.text)
 
@@ -291,7 +292,7 @@ def _taken_part(
     ) as error:  # a signal ends the program, also through its `except Exception`
         raise KeyboardInterrupt(str(error)) from None
     except Refused as error:
-        faults = [after.text for notice, after in pairwise(told) if notice.name == "data_unusable"]
+        faults = [after.text for notice, after in pairwise(heard) if notice.name == "data_unusable"]
         raise (BadData(faults[-1]) if faults else error) from None
 
 
@@ -311,9 +312,9 @@ class _Asked:
             if not self.consent(about, words):
                 return Decision(False, "its operator refused it.")
         elif words:
-            told = f"{words_told(words, news)}. If they are the same, pass words=…"
+            question = f"{words_told(words, news)}. If they are the same, pass words=…"
             if OTHERS not in news:
-                return Refused(told)
-            self.other_words.append(told)
+                return Refused(question)
+            self.other_words.append(question)
             return Decision(False, OTHER_WORDS)
         return Decision(True, "", words)

@@ -1,8 +1,8 @@
 r"""A federation over Ray: many sites in each process, on this machine or a cluster.
 
 All messages of one turn of the event loop become one call for each actor. A vector for a thousand
-sites is put into the object store once, and answers are read from there without a copy. An actor
-that dies ends the simulation.
+sites is sent to each actor once, and is read from the object store without a copy. An actor that
+dies ends the simulation.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from coordinator.machine.events import Interrupted, Received, SiteJoined
-from coordinator.transports import Emit, SiteFunction, Traffic, words_of
+from coordinator.transports import Emit, SiteFunction, Traffic, Transport, bytes_of
 from coreg_core.errors import Unreachable, UsageError
 from coreg_core.messages import Answer, FromSite, Hello, Leaving, Rejected, ToSite
 from coreg_sim.simulate import Hosted, SharedFold, SimulatedSite
@@ -47,9 +47,8 @@ def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
     ``instead``: advice in its errors.
     """
     # Set before Ray is imported; its processes inherit it.
-    os.environ.setdefault(
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-    )  # otherwise Ray warns of a future change
+    # Otherwise Ray warns of a future change.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
     # Ray reports processes that died on standard output, where a --json run has its rows. The
     # transport reports them.
@@ -132,14 +131,11 @@ class Host:
     def hello(self) -> list[Hello]:
         return [site.hello() for site in self._sites.values()]
 
-    def handle(self, batch: Sequence[tuple[str, int]], *messages: ToSite) -> BatchAnswers:
-        """Each site's answers to its message; ``batch`` has each site, and the number of its
-        message.
-        """
+    def handle(self, batch: Sequence[tuple[str, ToSite]]) -> BatchAnswers:
+        """Each site's answers to its message."""
         answers = []
         results = {}
-        for name, which in batch:
-            message = messages[which]
+        for name, message in batch:
             site = self._sites[name]
             answered = list(site.handle(message))
             answers.append((name, answered))
@@ -178,7 +174,7 @@ class _Actor:
     calls: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)  # references to answers
 
 
-class RayActors:
+class RayActors(Transport):
     """The transport; sites join in order when all actors run.
 
     ``results``: of each site, after its run.
@@ -227,8 +223,7 @@ class RayActors:
         """Send at the loop's next turn, with all other messages of this turn."""
         if site not in self._open:
             return
-        self.traffic.sent += 8 * words_of(message)
-        self.traffic.numbers += words_of(message)
+        self.traffic.sent += bytes_of(message)
         self._outbox.append((site, message))
         if self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._flush)
@@ -237,15 +232,6 @@ class RayActors:
         """Tell the site the reason, and ignore it from now on."""
         await self.send(site, Rejected(reason))
         self._open.discard(site)
-
-    def expect(self, run: str, room: int) -> None:
-        """Nothing to do: words arrive whole."""
-
-    def forget(self, run: str) -> None:
-        """Nothing to do: no state is kept for a run."""
-
-    def certificate(self, site: str) -> bytes:  # noqa: ARG002 - the transport's face
-        return b""
 
     async def close(self) -> None:
         """Deliver the queued messages within `CLOSE_SECONDS`, and end the actors."""
@@ -276,25 +262,14 @@ class RayActors:
             ) from None
 
     def _flush(self) -> None:
-        """One call for each actor; each message into the object store once."""
+        """One call for each actor. Ray pickles a message once that several of its sites receive."""
         self._turn = None
-        outbox = self._outbox
+        batches: dict[_Actor, list[tuple[str, ToSite]]] = {}
+        for site, message in self._outbox:
+            batches.setdefault(self._home[site], []).append((site, message))
         self._outbox = []
-        by_actor: dict[int, list[tuple[str, ToSite]]] = {}
-        for site, message in outbox:
-            by_actor.setdefault(id(self._home[site]), []).append((site, message))
-        references: dict[int, Any] = {}
-        for actor in self._actors:
-            if not (mine := by_actor.get(id(actor), [])):
-                continue
-            distinct: dict[int, int] = {}
-            for _, message in mine:
-                distinct.setdefault(id(message), len(distinct))
-                if id(message) not in references:
-                    references[id(message)] = self._ray.put(message)
-            batch = [(site, distinct[id(message)]) for site, message in mine]
-            answers = actor.handle.handle.remote(batch, *(references[key] for key in distinct))
-            actor.calls.put_nowait(answers)
+        for actor, batch in batches.items():
+            actor.calls.put_nowait(actor.handle.handle.remote(batch))
 
     async def _listen(self, actor: _Actor) -> None:
         """Handle an actor's answers in the order of its calls; if it dies, end the run."""
@@ -322,8 +297,7 @@ class RayActors:
             if site not in self._open:
                 continue
             for answer in answers:
-                self.traffic.received += 8 * words_of(answer)
-                self.traffic.numbers += words_of(answer)
+                self.traffic.received += bytes_of(answer)
                 self._emit(Received(site, answer))
                 if isinstance(answer, Leaving):
                     self._open.discard(site)

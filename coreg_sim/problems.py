@@ -115,17 +115,17 @@ def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int, commo
     """
     sites = {}
     held_out = []
-    known = m + n_sites * n
+    known_rows = m + n_sites * n
     width = len(str(n_sites - 1))
     for v, X in enumerate(views):
         own = np.arange(m + v * n, m + (v + 1) * n)
-        shared = X[: known if common else m].copy()
+        shared = X[: known_rows if common else m].copy()
         at = own if common else None
         sites[f"site-{v:0{width}d}"] = PrivateData(
             X[own], y[own], shared, "simulated", positions=at
         )
-        held_out.append(X[known:].copy())
-    return Problem(sites, tuple(held_out), y[known:])
+        held_out.append(X[known_rows:].copy())
+    return Problem(sites, tuple(held_out), y[known_rows:])
 
 
 class _Strict(BaseModel):
@@ -211,17 +211,17 @@ _Rows = tuple[dict[str, Ints], Ints, Ints]  # labelled of each site, shared, hel
 def _drawn(
     views: ViewsFile, y: np.ndarray, labelled: int, unlabelled: int | None, rng: np.random.Generator
 ) -> _Rows:
-    known = rng.permutation(np.flatnonzero(~np.isnan(y)))
+    labelled_rows = rng.permutation(np.flatnonzero(~np.isnan(y)))
     names = sorted(views.sites)
     blank = np.flatnonzero(np.isnan(y))  # without a label they can only be shared
-    room = len(known) - len(names) * labelled
+    room = len(labelled_rows) - len(names) * labelled
     m = unlabelled if unlabelled is not None else max(len(blank), (len(blank) + room) * 2 // 3)
     taken = max(0, m - len(blank))
     if room - taken < 1:
         raise BadData(
-            f"{views.data}: {len(known)} rows with a target are too few for {len(names)} x"
+            f"{views.data}: {len(labelled_rows)} rows with a target are too few for {len(names)} x"
             f" {labelled} labelled, {taken} unlabelled and 1 held out."
         )
-    own = {name: known[v * labelled : (v + 1) * labelled] for v, name in enumerate(names)}
-    rest = known[len(names) * labelled :]
+    own = {name: labelled_rows[v * labelled : (v + 1) * labelled] for v, name in enumerate(names)}
+    rest = labelled_rows[len(names) * labelled :]
     return own, np.concatenate([blank[:m], rest[:taken]]), rest[taken:]

@@ -68,7 +68,6 @@ def fingerprint_of(name: str) -> str:
 
 
 def simulated_keys(name: str) -> RunKeys:
-    """The run keys of one site."""
     return RunKeys(identity_of(name), fingerprint_of)
 
 
@@ -102,11 +101,11 @@ class SharedFold:
     def __call__(self, key: tuple[str, bytes], make: Callable[[], Made]) -> Made:
         """See `site_agent.machine.objective.Fold`."""
         what, chain = key
-        known = self._made.get(what)
-        if known is None or known[0] != chain:
-            known = self._made[what] = (chain, make())
-        made: Made = known[1]
-        return made
+        latest = self._made.get(what)
+        if latest is None or latest[0] != chain:
+            latest = self._made[what] = (chain, make())
+        value: Made = latest[1]
+        return value
 
 
 class SimulatedSite:
@@ -277,9 +276,7 @@ def simulate(
         here = "Give each site more labels (--labelled), or change the plan."
         raise Refused(end_sentence(end.outcome, end.reason).replace(advice(Outcome.REFUSED), here))
     sent = traffic.sent + traffic.received
-    return Simulated(
-        plan, end.outcome, end.reason, trained, tuple(taken), traffic.numbers, sent, seconds
-    )
+    return Simulated(plan, end.outcome, end.reason, trained, tuple(taken), sent // 8, sent, seconds)
 
 
 def rmse(prediction: Arr, y: Arr) -> float:

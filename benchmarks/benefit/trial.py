@@ -21,7 +21,7 @@ from coreg_core.evaluation import (
 )
 from coreg_core.objectives.additive import Additive
 from coreg_core.threads import pin_threads
-from coreg_sim.benefit.trial import Federation
+from coreg_sim.benefit.trial import TrainedPartition
 
 RULES = Additive()  # of a federation
 Z90 = 1.6449
@@ -30,8 +30,8 @@ Z90 = 1.6449
 def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
     """A record for each site."""
     pin_threads(1)
-    memory = Federation(partition, draw)
-    private = Federation(partition, draw, private=True)
+    memory = TrainedPartition(partition, draw)
+    private = TrainedPartition(partition, draw, private=True)
     M = len(partition.columns)
     found: dict[str, Arr] = {
         "score": memory.changes(memory.scores()),
@@ -45,7 +45,7 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
     if M > 2:
         found["score, one missing"] = memory.changes(memory.scores(missing=True))
     if len(np.unique(np.concatenate(partition.labelled))) >= RULES.least_rows:
-        default = Federation(partition, draw, rules=RULES)
+        default = TrainedPartition(partition, draw, rules=RULES)
         found |= {
             "default score": memory.changes(default.scores()),
             "default joined": memory.changes(default.joined),
@@ -81,7 +81,7 @@ def trial(partition: Partition, draw: int) -> list[dict[str, JSON]]:
     return records
 
 
-def _yes_no(federation: Federation, v: int) -> dict[str, list[float]]:
+def _yes_no(federation: TrainedPartition, v: int) -> dict[str, list[float]]:
     """AUC, log loss and calibration error of each model; probabilities from own left-out
     predictions.
     """

@@ -74,13 +74,13 @@ def invite(folder: Path, site: str, listen: str) -> Invitation:
         )
     authority = fingerprint(authority_pair(folder)[0])
     host = next((name for name in server_names(folder) if name not in _LOCAL), "127.0.0.1")
-    made = Invitation(host, port, site, authority, secrets.token_hex(16))
+    invitation = Invitation(host, port, site, authority, secrets.token_hex(16))
     with _locked(folder):
         _write(
             _path(folder, site),
-            f"{made}\nvalid until {utc_now() + VALID:%Y-%m-%dT%H:%M:%SZ}\n".encode(),
+            f"{invitation}\nvalid until {utc_now() + VALID:%Y-%m-%dT%H:%M:%SZ}\n".encode(),
         )
-    return made
+    return invitation
 
 
 def withdraw(folder: Path, site: str) -> bool:

@@ -20,5 +20,4 @@ for _command in (*authority.COMMANDS, *service.COMMANDS, *studies.COMMANDS):
 
 
 def main() -> None:
-    """The console script."""
     raise SystemExit(command_line.run(app, "coreg-coordinator"))

@@ -23,7 +23,6 @@ def init(
     host: Annotated[
         list[str] | None,
         typer.Option(
-            "--host",
             help=(
                 "A name or address that sites dial; repeatable. The invitations have the first."
                 " The coordinator then listens on all addresses of the machine. With loopback"
@@ -31,15 +30,11 @@ def init(
             ),
         ),
     ] = None,
-    site: Annotated[
-        list[str] | None, typer.Option("--site", help="Name of a site; repeatable.")
-    ] = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the federation.")] = "",
+    site: Annotated[list[str] | None, typer.Option(help="Name of a site; repeatable.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the federation.")] = "",
     target: Annotated[
         str,
-        typer.Option(
-            "--target", help="The column to predict, for sites that name no other column."
-        ),
+        typer.Option(help="The column to predict, for sites that name no other column."),
     ] = "",
     id_column: Annotated[
         str,
@@ -47,13 +42,11 @@ def init(
     ] = "",
     task: Annotated[
         Literal["regression", "classification"] | None,
-        typer.Option("--task", help="classification: a yes/no target, or classes."),
+        typer.Option(help="classification: a yes/no target, or classes."),
     ] = None,
     port: Annotated[
         int,
-        typer.Option(
-            "--port", min=1, max=65534, help="Where sites connect; they enrol at the next port."
-        ),
+        typer.Option(min=1, max=65534, help="Where sites connect; they enrol at the next port."),
     ] = 7600,
     renew_server: Annotated[
         bool,
@@ -87,8 +80,8 @@ def init(
     choices = Choices(name=name, target=target, id=id_column, task=task or "")
     written, invitations = create(folder, host or [], site or [], choices, port=port)
     echo(f"{file}: {'written' if written else 'exists, unchanged'}")
-    for each in invitations:
-        _show(each)
+    for invitation in invitations:
+        _show(invitation)
     if len(invitations) == 2:
         echo(
             "two sites: each can compute the other's part of a score. For scores both sites write"

@@ -76,8 +76,8 @@ def waits_now(store: Path) -> dict[str, str]:
     if not is_held(store):
         return {}
     with closing(Status(store, read_only=True)) as status:
-        found: dict[str, str] = status.service().get("waiting", {})
-    return found
+        waits: dict[str, str] = status.service().get("waiting", {})
+    return waits
 
 
 def planned(configuration: "Configuration", study: Path | None) -> "Plan":

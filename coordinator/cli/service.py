@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from coordinator.cli.options import (
     planned,
     run_store,
 )
+from coordinator.store.schema import Values
 from coreg_core.errors import Unreachable, UsageError
 from coreg_wire.terminal.command_line import need_extra, print_json
 from coreg_wire.terminal.text import echo
@@ -41,7 +42,7 @@ def serve(
     port_file: PortFileOption = None,
     metrics: Annotated[
         str | None,
-        typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics."),
+        typer.Option(help="HOST:PORT on loopback where Prometheus reads /metrics."),
     ] = None,
     web: WebOption = None,
     web_token_file: TokenOption = None,
@@ -144,46 +145,46 @@ def status(federation: StoreArgument = Path(), as_json: JsonOption = False) -> N
     from coordinator.store.status import overview
 
     store = run_store(federation)
-    found = overview(store)
-    away = [name for name in found["of"] if name not in found["connected"]]
+    state = overview(store)
+    away = [name for name in state["of"] if name not in state["connected"]]
     if as_json:
-        print_json(found)
+        print_json(state)
     else:
-        for line in _lines(found, store, away):
+        for line in _lines(state, store, away):
             echo(line)
-    if not found["ready"]:
+    if not state["ready"]:
         raise typer.Exit(Unreachable.exit_code)
 
 
-def _lines(found: dict[str, Any], store: Path, away: list[str]) -> Iterator[str]:
+def _lines(state: Values, store: Path, away: list[str]) -> Iterator[str]:
     """The overview for a person: the service, its sites, its runs, and warnings."""
-    up = found["state"] != "not running"
-    yield f"{found['federation'] or store}: {found['state']}" + (
-        f", on {found['listen']}" if up else ""
+    up = state["state"] != "not running"
+    yield f"{state['federation'] or store}: {state['state']}" + (
+        f", on {state['listen']}" if up else ""
     )
     if up:
-        yield f"  since {found['since']}, release {found['release']}"
-        yield f"  {len(found['connected'])} of {len(found['of'])} sites are connected"
-    for site in found["sites"]:
+        yield f"  since {state['since']}, release {state['release']}"
+        yield f"  {len(state['connected'])} of {len(state['of'])} sites are connected"
+    for site in state["sites"]:
         yield from _site_lines(site)
     for what in ("runs", "queued"):
-        if found[what]:
-            yield f"  {what}: {', '.join(found[what])}"
-    for run in found["stalled"]:
+        if state[what]:
+            yield f"  {what}: {', '.join(state[what])}"
+    for run in state["stalled"]:
         yield (
             f"  stalled: {run}, not connected: {', '.join(away) or 'no site now'}. It goes on when"
             " its sites are back, and ends after [timeouts] stall; or: coreg-coordinator cancel"
             f" {run}"
         )
-    for run, waiting_for in found["waiting"].items():
+    for run, waiting_for in state["waiting"].items():
         yield f"  run {run}: {waiting_for}"
-    for warning in found["certificates"]:
+    for warning in state["certificates"]:
         yield f"  {warning}"
-    if found["not_reloaded"]:
-        yield f"  not reloaded: {found['not_reloaded']}"
+    if state["not_reloaded"]:
+        yield f"  not reloaded: {state['not_reloaded']}"
 
 
-def _site_lines(site: dict[str, Any]) -> Iterator[str]:
+def _site_lines(site: Values) -> Iterator[str]:
     """The site's session, release and certificate; and why it was rejected, if that is newer than
     its session.
     """
@@ -199,7 +200,7 @@ def _site_lines(site: dict[str, Any]) -> Iterator[str]:
         yield f"  {'':<20} last rejected {site['refused']}: {site['refusal']}"
 
 
-def _session(site: dict[str, Any]) -> str:
+def _session(site: Values) -> str:
     """Whether the site is connected, and since when."""
     if site["connected"]:
         return f"connected since {site['since']}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,7 @@ from coordinator.cli.options import (
     run_store,
     waits_now,
 )
+from coordinator.store.schema import Values
 from coreg_core.errors import UsageError
 from coreg_core.plan import aligns_for
 from coreg_wire.terminal.command_line import as_owner, human_bytes, print_json
@@ -44,7 +45,6 @@ def submit(
     federation: Annotated[
         Path,
         typer.Option(
-            "--federation",
             envvar="COREG_FEDERATION",
             help="federation.toml of the study, or its folder.",
             callback=federation_file,
@@ -102,7 +102,7 @@ def cancel(
     run: Annotated[str, typer.Argument(help="A run, or a prefix of its name.")],
     federation: StoreOption = Path(),
     reason: Annotated[
-        str, typer.Option("--reason", help="The reason that its sites receive.")
+        str, typer.Option(help="The reason that its sites receive.")
     ] = "cancelled by the operator",
 ) -> None:
     """End a run, queued or under way. A cancelled run does not begin again."""
@@ -130,7 +130,7 @@ def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> Non
     begun = opened.runs()
     waits = waits_now(store)
     waiting = {
-        each.run: waits.get(each.run, "") if each.stop is None else "" for each in begun
+        summary.run: waits.get(summary.run, "") if summary.stop is None else "" for summary in begun
     }  # the status is up to 5 s old
     if as_json:
         for plan, at in reversed(queued):
@@ -147,7 +147,9 @@ def runs(federation: StoreArgument = Path(), as_json: JsonOption = False) -> Non
         return
     lines = [queued_line(plan, at) for plan, at in reversed(queued)]
     lines += [queued_line(plan, at, "cancelled") for plan, at in reversed(opened.cancelled())]
-    lines += [run_line(each, waiting[each.run]) for each in begun if not aligns_for(each.run)]
+    lines += [
+        run_line(summary, waiting[summary.run]) for summary in begun if not aligns_for(summary.run)
+    ]
     for line in lines or ["no runs yet"]:
         echo(line)
 
@@ -183,7 +185,7 @@ def show(
         details = {
             "rounds": rounds,
             "phases": phases,
-            "checkpoints": [dataclasses.asdict(each) for each in checkpoints],
+            "checkpoints": [dataclasses.asdict(signed) for signed in checkpoints],
             "waiting": waiting,
         }
         print_json({**dataclasses.asdict(summary), **details})
@@ -213,7 +215,7 @@ def _line_in_queue(opened: "RunStore", run: str) -> str | None:
     return None
 
 
-def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
+def _plan_lines(plan: Values) -> Iterator[str]:
     """The plan of a run in the sections of federation.toml."""
     sections = {"membership": "federation", "objective": "model", "iteration": "schedule"}
     agreement = plan.get("objective", {}).get("name") == "agreement"
@@ -228,7 +230,7 @@ def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
             yield f"  {name} = {value}"
 
 
-def _convergence_lines(rounds: list[dict[str, Any]]) -> Iterator[str]:
+def _convergence_lines(rounds: list[Values]) -> Iterator[str]:
     """A table of the steps that have figures, if there are any."""
     from coordinator.observers.terminal import StepTable
 
@@ -242,17 +244,18 @@ def _convergence_lines(rounds: list[dict[str, Any]]) -> Iterator[str]:
         yield from table.lines(step)
 
 
-def _phase_line(phase: dict[str, Any]) -> str:
+def _phase_line(phase: Values) -> str:
     size = human_bytes(phase["bytes"])
     return f"{phase['phase']}: {phase['steps']} steps, {size}, {phase['seconds']:.2f} s"
 
 
-def _worst(values: dict[str, Any]) -> dict[str, Any]:
+def _worst(values: Values) -> Values:
     """The stored lists (one number per column) reduced to the worst column, for `cells`."""
+    from coordinator.machine.records import worst
+
     shown = dict(values, step=values["number"])
     for name in ("residual", "gap"):
-        worst = max(values[name], default=-1.0)
-        shown[name] = worst if worst >= 0.0 else None
+        shown[name] = worst(values[name])
     return shown
 
 
@@ -280,7 +283,7 @@ def queued_line(plan: "Plan", submitted: str, state: str = "queued") -> str:
     return f"{plan.run}  {submitted}  {state:<13} {'':>13}  {'':<9} {_of(plan.to_dict())}"
 
 
-def _of(plan: dict[str, Any]) -> str:
+def _of(plan: Values) -> str:
     """Study or federation, objective, number of sites."""
     kind = plan["objective"]["name"]
     if plan.get("rehearsal"):

@@ -64,21 +64,21 @@ def _section(terms: type, before: Callable[[Any], Any] | None = None, **changed:
     validators: dict[str, Any] = (
         {"_before": model_validator(mode="before")(before)} if before else {}
     )
-    made: Any = create_model(
+    section: Any = create_model(
         f"{terms.__name__}Section",
         __config__=_CONFIG,
         __doc__=terms.__doc__,
         __validators__=validators,
         **shape | changed,
     )
-    return made
+    return section
 
 
 def _with_zero(section: Any) -> Any:
     """Add 0 (each site alone) to every path of couplings."""
-    said = section.get("coupling") if isinstance(section, dict) else None
-    if isinstance(said, list | tuple) and len(said) > 1 and 0 not in said:
-        return {**section, "coupling": [0.0, *said]}
+    path = section.get("coupling") if isinstance(section, dict) else None
+    if isinstance(path, list | tuple) and len(path) > 1 and 0 not in path:
+        return {**section, "coupling": [0.0, *path]}
     return section
 
 
@@ -87,7 +87,7 @@ def _objective_said(section: dict[str, Any]) -> str | None:
 
     A section without one is of the agreement, unless it has keys of another objective.
     """
-    every = {key for each in MODELS.values() for key in each.model_fields}
+    every = {key for model in MODELS.values() for key in model.model_fields}
     strange = section.keys() & (every - MODELS["agreement"].model_fields.keys())
     return section.get("objective", None if strange else "agreement")
 
@@ -166,16 +166,14 @@ class FederationSection(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> "FederationSection":
-        alone = Plan(
-            "", self.name, self.membership, privacy=Privacy(aggregation="plaintext")
-        )  # `_together` checks the other terms
+        # `_together` checks the other terms.
+        alone = Plan("", self.name, self.membership, privacy=Privacy(aggregation="plaintext"))
         if (fault := plan_fault(alone)) is not None:
             raise ValueError(fault)
         return self
 
     @property
     def membership(self) -> Membership:
-        """The section as a term of the plan."""
         return Membership(self.sites, self.min_sites or len(self.sites), self.on_dropout)
 
 
@@ -245,8 +243,8 @@ class Computed(Section):
     def objective(self) -> Objective:
         """The section [model] as a term of the plan."""
         terms = self.model.model_dump()
-        made: Callable[..., Objective] = OBJECTIVES[terms.pop("objective")]
-        return made(**terms)
+        objective: Callable[..., Objective] = OBJECTIVES[terms.pop("objective")]
+        return objective(**terms)
 
     def terms(self) -> dict[str, Any]:
         """The terms of the plan that the computation determines."""
@@ -288,9 +286,9 @@ class Configuration(Computed):
 
     def run_timeouts(self) -> Timeouts:
         """The timeouts of the runs. `idle` belongs to the transport."""
-        said = self.timeouts.model_dump(exclude={"idle"})
+        seconds = self.timeouts.model_dump(exclude={"idle"})
         return Timeouts(
-            **{name: math.inf if value == "unlimited" else value for name, value in said.items()}
+            **{name: math.inf if value == "unlimited" else value for name, value in seconds.items()}
         )
 
 
@@ -337,9 +335,9 @@ def faults_of(
         "privacy": PrivacySection,
         "alignment": AlignmentSection,
     }
-    known = [
+    keys = [
         f"{name}.{key}"
-        for name, each in (*models, *sections.items())
-        for key in getattr(each, "model_fields", ())
+        for name, section in (*models, *sections.items())
+        for key in getattr(section, "model_fields", ())
     ]
-    return file_faults(path, error, [*known, *sections], skip=("model",), instead=EXPECTED)
+    return file_faults(path, error, [*keys, *sections], skip=("model",), instead=EXPECTED)

@@ -27,7 +27,7 @@ from coreg_wire.files.toml_file import read_toml
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRun:
     """A run with models: its name, objective and participants."""
 
     run: str
@@ -62,7 +62,7 @@ class Study(Computed):
         return self
 
     def plan(
-        self, federation: FederationSection, trained: "Callable[[str], Trained] | None" = None
+        self, federation: FederationSection, trained: "Callable[[str], TrainedRun] | None" = None
     ) -> Plan:
         """The plan of a new run of it.
 
@@ -84,15 +84,14 @@ class Study(Computed):
                     f"study {study.name}: scoring needs the run store, for the models of an earlier"
                     " run."
                 )
-            found = trained(objective.of_run)
+            run = trained(objective.of_run)
             objective = replace(
-                objective, of_run=found.run, trained=found.objective, columns=found.columns
+                objective, of_run=run.run, trained=run.objective, columns=run.columns
             )
-            sites = found.sites
+            sites = run.sites
             dropout = "wait"
-            least = study.min_sites or min(
-                3, len(sites)
-            )  # with two, each could compute the other's part
+            # With two, each could compute the other's part.
+            least = study.min_sites or min(3, len(sites))
         membership = FederationSection(
             name=federation.name,
             sites=sites,
@@ -126,7 +125,7 @@ def read_study(path: Path, above: Configuration | None = None) -> Study:
 
 
 def study_plan(
-    path: Path, configuration: Configuration, trained: "Callable[[str], Trained] | None" = None
+    path: Path, configuration: Configuration, trained: "Callable[[str], TrainedRun] | None" = None
 ) -> Plan:
     """The plan of a new run of the study in that file, under that federation; ``trained`` as in
     `Study.plan`.

@@ -22,6 +22,7 @@ from coordinator.machine.events import (
     SiteJoined,
     SiteLost,
 )
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import Begun, Phase, Timeouts, Transition
 from coordinator.machine.run import (
     Run,
@@ -153,7 +154,7 @@ def begin(plan: Plan, timeouts: Timeouts, begun: Begun) -> tuple[Run, list[Actio
         Run(plan, timeouts, attempt=attempt, participants=begun.participants, done=begun.steps)
     )
     if not plan.masked:
-        update.notify(notices.answers_in_clear(plan.run))
+        update.tell(NoticeName.ANSWERS_IN_CLEAR)
     update.notify(
         notices.run_began(plan.run, plan.study, attempt, update.run.awaited, timeouts.join)
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from coordinator.machine.records import NOT_BEGUN, Begun, HeadSigned, Record
+from coordinator.machine.records import NOT_BEGUN, Begun, HeadSigned, Record, Sites
 from coreg_core.messages import Fetched, FromSite, Hello, ToSite
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
@@ -72,7 +72,7 @@ class DeadlinePassed:
 
 @dataclass(frozen=True)
 class HeadCountersigned:
-    """The head of a site's ledger, countersigned (`Countersign`)."""
+    """The head of a site's ledger, countersigned (`CountersignHead`)."""
 
     run: str
     signed: HeadSigned
@@ -121,7 +121,7 @@ class Submitted:
 
     plan: Plan
     begun: Begun = NOT_BEGUN
-    askers: tuple[str, ...] = ()
+    askers: Sites = ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Reconfigured:
     runs.
     """
 
-    sites: tuple[str, ...]
+    sites: Sites
     max_concurrent_runs: int
 
 
@@ -186,7 +186,7 @@ Event: TypeAlias = RunEvent | Received[Any] | OfService
 
 
 @dataclass(frozen=True)
-class Send:
+class SendToSite:
     """Send a message to a site. It has no effect if the session has ended (a `SiteLost`
     follows).
     """
@@ -229,7 +229,7 @@ class SetDeadline:
 
 
 @dataclass(frozen=True)
-class Notify:
+class NotifyObservers:
     """A notice for observers."""
 
     notice: Notice
@@ -266,7 +266,7 @@ class CallStanding:
     """
 
     study: str
-    sites: tuple[str, ...]
+    sites: Sites
 
 
 @dataclass(frozen=True)
@@ -279,12 +279,14 @@ class CloseRun:
 
 
 @dataclass(frozen=True)
-class Countersign:
+class CountersignHead:
     """Countersign the head of a site's ledger from `Fetched`; `HeadCountersigned` follows."""
 
     site: str
     fetched: Fetched
 
 
-OfRun: TypeAlias = Send | Expect | Persist | SetDeadline | Notify | Finish | Countersign
+OfRun: TypeAlias = (
+    SendToSite | Expect | Persist | SetDeadline | NotifyObservers | Finish | CountersignHead
+)
 Action: TypeAlias = OfRun | Reject | ReadQueue | BeginRun | CallStanding | CloseRun

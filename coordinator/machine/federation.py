@@ -1,8 +1,35 @@
 """Sessions, runs and the scheduler of a coordinator as a pure function: an event in, a list of
 actions out.
 
-A session begins with `Hello`, ends with `Leaving` or with its loss, and carries any number of runs.
-A run receives the session events of its sites and the messages that name it.
+A **session** is one stream of a site. It begins with `Hello`, ends with `Leaving` or with its loss,
+and carries any number of runs. A site has one session: a second one replaces the first. A **run**
+receives the session events of its sites, and the messages that name it. The federation routes them;
+dispatch.py has what a run does with them.
+
+The **scheduler** has the runs that are not active. Three lists are enough:
+
+    unfinished   runs that an earlier process left; they begin again first
+    waiting      the queue of the store, in order
+    starting     runs that were requested from the store, which has not answered yet
+
+A run is in one of these, or active, or over. The store owns the queue, because other processes
+write to it. So the scheduler asks for a run (`BeginRun`) and counts it as starting until the store
+has answered (`Submitted`). Without this third list, a run could begin twice, or a queue that was
+read in between could show it again. Runs overlap up to `max_concurrent_runs`, and only with the
+same number of threads: another number changes the bits of sums.
+
+Two kinds of runs begin by themselves. An alignment of ids begins for a run that waits for it, and
+its end is an event of that run (`Aligned`). A run of a standing plan begins when a site asks for it
+(`standing.Wishes`). An interruption of either leaves nothing to begin again: what needs it asks
+again.
+
+After every event that can change a phase, `_settle` removes the runs that are over and starts those
+that can start. Only the last answer of a run changes its phase, so `moved` spares this work for
+most messages.
+
+The process ends in three ways. *Interrupted* leaves every run unfinished at once. *Draining* starts
+no run, and lets runs that have an outcome send it. A federation without a queue is `done` when its
+runs are. After it is done, it accepts no session.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -25,7 +52,7 @@ from coordinator.machine.events import (
     Event,
     HeadCountersigned,
     Interrupted,
-    Notify,
+    NotifyObservers,
     QueueChanged,
     QueueRead,
     ReadQueue,
@@ -35,12 +62,13 @@ from coordinator.machine.events import (
     Rested,
     Revoked,
     RunEvent,
-    Send,
+    SendToSite,
     SiteJoined,
     SiteLost,
     Submitted,
 )
-from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Timeouts
+from coordinator.machine.notices import NoticeName, notice
+from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Sites, Timeouts
 from coordinator.machine.run import Run, RunUpdate
 from coordinator.machine.standing import QUICK, Wishes
 from coreg_core.messages import PROTOCOL_VERSION, Finished, FromSite, Hello, Leaving, Wanted
@@ -68,8 +96,8 @@ class Scheduler:
 
     def with_queue(self, waiting: Iterable[Plan], under_way: Collection[str]) -> "Scheduler":
         """Take over the queue, without runs that have started since."""
-        known = {*under_way, *self.starting}
-        return replace(self, waiting=tuple(plan for plan in waiting if plan.run not in known))
+        begun = {*under_way, *self.starting}
+        return replace(self, waiting=tuple(plan for plan in waiting if plan.run not in begun))
 
     def start(self, computing: Iterable[Plan]) -> "tuple[Scheduler, list[BeginRun]]":
         """The runs that start now, in order. ``computing`` are the active runs."""
@@ -83,7 +111,7 @@ class Scheduler:
             starts.append(BeginRun(plan))
         if not starts:
             return self, starts
-        begun = {each.plan.run: each.plan for each in starts}
+        begun = {begin.plan.run: begin.plan for begin in starts}
         return replace(self._without(begun), starting={**self.starting, **begun}), starts
 
     def started(self, run: str) -> "Scheduler":
@@ -108,14 +136,14 @@ class Scheduler:
 
 
 @dataclass(frozen=True)
-class Federation:
+class FederationState:
     """Open sessions by site, and runs by name.
 
     A simulation has no scheduler and ends with its first runs.
     """
 
     timeouts: Timeouts = field(default_factory=Timeouts)
-    sites: tuple[str, ...] = ()
+    sites: Sites = ()
     scheduler: Scheduler | None = None
     sessions: Mapping[str, Hello] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
@@ -136,299 +164,267 @@ class Federation:
         return [run for run in self.runs.values() if run.phase not in (Phase.ENDING, Phase.DONE)]
 
 
-# The federation after an event, and the actions that follow.
-Reaction: TypeAlias = tuple[Federation, list[Action]]
+# The state after an event, and the actions that follow.
+Reaction: TypeAlias = tuple[FederationState, list[Action]]
 
 
 def begin(plan: Plan, timeouts: Timeouts, begun: Begun = NOT_BEGUN) -> Reaction:
     """One run without a scheduler, for simulations: new, or an unfinished one that begins again."""
-    return _put_in(Federation(timeouts), plan, begun)
+    update = FederationUpdate(FederationState(timeouts))
+    update.put_in(plan, begun)
+    return update.state, update.actions
 
 
-def handle(federation: Federation, event: Event) -> Reaction:
-    """Handle one event."""
-    federation, actions = _HANDLERS[type(event)](federation, event)
+def handle(state: FederationState, event: Event) -> Reaction:
+    update = FederationUpdate(state)
+    _HANDLERS[type(event)](update, event)
     # Most messages are answers, which change no phase.
-    if federation.scheduler is not None and (federation.moved or not isinstance(event, Received)):
-        federation, more = _settle(federation)
-        actions += more
-    return federation, actions
+    if update.state.moved or not isinstance(event, Received):
+        update.settle()
+    return update.state, update.actions
 
 
-# --- runs and the scheduler -----------------------------------------------------------------------
+class FederationUpdate:
+    """The changes of one event to a federation; `state` and `actions` are the result.
 
-
-def _interrupted(federation: Federation, event: Interrupted) -> Reaction:
-    return _tell(replace(federation, stopping=True), federation.runs, event)
-
-
-def _draining(federation: Federation, _event: Draining) -> Reaction:
-    under_way = [run.name for run in federation.computing]
-    return _tell(replace(federation, stopping=True), under_way, Interrupted())
-
-
-def _queue_changed(federation: Federation, _event: QueueChanged) -> Reaction:
-    return federation, [ReadQueue()]
-
-
-def _queue_read(federation: Federation, event: QueueRead) -> Reaction:
-    if federation.scheduler is not None:
-        queue = federation.scheduler.with_queue(event.waiting, federation.runs)
-        federation = replace(federation, scheduler=queue)
-    return _cancel(federation, event.cancelled)
-
-
-def _submitted(federation: Federation, event: Submitted) -> Reaction:
-    run = event.plan.run
-    if federation.scheduler is not None:
-        federation = replace(federation, scheduler=federation.scheduler.started(run))
-    if federation.stopping or run in federation.runs:
-        return federation, []  # it is in the store: the next process begins it again
-    if missing := _too_few(federation, event):
-        return federation, missing
-    return _put_in(federation, event.plan, event.begun)
-
-
-def _too_few(federation: Federation, event: Submitted) -> list[Action]:
-    """Of a run that sites asked for: its end for these, if too few others are connected.
-
-    The others do not hear of it.
+    Each event has its method (`_HANDLERS`).
     """
-    plan = event.plan
-    missing = [site for site in plan.sites if site not in federation.sessions]
-    if not event.askers or len(plan.sites) - len(missing) >= plan.membership.min_sites:
-        return []
-    end = Outcome.TOO_FEW_SITES, f"{', '.join(missing)} not connected"
-    askers = sorted(set(event.askers) & set(plan.sites) & federation.sessions.keys())
-    return [CloseRun(plan, *end), *(Send(site, Finished(plan.run, *end)) for site in askers)]
 
+    def __init__(self, state: FederationState):
+        self.state = state
+        self.actions = list[Action]()
 
-def _rested(federation: Federation, event: Rested) -> Reaction:
-    return replace(federation, wishes=federation.wishes.rested(event.study)), []
+    def change(self, **changes: Any) -> None:
+        self.state = replace(self.state, **changes)
 
+    def tell(self, runs: Iterable[str], event: "RunEvent | Received[FromSite]") -> None:
+        """Let these runs handle the event."""
+        kind = type(event.message) if isinstance(event, Received) else type(event)
+        changed = dict(self.state.runs)
+        moved = self.state.moved
+        for name in list(runs):
+            update = RunUpdate(changed[name])
+            phase = update.run.phase
+            TABLE[kind][phase](update, event)
+            changed[name] = update.run
+            moved = moved or update.run.phase is not phase
+            self.actions += update.actions
+        self.change(runs=changed, moved=moved)
 
-def _call(federation: Federation) -> Reaction:
-    """Begin the runs of standing plans that sites wait for."""
-    computing = {run.plan.study for run in federation.computing if is_on_demand(run.name)}
-    wishes, actions = federation.wishes.call(computing)
-    return replace(federation, wishes=wishes), [*actions]
+    # --- runs and the scheduler -------------------------------------------------------------------
 
+    def interrupted(self, event: Interrupted) -> None:
+        self.change(stopping=True)
+        self.tell(self.state.runs, event)
 
-def _cancelled(federation: Federation, event: Cancelled) -> Reaction:
-    return _cancel(federation, {event.run: event.reason})
+    def draining(self, _event: Draining) -> None:
+        self.change(stopping=True)
+        self.tell([run.name for run in self.state.computing], Interrupted())
 
+    def queue_changed(self, _event: QueueChanged) -> None:
+        self.actions.append(ReadQueue())
 
-def _deadline_passed(federation: Federation, event: DeadlinePassed) -> Reaction:
-    run = federation.runs.get(event.run)
-    if run is None or run.token != event.token:
-        return federation, []  # the timer was restarted while its event was queued
-    return _tell(federation, [event.run], event)
+    def queue_read(self, event: QueueRead) -> None:
+        if self.state.scheduler is not None:
+            queue = self.state.scheduler.with_queue(event.waiting, self.state.runs)
+            self.change(scheduler=queue)
+        self.cancel(event.cancelled)
 
+    def submitted(self, event: Submitted) -> None:
+        run = event.plan.run
+        if self.state.scheduler is not None:
+            self.change(scheduler=self.state.scheduler.started(run))
+        if self.state.stopping or run in self.state.runs:
+            return  # it is in the store: the next process begins it again
+        if not self._ended_at_once(event):
+            self.put_in(event.plan, event.begun)
 
-def _of_one_run(federation: Federation, event: HeadCountersigned | Aligned) -> Reaction:
-    return _tell(federation, [event.run] if event.run in federation.runs else [], event)
+    def _ended_at_once(self, event: Submitted) -> bool:
+        """End a run that sites asked for if too few others are connected. Only the askers hear."""
+        plan = event.plan
+        missing = [site for site in plan.sites if site not in self.state.sessions]
+        if not event.askers or len(plan.sites) - len(missing) >= plan.membership.min_sites:
+            return False
+        end = Outcome.TOO_FEW_SITES, f"{', '.join(missing)} not connected"
+        askers = sorted(set(event.askers) & set(plan.sites) & self.state.sessions.keys())
+        self.actions.append(CloseRun(plan, *end))
+        self.actions += [SendToSite(site, Finished(plan.run, *end)) for site in askers]
+        return True
 
+    def rested(self, event: Rested) -> None:
+        self.change(wishes=self.state.wishes.rested(event.study))
 
-def _put_in(federation: Federation, plan: Plan, begun: Begun) -> Reaction:
-    """Begin a run. Open sessions join it at once."""
-    timeouts = QUICK if is_on_demand(plan.run) else federation.timeouts
-    run, actions = begin_run(plan, timeouts, begun)
-    federation = replace(federation, runs={**federation.runs, run.name: run})
-    for site in sorted(federation.sessions):
-        if site in plan.sites:
-            federation, more = _tell(federation, [run.name], SiteJoined(federation.sessions[site]))
-            actions += more
-    return federation, actions
+    def call(self) -> None:
+        """Begin the runs of standing plans that sites wait for."""
+        computing = {run.plan.study for run in self.state.computing if is_on_demand(run.name)}
+        wishes, calls = self.state.wishes.call(computing)
+        self.change(wishes=wishes)
+        self.actions += calls
 
+    def cancelled(self, event: Cancelled) -> None:
+        self.cancel({event.run: event.reason})
 
-def _settle(federation: Federation) -> Reaction:
-    """Remove finished runs, and start the runs that can start."""
-    actions = list[Action]()
-    federation = replace(federation, moved=False)
-    over = [run for run in federation.runs.values() if run.phase is Phase.DONE]
-    if over:
-        federation = replace(
-            federation, runs={n: r for n, r in federation.runs.items() if r.phase is not Phase.DONE}
+    def deadline_passed(self, event: DeadlinePassed) -> None:
+        run = self.state.runs.get(event.run)
+        if run is not None and run.token == event.token:  # else the timer was restarted meanwhile
+            self.tell([event.run], event)
+
+    def of_one_run(self, event: HeadCountersigned | Aligned) -> None:
+        if event.run in self.state.runs:
+            self.tell([event.run], event)
+
+    def put_in(self, plan: Plan, begun: Begun) -> None:
+        """Begin a run. Open sessions join it at once."""
+        timeouts = QUICK if is_on_demand(plan.run) else self.state.timeouts
+        run, actions = begin_run(plan, timeouts, begun)
+        self.change(runs={**self.state.runs, run.name: run})
+        self.actions += actions
+        for site in sorted(self.state.sessions):
+            if site in plan.sites:
+                self.tell([run.name], SiteJoined(self.state.sessions[site]))
+
+    def settle(self) -> None:
+        """Remove finished runs, and start the runs that can start."""
+        if self.state.scheduler is None:
+            return
+        over = [run for run in self.state.runs.values() if run.phase is Phase.DONE]
+        names = {run.name for run in over}
+        kept = {name: run for name, run in self.state.runs.items() if name not in names}
+        self.change(runs=kept, moved=False)
+        for run in over:
+            if (above := aligns_for(run.name)) in kept:
+                end = run.ending or (Outcome.INTERRUPTED, "")
+                self.tell([above], Aligned(above, *end))
+        if not self.state.stopping:
+            plans = [run.plan for run in self.state.computing]
+            scheduler, starts = self.state.scheduler.start(plans)
+            self.change(scheduler=scheduler)
+            self.actions += starts
+            self.call()
+
+    def cancel(self, reasons: Mapping[str, str]) -> None:
+        """Cancel these runs, and the runs that align the ids for them."""
+        above = {run: aligns_for(run) for run in self.state.runs}
+        reasons = {run: reasons[its] for run, its in above.items() if its in reasons} | {**reasons}
+        if self.state.scheduler is not None:
+            scheduler, closed = self.state.scheduler.cancel(reasons)
+            self.change(scheduler=scheduler)
+            self.actions += closed
+        for run in sorted(reasons.keys() & self.state.runs.keys()):
+            self.tell([run], Cancelled(run, reasons[run]))
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    def joined(self, event: SiteJoined) -> None:
+        hello = event.hello
+        if reason := self._objection(hello):
+            # The rejected session has already replaced the site's earlier one.
+            self._reject(hello.site, reason, "its session was replaced")
+            return
+        self.change(sessions={**self.state.sessions, hello.site: hello})
+        if self.state.scheduler is not None:
+            opened = notices.session_opened(hello.site, hello.release, event.until)
+            self.actions.append(NotifyObservers(opened))
+        self.tell(self._runs_of(hello.site), event)
+
+    def _objection(self, hello: Hello) -> str | None:
+        site = hello.site
+        state = self.state
+        if hello.protocol != PROTOCOL_VERSION:
+            return (
+                f"{site}: uses protocol {hello.protocol}, this coordinator {PROTOCOL_VERSION}. "
+                "Install the same release of coreg-federation on both sides."
+            )
+        if state.done:
+            return f"{site}: run {', '.join(state.runs)} is over."
+        listed = set(state.sites).union(*(run.plan.sites for run in state.runs.values()))
+        if site not in listed:
+            return (
+                f"{site}: not in this federation's list of sites ({', '.join(sorted(listed))}). The"
+                " coordinator's operator adds it to `sites` of federation.toml, and reloads."
+            )
+        return None
+
+    def _reject(self, site: str, reason: str, lost: str) -> None:
+        """Send the site the reason, and end its session; ``lost``: what its runs hear."""
+        self.actions.append(Reject(site, reason))
+        self.actions.append(
+            NotifyObservers(notice(NoticeName.SESSION_REJECTED, site=site, reason=reason))
         )
-    for run in over:
-        if (above := aligns_for(run.name)) in federation.runs:
-            end = run.ending or (Outcome.INTERRUPTED, "")
-            federation, more = _tell(federation, [above], Aligned(above, *end))
-            actions += more
-    if federation.stopping:
-        return federation, actions
-    assert federation.scheduler is not None
-    plan, starts = federation.scheduler.start([run.plan for run in federation.computing])
-    federation, called = _call(replace(federation, scheduler=plan))
-    return federation, [*actions, *starts, *called]
+        self.ended(SiteLost(site, lost))
+
+    def received(self, event: Received[FromSite]) -> None:
+        site = event.site
+        if site not in self.state.sessions:
+            return
+        match event.message:
+            case Leaving() as leaving:
+                self.ended(Received(site, leaving))
+            case Hello():
+                reason = f"{site} sent Hello twice in one session."
+                self.actions.append(Reject(site, reason))
+                self.ended(Breached(site, reason))
+            case Wanted(study):
+                if self.state.scheduler is not None and not self.state.stopping:
+                    self.change(wishes=self.state.wishes.wish(site, study))
+                    self.call()
+            case message:
+                run = self.state.runs.get(message.run)
+                # not of a site that the run dismissed, or whose session it never saw
+                if run is not None and site in run.here:
+                    self.tell([message.run], event)
+
+    def ended(self, event: SiteLost | Breached | Received[Leaving]) -> None:
+        site = event.site
+        if site not in self.state.sessions:
+            return  # it was rejected or replaced
+        sessions = {name: hello for name, hello in self.state.sessions.items() if name != site}
+        self.change(sessions=sessions)
+        self.tell(self._runs_of(site), event)
+        if self.state.scheduler is not None:
+            reason = event.message.reason if isinstance(event, Received) else event.reason
+            self.actions.append(
+                NotifyObservers(notice(NoticeName.SESSION_ENDED, site=site, reason=reason))
+            )
+
+    def access_refused(self, event: AccessRefused) -> None:
+        self.actions.append(NotifyObservers(notices.access_denied(event.name, event.reason)))
+
+    def revoked(self, event: Revoked) -> None:
+        if event.site in self.state.sessions:
+            self._reject(event.site, event.reason, event.reason)
+
+    def reconfigured(self, event: Reconfigured) -> None:
+        assert self.state.scheduler is not None
+        scheduler = replace(self.state.scheduler, max_concurrent_runs=event.max_concurrent_runs)
+        self.change(scheduler=scheduler, sites=event.sites)
+        for site in sorted(self.state.sessions.keys() - set(event.sites)):
+            reason = f"{site}: no longer in this federation's list of sites."
+            self._reject(site, reason, reason)
+
+    def _runs_of(self, site: str) -> list[str]:
+        return [name for name, run in self.state.runs.items() if site in run.plan.sites]
 
 
-def _cancel(federation: Federation, reasons: Mapping[str, str]) -> Reaction:
-    """Cancel these runs, and the runs that align the ids for them."""
-    actions = list[Action]()
-    reasons = {
-        run: reasons[above] for run in federation.runs if (above := aligns_for(run)) in reasons
-    } | {**reasons}
-    if federation.scheduler is not None:
-        plan, closed = federation.scheduler.cancel(reasons)
-        federation = replace(federation, scheduler=plan)
-        actions.extend(closed)
-    for run in sorted(reasons.keys() & federation.runs.keys()):
-        federation, more = _tell(federation, [run], Cancelled(run, reasons[run]))
-        actions += more
-    return federation, actions
-
-
-# --- sessions -------------------------------------------------------------------------------------
-
-
-def _joined(federation: Federation, joined: SiteJoined) -> Reaction:
-    hello = joined.hello
-    site = hello.site
-    if reason := _objection(federation, hello):
-        # The rejected session has already replaced the site's earlier one.
-        federation, actions = _ended(federation, SiteLost(site, "its session was replaced"))
-        return federation, [
-            Reject(site, reason),
-            Notify(notices.session_rejected(site, reason)),
-            *actions,
-        ]
-    federation = replace(federation, sessions={**federation.sessions, site: hello})
-    opened: list[Action] = []
-    if federation.scheduler is not None:
-        opened.append(Notify(notices.session_opened(site, hello.release, joined.until)))
-    federation, actions = _tell(federation, _runs_of(federation, site), joined)
-    return federation, [*opened, *actions]
-
-
-def _objection(federation: Federation, hello: Hello) -> str | None:
-    site = hello.site
-    if hello.protocol != PROTOCOL_VERSION:
-        return (
-            f"{site}: uses protocol {hello.protocol}, this coordinator {PROTOCOL_VERSION}. "
-            "Install the same release of coreg-federation on both sides."
-        )
-    if federation.done:
-        return f"{site}: run {', '.join(federation.runs)} is over."
-    listed = sorted(
-        {s for run in federation.runs.values() for s in run.plan.sites} | set(federation.sites)
-    )
-    if site not in listed:
-        return (
-            f"{site}: not in this federation's list of sites ({', '.join(listed)}). The"
-            " coordinator's operator adds it to `sites` of federation.toml, and reloads."
-        )
-    return None
-
-
-def _received(federation: Federation, received: Received[FromSite]) -> Reaction:
-    site = received.site
-    if site not in federation.sessions:
-        return federation, []
-    match received.message:
-        case Leaving() as leaving:
-            return _ended(federation, Received(site, leaving))
-        case Hello():
-            reason = f"{site} sent Hello twice in one session."
-            federation, actions = _ended(federation, Breached(site, reason))
-            return federation, [Reject(site, reason), *actions]
-        case Wanted(study):
-            if federation.scheduler is None or federation.stopping:
-                return federation, []
-            return _call(replace(federation, wishes=federation.wishes.wish(site, study)))
-        case message:
-            run = federation.runs.get(message.run)
-            heard = (
-                run is not None and site in run.here
-            )  # not a site that it dismissed, or whose session it never saw
-            return _tell(federation, [message.run] if heard else [], received)
-
-
-def _ended(federation: Federation, event: SiteLost | Breached | Received[Leaving]) -> Reaction:
-    site = event.site
-    if site not in federation.sessions:
-        return federation, []  # it was rejected or replaced
-    sessions = {name: hello for name, hello in federation.sessions.items() if name != site}
-    federation = replace(federation, sessions=sessions)
-    federation, actions = _tell(federation, _runs_of(federation, site), event)
-    if federation.scheduler is not None:
-        reason = event.message.reason if isinstance(event, Received) else event.reason
-        actions.append(Notify(notices.session_ended(site, reason)))
-    return federation, actions
-
-
-def _access_refused(federation: Federation, event: AccessRefused) -> Reaction:
-    return federation, [Notify(notices.access_denied(event.name, event.reason))]
-
-
-def _revoked(federation: Federation, event: Revoked) -> Reaction:
-    return _expel(federation, event.site, event.reason)
-
-
-def _expel(federation: Federation, site: str, reason: str) -> Reaction:
-    if site not in federation.sessions:
-        return federation, []
-    federation, actions = _ended(federation, SiteLost(site, reason))
-    return federation, [
-        Reject(site, reason),
-        Notify(notices.session_rejected(site, reason)),
-        *actions,
-    ]
-
-
-def _reconfigured(federation: Federation, event: Reconfigured) -> Reaction:
-    assert federation.scheduler is not None
-    plan = replace(federation.scheduler, max_concurrent_runs=event.max_concurrent_runs)
-    federation = replace(federation, scheduler=plan, sites=event.sites)
-    actions = list[Action]()
-    for site in sorted(federation.sessions.keys() - set(event.sites)):
-        federation, more = _expel(
-            federation, site, f"{site}: no longer in this federation's list of sites."
-        )
-        actions += more
-    return federation, actions
-
-
-def _runs_of(federation: Federation, site: str) -> list[str]:
-    return [name for name, run in federation.runs.items() if site in run.plan.sites]
-
-
-def _tell(
-    federation: Federation, runs: Iterable[str], event: "RunEvent | Received[FromSite]"
-) -> Reaction:
-    kind = type(event.message) if isinstance(event, Received) else type(event)
-    changed = dict(federation.runs)
-    actions = list[Action]()
-    moved = federation.moved
-    for name in list(runs):
-        update = RunUpdate(changed[name])
-        phase = update.run.phase
-        TABLE[kind][phase](update, event)
-        changed[name] = update.run
-        moved = moved or update.run.phase is not phase
-        actions += update.actions
-    return replace(federation, runs=changed, moved=moved), actions
-
-
-# The handler of each class of event.
-_HANDLERS: Mapping[type, Callable[[Federation, Any], Reaction]] = {
-    SiteJoined: _joined,
-    Received: _received,
-    SiteLost: _ended,
-    Breached: _ended,
-    AccessRefused: _access_refused,
-    DeadlinePassed: _deadline_passed,
-    Interrupted: _interrupted,
-    Draining: _draining,
-    QueueChanged: _queue_changed,
-    QueueRead: _queue_read,
-    Submitted: _submitted,
-    Rested: _rested,
-    Cancelled: _cancelled,
-    HeadCountersigned: _of_one_run,
-    Aligned: _of_one_run,
-    Revoked: _revoked,
-    Reconfigured: _reconfigured,
+# The method that handles each class of event.
+_HANDLERS: Mapping[type, Callable[[FederationUpdate, Any], None]] = {
+    SiteJoined: FederationUpdate.joined,
+    Received: FederationUpdate.received,
+    SiteLost: FederationUpdate.ended,
+    Breached: FederationUpdate.ended,
+    AccessRefused: FederationUpdate.access_refused,
+    DeadlinePassed: FederationUpdate.deadline_passed,
+    Interrupted: FederationUpdate.interrupted,
+    Draining: FederationUpdate.draining,
+    QueueChanged: FederationUpdate.queue_changed,
+    QueueRead: FederationUpdate.queue_read,
+    Submitted: FederationUpdate.submitted,
+    Rested: FederationUpdate.rested,
+    Cancelled: FederationUpdate.cancelled,
+    HeadCountersigned: FederationUpdate.of_one_run,
+    Aligned: FederationUpdate.of_one_run,
+    Revoked: FederationUpdate.revoked,
+    Reconfigured: FederationUpdate.reconfigured,
 }
 _EVENTS = {get_origin(kind) or kind for kind in get_args(Event)}
 assert _HANDLERS.keys() == _EVENTS, "every event has its handler"

@@ -1,8 +1,36 @@
 """Membership of a run: sites join, offer, are dismissed, dropped or excluded.
 
-Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. An attempt is proposed to
-every connected site and begins with the offers of its members, which are compared when all are
-here. A member that restarts or is dropped ends it.
+A run distinguishes four sets of sites.
+
+    plan.sites     the sites that the plan names
+    here           connected sites that the run has not dismissed
+    ready          sites of these that offered to take part, in this session
+    participants   the members of the attempt, which is fixed while it lasts
+
+**Before the first attempt** the plan goes to every connected site. Each answers with an offer, a
+refusal, a question to its operator (`Approval`), or the message that its ids are not aligned yet.
+An offer states how many shared instances the site has, and a digest of their ids. When no site is
+awaited, the offers are compared. If they agree, the attempt begins. If they differ and the plan has
+an alignment, another run aligns the ids, and the plan is sent again. Otherwise the majority stays,
+and the others are dismissed with advice.
+
+**Between attempts** a site that restarts has new keys, so it offers again, and the members' sums
+need a new attempt. `propose` begins one. The plan's objective limits the number of attempts.
+
+A site can leave in four ways:
+
+    it is lost       its session ended; it is awaited until a timeout
+    dismissed        it does not take part until it connects again with its fault corrected
+    excluded         it takes no part in the rest of this run, and the others can go on
+    dropped          it did not act in time, and the plan allows to continue without it
+
+The plan decides whether the others can go on (`Run.may_drop`, `min_sites`). With secure aggregation
+a change of members discloses the difference of two sums, which is the answer of the site that left.
+So it needs `membership_changes`.
+
+Operators decide in hours, machines in seconds. So the approval timeout starts only when operators
+alone are awaited (`wait_for_operators`). A rehearsal follows the same way, and ends where the
+attempt would begin.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +39,7 @@ from typing import TypeAlias
 
 from coordinator.machine import notices
 from coordinator.machine.events import Aligned, BeginRun, Breached, Expect, Received, SiteJoined
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import AttemptBegan, InvalidTransition, Phase, Sites, Transition
 from coordinator.machine.run import Run, RunUpdate, end, send_end
 from coreg_core.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step, Unaligned
@@ -49,7 +78,7 @@ def _arrived(update: RunUpdate, site: str) -> bool:
         dismiss(update, site, outcome, f"{site}: no longer in this run: {why}", excluded=True)
         return False
     update.arrived(site)
-    update.notify(notices.joined(run.name, site, len(update.run.here), len(run.plan.sites)))
+    update.tell(NoticeName.JOINED, site, here=len(update.run.here), of=len(run.plan.sites))
     return True
 
 
@@ -78,7 +107,7 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
     if run.participants:
         update.change(interrupted=cause)
     update.change(offers={}, steps={}, answers={}, approvals={})
-    update.notify(notices.plan_sent(run.name, here, run.timeouts.plan))
+    update.tell(NoticeName.PLAN_SENT, sites=here, seconds=run.timeouts.plan)
     update.deadline(run.timeouts.plan)
     for site in here:
         send_proposal(update, site)
@@ -100,13 +129,13 @@ def approval(update: RunUpdate, event: Received[Approval]) -> None:
     site = event.site
     message = event.message
     run = update.run
-    known = run.approvals.get(site)
-    if (known, message.given) not in ((None, False), (False, True)) or site in run.ready:
+    earlier = run.approvals.get(site)
+    if (earlier, message.given) not in ((None, False), (False, True)) or site in run.ready:
         # a site repeats its message in every session; each counts once, so the wait has an end
         return
     update.change(approvals={**run.approvals, site: message.given})
     if message.given:
-        update.notify(notices.approved(run.name, site))
+        update.tell(NoticeName.APPROVED, site)
         if not run.aligning:
             update.deadline(run.timeouts.plan)
     elif not wait_for_operators(update):
@@ -130,8 +159,12 @@ def _notify_operators(update: RunUpdate) -> None:
     run = update.run
     given = run.ready | {site for site, yes in run.approvals.items() if yes}
     of = len(given | {*run.awaited})
-    update.notify(
-        notices.approval_awaited(run.name, run.unapproved, len(given), of, run.timeouts.approval)
+    update.tell(
+        NoticeName.APPROVAL_AWAITED,
+        sites=run.unapproved,
+        approved=len(given),
+        of=of,
+        seconds=run.timeouts.approval,
     )
 
 
@@ -147,13 +180,13 @@ def offered(update: RunUpdate, event: Received[Offer]) -> None:
         return
     if offer.attempt < run.attempt or site in run.ready or not _agrees(update, site, offer):
         return
-    known = run.offers.get(site)
+    earlier = run.offers.get(site)
     update.change(offers={**run.offers, site: offer}, ready=run.ready | {site})
-    update.notify(notices.plan_accepted(run.name, site))
+    update.tell(NoticeName.PLAN_ACCEPTED, site)
     if run.phase is Phase.PLANNING:
         begin_if_complete(update)
-    elif known != offer:
-        update.notify(notices.keys_changed(run.name, run.attempt + 1, site))
+    elif earlier != offer:
+        update.tell(NoticeName.KEYS_CHANGED, site, attempt=run.attempt + 1)
         propose(update, f"{site} restarted")
     elif site not in run.answers:
         update.send(site, run.steps[site])
@@ -178,11 +211,11 @@ def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
         )
         return False
     if offer.n_unlabelled < 1:
-        told = (
+        reason = (
             f"{site}: shares no unlabelled instance. Give rows with an empty target, or"
             " --unlabelled FILE."
         )
-        dismiss(update, site, Outcome.REFUSED, told)
+        dismiss(update, site, Outcome.REFUSED, reason)
         return False
     if not run.participants:
         return True  # `begin_if_complete` compares all offers of the first attempt
@@ -253,11 +286,11 @@ def unaligned(update: RunUpdate, event: Received[Unaligned]) -> None:
         )
         return
     if run.participants or run.aligned or is_on_demand(run.name):
-        told = (
+        reason = (
             f"{site}: its ids are not those that were aligned for this run. Restore its table, and"
             " restart its agent."
         )
-        dismiss(update, site, Outcome.REFUSED, told)
+        dismiss(update, site, Outcome.REFUSED, reason)
         return
     update.change(unaligned=run.unaligned | {site})
     begin_if_complete(update)
@@ -286,7 +319,7 @@ def align(update: RunUpdate) -> None:
         return
     update.change(aligning=True)
     update.deadline(inf)
-    update.notify(notices.aligning(run.name, run.plan.sites))
+    update.tell(NoticeName.ALIGNING, sites=run.plan.sites)
     update.actions.append(BeginRun(alignment_of(run.plan, run.attempt)))
 
 
@@ -338,21 +371,21 @@ def rehearsed(update: RunUpdate) -> None:
     """End a rehearsal with what each site said: no site is asked for an answer."""
     run = update.run
     offers = {site: run.offers[site] for site in sorted(run.ready)}
-    said = [
+    answers = [
         f"{site} would take part, with {offer.n_unlabelled} shared instances"
         for site, offer in offers.items()
     ]
-    said += [
+    answers += [
         f"{site} accepts the plan before its ids are aligned" for site in sorted(run.unaligned)
     ]
-    said += [reason.removesuffix(".") for _, reason in run.excluded.values()]
+    answers += [reason.removesuffix(".") for _, reason in run.excluded.values()]
     heard = run.ready | run.unaligned | run.excluded.keys()
-    said += [f"{site} has not answered" for site in run.plan.sites if site not in heard]
+    answers += [f"{site} has not answered" for site in run.plan.sites if site not in heard]
     kinds = _kinds(offers)
     if len(kinds) > 1:
-        said.append(_difference(kinds).removesuffix("."))
+        answers.append(_difference(kinds).removesuffix("."))
     outcome = Outcome.REFUSED if run.excluded or len(kinds) > 1 else Outcome.REHEARSED
-    end(update, outcome, f"a rehearsal, without any answer about rows: {'; '.join(said)}")
+    end(update, outcome, f"a rehearsal, without any answer about rows: {'; '.join(answers)}")
 
 
 def begin(update: RunUpdate, participants: Iterable[str]) -> None:
@@ -395,7 +428,7 @@ def dismiss(
     approvals = {name: given for name, given in run.approvals.items() if name != site}
     update.change(dismissed={**run.dismissed, site: reason}, approvals=approvals)
     update.send(site, Dismissed(run.name, outcome, reason))
-    update.notify(notices.site_dismissed(run.name, site, reason, excluded=excluded))
+    update.tell(NoticeName.SITE_DISMISSED, site, reason=reason, excluded=excluded)
 
 
 def breached(update: RunUpdate, event: Breached) -> None:
@@ -435,7 +468,7 @@ def go_on_without(update: RunUpdate, missing: Sites, remaining: int, what: str) 
     run = update.run
     if remaining < run.plan.membership.min_sites or (run.participants and not run.may_drop):
         return False
-    update.notify(notices.going_on_without(run.name, missing, what))
+    update.tell(NoticeName.GOING_ON_WITHOUT, sites=missing, what=what)
     if run.participants:
         out = {site: (Outcome.STALLED, f"{site}: did not {what}.") for site in missing}
         update.change(excluded={**run.excluded, **out})

@@ -1,27 +1,134 @@
-"""Every notice of a coordinator: its sentence and its fields."""
+"""Every notice of a coordinator: its name, its sentence and its fields."""
 
 from dataclasses import asdict
-from math import isinf
+from enum import StrEnum
+from math import inf, isinf
 from typing import Any
 
-from coordinator.machine.records import StepDone, Timing
-from coreg_core.outcomes import Level, Notice, Outcome, end_sentence
+from coordinator.machine.records import Sites, StepDone, Timing, worst
+from coreg_core.outcomes import Notice, Outcome, end_sentence
+
+
+class NoticeName(StrEnum):
+    """The kind of a notice: the event of a log line and of a JSON object."""
+
+    # of a run
+    ANSWERS_IN_CLEAR = "answers_in_clear"
+    RUN_BEGAN = "run_began"
+    JOINED = "joined"
+    LEFT = "left"
+    PLAN_SENT = "plan_sent"
+    PLAN_ACCEPTED = "plan_accepted"
+    ALIGNING = "aligning"
+    APPROVAL_AWAITED = "approval_awaited"
+    APPROVED = "approved"
+    SITE_DISMISSED = "site_dismissed"
+    GOING_ON_WITHOUT = "going_on_without"
+    MEMBERS_ARE = "members_are"
+    KEYS_CHANGED = "keys_changed"
+    STALLED = "stalled"
+    ROUND = "round"
+    LEDGER_DOUBTFUL = "ledger_doubtful"
+    RUN_ENDED = "run_ended"
+    # of the service
+    LISTENING = "listening"
+    SESSION_OPENED = "session_opened"
+    SESSION_ENDED = "session_ended"
+    SESSION_REJECTED = "session_rejected"
+    ACCESS_DENIED = "access_denied"
+    CERTIFICATE_WARNING = "certificate_warning"
+    SERVER_RENEWED = "server_renewed"
+    ENROLLED = "enrolled"
+    ENROLMENT_REFUSED = "enrolment_refused"
+    ENROLMENT_BUSY = "enrolment_busy"
+    ENROLMENT_CLOSED = "enrolment_closed"
+    RELOADED = "reloaded"
+    NOT_RELOADED = "not_reloaded"
+    LIST_READ = "list_read"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    REPEATED = "repeated"
+
+
+_WARNINGS = frozenset(
+    {
+        NoticeName.APPROVAL_AWAITED,
+        NoticeName.SITE_DISMISSED,
+        NoticeName.GOING_ON_WITHOUT,
+        NoticeName.STALLED,
+        NoticeName.LEDGER_DOUBTFUL,
+        NoticeName.SESSION_REJECTED,
+        NoticeName.ACCESS_DENIED,
+        NoticeName.CERTIFICATE_WARNING,
+        NoticeName.ENROLMENT_REFUSED,
+        NoticeName.ENROLMENT_BUSY,
+        NoticeName.ENROLMENT_CLOSED,
+        NoticeName.NOT_RELOADED,
+    }
+)
+# Sentences whose words are all fields. The functions below make the others.
+SENTENCES = {
+    NoticeName.ANSWERS_IN_CLEAR: (
+        "answers in the clear: this coordinator receives each site's predictions. Labels follow"
+        ' from them for every row with known features. With [privacy] aggregation = "secure" it'
+        " receives encrypted sums only."
+    ),
+    NoticeName.JOINED: "{site} joined ({here} of {of})",
+    NoticeName.PLAN_SENT: "plan sent to {sites} ({until})",
+    NoticeName.PLAN_ACCEPTED: "{site} is ready: its policy allows the plan",
+    NoticeName.ALIGNING: "the sites find the ids that all of them have: {sites}",
+    NoticeName.APPROVAL_AWAITED: (
+        "{approved} of {of} approved, waiting for approval by {sites} ({until})"
+    ),
+    NoticeName.APPROVED: "the operator of {site} approved the plan",
+    NoticeName.SITE_DISMISSED: "{reason}",
+    NoticeName.GOING_ON_WITHOUT: "continuing without {sites}, which did not {what}",
+    NoticeName.KEYS_CHANGED: "{site} restarted, which interrupts this attempt",
+    NoticeName.LEDGER_DOUBTFUL: "{reason}",
+    NoticeName.LISTENING: "listening on {host}:{port}",
+    NoticeName.SESSION_ENDED: "{site} disconnected: {reason}",
+    NoticeName.SESSION_REJECTED: "{reason}",
+    NoticeName.SERVER_RENEWED: "the server's certificate is renewed; new connections have it",
+    NoticeName.ENROLLED: "{site} has enrolled",
+    NoticeName.ENROLMENT_REFUSED: "rejected: {reason}",
+    NoticeName.ENROLMENT_BUSY: (
+        "a connection for enrolment from {address} was closed: {of_it} are open from there, and "
+        "{of_all} in all. A site whose `coreg-agent join` fails can try again"
+    ),
+    NoticeName.ENROLMENT_CLOSED: (
+        "no site can enrol: {address} cannot be listened on ({reason}). Choose another port for"
+        " [service] listen"
+    ),
+    NoticeName.NOT_RELOADED: "configuration not reloaded: {reason}",
+    NoticeName.LIST_READ: "authorised-sites is read again",
+}
+
+
+def notice(
+    kind: NoticeName, /, run: str = "", site: str = "", text: str | None = None, **fields: Any
+) -> Notice:
+    """A notice with these fields for programs, and its sentence, or ``text`` in its place.
+
+    The braces of a sentence are fields. ``{until}`` is the timeout of a wait, the field
+    ``seconds``.
+    """
+    if text is None:
+        words = {key: ", ".join(x) if isinstance(x, tuple) else x for key, x in fields.items()}
+        until = _until(fields.get("seconds", inf))
+        text = SENTENCES[kind].format(site=site, until=until, **words)
+    if fields.get("seconds") == inf:
+        fields["seconds"] = None  # JSON has no infinity
+    return Notice(kind, text, "warning" if kind in _WARNINGS else "info", run, site, fields)
+
+
+def _until(seconds: float) -> str:
+    return "no timeout" if isinf(seconds) else f"timeout {seconds:g} s"
+
 
 # --- a run ----------------------------------------------------------------------------------------
 
 
-def answers_in_clear(run: str) -> Notice:
-    text = (
-        "answers in the clear: this coordinator receives each site's predictions. Labels follow"
-        ' from them for every row with known features. With [privacy] aggregation = "secure" it'
-        " receives encrypted sums only."
-    )
-    return Notice("answers_in_clear", text, run=run)
-
-
-def run_began(
-    run: str, study: str, attempts: int, awaited: tuple[str, ...], seconds: float
-) -> Notice:
+def run_began(run: str, study: str, attempts: int, awaited: Sites, seconds: float) -> Notice:
     """``attempts``: those of an unfinished run that begins again."""
     what = f"run {run}"
     if study:
@@ -29,131 +136,59 @@ def run_began(
     if attempts:
         plural = "attempt" if attempts == 1 else "attempts"
         what += f" begins again after {attempts} {plural}"
-    text = f"{what}: waiting for {', '.join(awaited)} to connect"
-    return _limited(
-        "run_began", text, run, seconds, study=study, attempts=attempts, awaited=awaited
-    )
-
-
-def joined(run: str, site: str, here: int, of: int) -> Notice:
-    return Notice(
-        "joined", f"{site} joined ({here} of {of})", "info", run, site, {"here": here, "of": of}
+    text = f"{what}: waiting for {', '.join(awaited)} to connect ({_until(seconds)})"
+    return notice(
+        NoticeName.RUN_BEGAN,
+        run,
+        text=text,
+        study=study,
+        attempts=attempts,
+        awaited=awaited,
+        seconds=seconds,
     )
 
 
 def left(run: str, site: str, reason: str, *, lost: bool) -> Notice:
     """``lost``: its session broke."""
     text = f"{site} {'lost' if lost else 'left'}: {reason}"
-    return Notice("left", text, "info", run, site, {"reason": reason, "lost": lost})
+    return notice(NoticeName.LEFT, run, site, text, reason=reason, lost=lost)
 
 
-def plan_sent(run: str, sites: tuple[str, ...], seconds: float) -> Notice:
-    return _limited("plan_sent", f"plan sent to {', '.join(sites)}", run, seconds, sites=sites)
-
-
-def plan_accepted(run: str, site: str) -> Notice:
-    return Notice(
-        "plan_accepted", f"{site} is ready: its policy allows the plan", "info", run, site
-    )
-
-
-def aligning(run: str, sites: tuple[str, ...]) -> Notice:
-    text = f"the sites find the ids that all of them have: {', '.join(sites)}"
-    return Notice("aligning", text, "info", run, fields={"sites": sites})
-
-
-def approval_awaited(
-    run: str, sites: tuple[str, ...], ready: int, of: int, seconds: float
-) -> Notice:
-    text = f"{ready} of {of} approved, waiting for approval by {', '.join(sites)}"
-    return _limited(
-        "approval_awaited", text, run, seconds, "warning", sites=sites, approved=ready, of=of
-    )
-
-
-def approved(run: str, site: str) -> Notice:
-    return Notice("approved", f"the operator of {site} approved the plan", "info", run, site)
-
-
-def site_dismissed(run: str, site: str, reason: str, *, excluded: bool) -> Notice:
-    """``excluded``: the run continues without the site permanently, and not until it reconnects
-    with the fault corrected.
-    """
-    return Notice(
-        "site_dismissed", reason, "warning", run, site, {"reason": reason, "excluded": excluded}
-    )
-
-
-def going_on_without(run: str, sites: tuple[str, ...], what: str) -> Notice:
-    text = f"continuing without {', '.join(sites)}, which did not {what}"
-    return Notice("going_on_without", text, "warning", run, fields={"sites": sites, "what": what})
-
-
-def members_are(run: str, attempt: int, sites: tuple[str, ...]) -> Notice:
+def members_are(run: str, attempt: int, sites: Sites) -> Notice:
     text = f"{len(sites)} sites: {', '.join(sites)}"
-    return Notice("members_are", text, run=run, fields={"attempt": attempt, "sites": sites})
+    return notice(NoticeName.MEMBERS_ARE, run, text=text, attempt=attempt, sites=sites)
 
 
-def keys_changed(run: str, attempt: int, site: str) -> Notice:
-    """``attempt``: the next one."""
-    return Notice(
-        "keys_changed",
-        f"{site} restarted, which interrupts this attempt",
-        "info",
-        run,
-        site,
-        {"attempt": attempt},
-    )
-
-
-def stalled(run: str, sites: tuple[str, ...], what: str, seconds: float) -> Notice:
-    text = f"stalled: {what or 'waiting for enough sites'}"
-    return _limited("stalled", text, run, seconds, "warning", sites=sites)
+def stalled(run: str, sites: Sites, what: str, seconds: float) -> Notice:
+    text = f"stalled: {what or 'waiting for enough sites'} ({_until(seconds)})"
+    return notice(NoticeName.STALLED, run, text=text, sites=sites, seconds=seconds)
 
 
 def step_answered(run: str, step: StepDone, timing: Timing) -> Notice:
     """The sites' report of a step, with the worst column's figures."""
     report = step.report
-    worst = {
-        "residual": max(report.residual, default=-1.0),
-        "gap": max(report.gap, default=-1.0),
-    }
-    fields = {
-        "step": step.number,
-        "attempt": step.attempt,
-        "round": report.round,
-        "answered": step.answered,
-        "phase": step.phase,
-        "verified": report.verified,
-        **{name: value if value >= 0.0 else None for name, value in worst.items()},
+    return notice(
+        NoticeName.ROUND,
+        run,
+        text="",
+        step=step.number,
+        attempt=step.attempt,
+        round=report.round,
+        answered=step.answered,
+        phase=step.phase,
+        verified=report.verified,
+        residual=worst(report.residual),
+        gap=worst(report.gap),
         **asdict(timing),
-    }
-    return Notice("round", run=run, fields=fields)
-
-
-def ledger_doubtful(run: str, site: str, reason: str) -> Notice:
-    """The head of a site's ledger was not countersigned, or the ledger is shorter than before.
-
-    The site has its result.
-    """
-    return Notice("ledger_doubtful", reason, "warning", run, site, {"reason": reason})
-
-
-def run_ended(run: str, outcome: Outcome, reason: str) -> Notice:
-    return Notice(
-        "run_ended",
-        end_sentence(outcome, reason),
-        run=run,
-        fields={"outcome": outcome.name, "reason": reason},
     )
 
 
+def run_ended(run: str, outcome: Outcome, reason: str) -> Notice:
+    text = end_sentence(outcome, reason)
+    return notice(NoticeName.RUN_ENDED, run, text=text, outcome=outcome.name, reason=reason)
+
+
 # --- the service ----------------------------------------------------------------------------------
-
-
-def listening(host: str, port: int, release: str) -> Notice:
-    fields = {"host": host, "port": port, "release": release}
-    return Notice("listening", f"listening on {host}:{port}", fields=fields)
 
 
 def session_opened(site: str, release: str, until: str) -> Notice:
@@ -161,101 +196,24 @@ def session_opened(site: str, release: str, until: str) -> Notice:
     text = f"{site} is connected"
     if release:
         text += f", with release {release}"
-    return Notice("session_opened", text, site=site, fields={"release": release, "until": until})
-
-
-def session_ended(site: str, reason: str) -> Notice:
-    return Notice(
-        "session_ended", f"{site} disconnected: {reason}", site=site, fields={"reason": reason}
-    )
-
-
-def session_rejected(site: str, reason: str) -> Notice:
-    return Notice("session_rejected", reason, "warning", site=site, fields={"reason": reason})
+    return notice(NoticeName.SESSION_OPENED, site=site, text=text, release=release, until=until)
 
 
 def access_denied(name: str, reason: str) -> Notice:
     """The coordinator refused a certificate. Its ``name`` proves no site."""
     text = f"rejected: {name or 'unknown peer'}: {reason}"
-    return Notice("access_denied", text, "warning", fields={"name": name, "reason": reason})
+    return notice(NoticeName.ACCESS_DENIED, text=text, name=name, reason=reason)
 
 
-def certificate_warning(reason: str) -> Notice:
-    return Notice("certificate_warning", reason, "warning")
-
-
-def server_renewed() -> Notice:
-    return Notice("server_renewed", "the server's certificate is renewed; new connections have it")
-
-
-def enrolled(site: str) -> Notice:
-    return Notice("enrolled", f"{site} has enrolled", site=site)
-
-
-def enrolment_refused(name: str, reason: str) -> Notice:
-    """The coordinator refused a request for a certificate. Its ``name`` proves no site."""
-    return Notice(
-        "enrolment_refused",
-        f"rejected: {reason}",
-        "warning",
-        fields={"name": name, "reason": reason},
-    )
-
-
-def enrolment_busy(address: str, of_it: int, of_all: int) -> Notice:
-    text = (
-        f"a connection for enrolment from {address} was closed: {of_it} are open from there, and "
-        f"{of_all} in all. A site whose `coreg-agent join` fails can try again"
-    )
-    fields = {"address": address, "of_it": of_it, "of_all": of_all}
-    return Notice("enrolment_busy", text, "warning", fields=fields)
-
-
-def enrolment_closed(address: str, reason: str) -> Notice:
-    text = (
-        f"no site can enrol: {address} cannot be listened on ({reason}). Choose another port for"
-        " [service] listen"
-    )
-    return Notice(
-        "enrolment_closed", text, "warning", fields={"address": address, "reason": reason}
-    )
-
-
-def reloaded(sites: tuple[str, ...], limit: int, later: tuple[str, ...]) -> Notice:
+def reloaded(sites: Sites, limit: int, later: str) -> Notice:
     """``later``: the changed keys that take effect at a restart."""
     text = f"configuration reloaded: {len(sites)} sites, max_concurrent_runs = {limit}"
     if later:
-        text += f"; the change of {', '.join(later)} needs a restart"
-    return Notice("reloaded", text, fields={"sites": sites, "max_concurrent_runs": limit})
+        text += f"; the change of {later} needs a restart"
+    return notice(NoticeName.RELOADED, text=text, sites=sites, max_concurrent_runs=limit)
 
 
-def not_reloaded(reason: str) -> Notice:
-    return Notice(
-        "not_reloaded",
-        f"configuration not reloaded: {reason}",
-        "warning",
-        fields={"reason": reason},
-    )
-
-
-def list_read() -> Notice:
-    return Notice("list_read", "authorised-sites is read again")
-
-
-def draining(runs: tuple[str, ...]) -> Notice:
+def draining(runs: list[str]) -> Notice:
     if not runs:
-        return Notice("draining", "draining", fields={})
-    return Notice("draining", f"draining: {', '.join(runs)}", fields={"runs": runs})
-
-
-def stopped() -> Notice:
-    return Notice("stopped")
-
-
-def _limited(
-    name: str, text: str, run: str, seconds: float, level: Level = "info", **fields: Any
-) -> Notice:
-    """A notice of a wait, with its timeout."""
-    limit = None if isinf(seconds) else seconds
-    until = "no timeout" if limit is None else f"timeout {limit:g} s"
-    return Notice(name, f"{text} ({until})", level, run, fields={**fields, "seconds": limit})
+        return notice(NoticeName.DRAINING, text="draining")
+    return notice(NoticeName.DRAINING, text=f"draining: {', '.join(runs)}", runs=runs)

@@ -1,6 +1,6 @@
 """The phases of a run with their transitions, and the records from which a run is known."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
@@ -52,7 +52,6 @@ class InvalidTransition(AssertionError):
 
 
 def next_phase(phase: Phase, turn: Transition) -> Phase:
-    """The phase after this transition."""
     try:
         return TRANSITIONS[phase][turn]
     except KeyError:
@@ -130,6 +129,11 @@ class Timing:
     seconds: float = 0.0
     bytes_sent: int = 0
     bytes_received: int = 0
+
+
+def worst(figures: Iterable[float]) -> float | None:
+    """The figure of the worst column; -1 means that a column has none."""
+    return max((figure for figure in figures if figure >= 0.0), default=None)
 
 
 Record: TypeAlias = AttemptBegan | StepDone | Ended | HeadSigned

@@ -1,8 +1,33 @@
-"""A run's state as one frozen value, the changes and actions of one event (`RunUpdate`), and the
-end of the run.
+"""A run's state as one frozen value, the changes and actions of one event, and the end of the run.
 
-A kill loses the value. What the store has of the run (`records.Begun`) is enough to begin it again
-with the same sites.
+A run is one computation of a plan by its sites. It goes through six phases (`records.Phase`):
+
+    ENROLLING   sites connect
+    PLANNING    connected sites have the plan, and offer to take part
+    ASKING      the members of the attempt answer a step
+    STALLED     a member did not answer in time
+    ENDING      the run has an outcome, and connected sites receive it
+    DONE        no site is awaited
+
+The first phase lasts until every site of the plan is connected or the join timeout has passed. Then
+PLANNING and ASKING can alternate: each interruption begins a new attempt with the same plan. The
+table `records.TRANSITIONS` has every change of phase. dispatch.py has the handler of each event in
+each phase.
+
+Two rules keep the state small. First, nothing resumes: a new attempt begins the computation from
+its beginning, so no phase has to reconstruct what an earlier one had computed. A killed process
+loses this value, and what the store has (`records.Begun`) is enough to begin again with the same
+sites. Second, a run has one timer. Each deadline has a token, and a deadline with an earlier token
+has no effect. So a timer need not be stopped before its event.
+
+A handler takes a `RunUpdate` and an event. It calls methods of the update, which replace the frozen
+`Run` and append actions. The order of the actions matters: the driver writes a record before it
+sends the message that follows it. So a crash between the two leaves a store that knows more than
+the sites do, and never less.
+
+Which sites are awaited is not stored. The property `awaited` computes it from the phase and from
+the sets of sites that are here, ready, or have answered. So the timeouts, the status and the end of
+a phase cannot disagree about it.
 """
 
 from collections.abc import Container, Mapping
@@ -13,18 +38,19 @@ from coordinator.machine import notices
 from coordinator.machine.events import (
     Action,
     Breached,
-    Countersign,
+    CountersignHead,
     DeadlinePassed,
     Finish,
     HeadCountersigned,
     Interrupted,
-    Notify,
+    NotifyObservers,
     Persist,
     Received,
-    Send,
+    SendToSite,
     SetDeadline,
     SiteLost,
 )
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import (
     Ended,
     Phase,
@@ -53,9 +79,8 @@ class Run:
     token: int = 0  # of the current timer
     attempt: int = 0  # the next one, proposed or active
     participants: Sites = ()  # of the last attempt that began, in site order
-    excluded: Mapping[str, tuple[Outcome, str]] = field(
-        default_factory=dict
-    )  # for the rest of the run, and why
+    # For the rest of the run, and why.
+    excluded: Mapping[str, tuple[Outcome, str]] = field(default_factory=dict)
     interrupted: str = ""  # what ended the attempt before
     done: int = 0  # steps over all attempts
     here: frozenset[str] = frozenset()  # connected sites that the run has not dismissed
@@ -68,13 +93,11 @@ class Run:
     shapes: Shapes = field(default_factory=dict)  # of this attempt's answers, by question
     steps: Mapping[str, Step] = field(default_factory=dict)  # the open step, by site
     answers: Mapping[str, Answer] = field(default_factory=dict)
-    approvals: Mapping[str, bool] = field(
-        default_factory=dict
-    )  # sites that ask their operator; whether approved
+    # Sites that ask their operator; whether approved.
+    approvals: Mapping[str, bool] = field(default_factory=dict)
     operators: bool = False  # the current timer is for the approvals of operators
-    dismissed: Mapping[str, str] = field(
-        default_factory=dict
-    )  # why a site does not take part, until it connects again
+    # Why a site does not take part, until it connects again.
+    dismissed: Mapping[str, str] = field(default_factory=dict)
     ending: tuple[Outcome, str] | None = None
     fetched: frozenset[str] = frozenset()  # sites that have the end
     signing: frozenset[str] = frozenset()  # sites whose `Fetched` is being countersigned
@@ -183,10 +206,14 @@ class RunUpdate:
         self.change(phase=next_phase(self.run.phase, turn))
 
     def send(self, site: str, message: ToSite) -> None:
-        self.actions.append(Send(site, message))
+        self.actions.append(SendToSite(site, message))
+
+    def tell(self, kind: NoticeName, site: str = "", **fields: Any) -> None:
+        """Notify observers of this run's event."""
+        self.notify(notices.notice(kind, self.run.name, site, **fields))
 
     def notify(self, notice: Notice) -> None:
-        self.actions.append(Notify(notice))
+        self.actions.append(NotifyObservers(notice))
 
     def ask(self, steps: Mapping[str, Step]) -> None:
         """Send the next step to every connected participant.
@@ -200,7 +227,7 @@ class RunUpdate:
         self.actions.append(SetDeadline(run.plan.run, run.token, run.timeouts.round))
         for site, step in steps.items():
             if site in run.ready:
-                self.actions.append(Send(site, step))
+                self.actions.append(SendToSite(site, step))
 
     def deadline(self, seconds: float, *, operators: bool = False) -> None:
         self.change(token=self.run.token + 1, operators=operators)
@@ -251,10 +278,9 @@ def send_end(update: RunUpdate, site: str) -> None:
 def fetched(update: RunUpdate, event: Received[Fetched]) -> None:
     """A site has received the end. The head of its ledger is countersigned first."""
     if event.site in update.run.participants and event.message.signature:
-        update.change(
-            signing=update.run.signing | {event.site}
-        )  # once it is signed, the site can leave
-        update.actions.append(Countersign(event.site, event.message))
+        # Once it is signed, the site can leave.
+        update.change(signing=update.run.signing | {event.site})
+        update.actions.append(CountersignHead(event.site, event.message))
     else:
         _has_fetched(update, event.site)
 
@@ -266,7 +292,7 @@ def countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
     if receipt.signature:
         update.record(event.signed)
     if receipt.reason:
-        update.notify(notices.ledger_doubtful(update.run.name, site, receipt.reason))
+        update.tell(NoticeName.LEDGER_DOUBTFUL, site, reason=receipt.reason)
     update.send(site, event.signed.message)
     update.change(signing=update.run.signing - {site})
     _has_fetched(update, site)
@@ -284,7 +310,6 @@ def left(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> N
 
 
 def departed(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
-    """Note that a session ended."""
     if event.site in update.run.here:
         update.gone(event.site)
         reason = event.message.reason if isinstance(event, Received) else event.reason

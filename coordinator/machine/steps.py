@@ -1,8 +1,27 @@
 """The steps of a run: each answer is checked, and all of them together are the next step.
 
+A step asks every member of the attempt the same question. The members step the solver themselves,
+on the same opened sums, so the coordinator asks and adds without understanding either. A step is
+complete when every member has answered. Then three things happen, in this order:
+
+1. The answers' reports are compared. All members report the same round, the same question and the
+   same figures, since all of them compute the same. A different report means that a site computes
+   otherwise or does not follow the plan. The run ends, and its reason names the minority.
+2. The step is recorded, with the figures of the report.
+3. The words of the answers are added modulo 2⁶⁴, and each part goes to its receiver. Sum and parts
+   are the next step. If the report has an outcome, the run ends instead.
+
 The coordinator cannot read answers. But the plan and the members' offers bound what one of them
 contains: how many words, and a part of how many bytes for whom (`coreg_core.plan.Plan.shape`). So
 a member that sends more, or to someone else, is named before any other site hears of it.
+
+A member that does not answer within `round` is dropped where the plan allows it. Otherwise the run
+stalls: it waits `stall` seconds for the member to come back. A member that reconnects in time
+offers again with the same keys, and receives the open step again. An answer to an earlier attempt
+or step has no effect, so messages that were under way at a restart do no harm.
+
+A fault of what a site received blames no one: another site sent it, under encryption, and the
+coordinator cannot tell which.
 """
 
 from collections.abc import Mapping
@@ -11,7 +30,7 @@ import numpy as np
 
 from coordinator.machine import membership, notices
 from coordinator.machine.events import DeadlinePassed, Persist, Received
-from coordinator.machine.records import Phase, StepDone, Transition
+from coordinator.machine.records import Phase, Sites, StepDone, Transition
 from coordinator.machine.run import RunUpdate, Shapes, end
 from coreg_core.messages import Answer, Fault, Part, Report, Step, Words
 from coreg_core.outcomes import Outcome
@@ -124,7 +143,7 @@ def not_back(update: RunUpdate, _event: DeadlinePassed) -> None:
 
 
 def answer_fault(
-    shapes: Shapes, members: tuple[str, ...], site: str, answer: Answer, *, tagged: bool
+    shapes: Shapes, members: Sites, site: str, answer: Answer, *, tagged: bool
 ) -> str | None:
     """Why this answer of a member is not one that the plan allows, or None.
 
@@ -154,7 +173,7 @@ def _named(answer: Answer) -> str:
     return f"its answer to step {answer.step} ({answer.report.question or 'the end'})"
 
 
-def _part_fault(answer: Answer, shape: Shape, site: str, members: tuple[str, ...]) -> str | None:
+def _part_fault(answer: Answer, shape: Shape, site: str, members: Sites) -> str | None:
     what = _named(answer)
     receivers = {part.receiver for part in answer.parts}
     if len(receivers) < len(answer.parts):
@@ -170,7 +189,7 @@ def _part_fault(answer: Answer, shape: Shape, site: str, members: tuple[str, ...
     return None
 
 
-def _allowed(shape: Shape, part: Part, site: str, members: tuple[str, ...]) -> int:
+def _allowed(shape: Shape, part: Part, site: str, members: Sites) -> int:
     """The most bytes of a part; below 0: no such part may be sent."""
     if not part.receiver:
         return shape.to_all or -SEAL_BYTES - 1
@@ -214,7 +233,7 @@ def _minority(values: Mapping[str, object]) -> list[str]:
 
 
 def next_steps(
-    run: str, attempt: int, step: int, members: tuple[str, ...], answers: Mapping[str, Answer]
+    run: str, attempt: int, step: int, members: Sites, answers: Mapping[str, Answer]
 ) -> dict[str, Step]:
     """The next step of each site: the sum modulo 2⁶⁴, and the parts for it and for all."""
     total: np.ndarray | None = None

@@ -14,6 +14,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from coordinator.machine.notices import NoticeName
+from coordinator.machine.records import Sites
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import Notice
 from coreg_core.plan import aligns_for
@@ -45,44 +47,44 @@ class Metrics:
         self._unapproved = set[str]()
         self._sites: frozenset[str] | None = None  # those of the list, once it is known
 
-        def counter(name: str, meaning: str, *labels: str) -> Counter:
-            return Counter(f"coreg_{name}", meaning, labels, registry=self.registry)
-
-        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
-            return Gauge(f"coreg_{name}", meaning, labels, registry=self.registry)
-
-        def histogram(name: str, meaning: str, *labels: str) -> Histogram:
-            return Histogram(
-                f"coreg_{name}", meaning, labels, buckets=_SECONDS, registry=self.registry
-            )
-
-        self._rounds = counter("rounds", "Complete rounds, sweeps included", "study")
-        self._seconds = histogram(
-            "step_seconds", "Seconds from a step to its last answer, by phase", "study", "phase"
+        ours: Any = {"namespace": "coreg", "registry": self.registry}
+        self._rounds = Counter("rounds", "Complete rounds, sweeps included", ["study"], **ours)
+        self._seconds = Histogram(
+            "step_seconds",
+            "Seconds from a step to its last answer, by phase",
+            ["study", "phase"],
+            buckets=_SECONDS,
+            **ours,
         )
-        self._bytes = counter("bytes", "Frames on the wire", "direction")
-        self._over = counter("runs_finished", "Runs finished", "study", "stop")
-        self._stalled = counter("stalls", "Times that a run waited for missing sites", "study")
-        self._connected = gauge("site_connected", "1 while the site's session is open", "site")
-        self._until = gauge(
-            "site_certificate_not_after_seconds", "A site's certificate's end", "site"
+        self._bytes = Counter("bytes", "Frames on the wire", ["direction"], **ours)
+        self._over = Counter("runs_finished", "Runs finished", ["study", "stop"], **ours)
+        self._stalled = Counter(
+            "stalls", "Times that a run waited for missing sites", ["study"], **ours
         )
-        self._ends = gauge(
+        self._connected = Gauge(
+            "site_connected", "1 while the site's session is open", ["site"], **ours
+        )
+        self._until = Gauge(
+            "site_certificate_not_after_seconds", "A site's certificate's end", ["site"], **ours
+        )
+        self._ends = Gauge(
             "certificate_not_after_seconds",
             "End of the server's and the authority's certificate",
-            "what",
+            ["what"],
+            **ours,
         )
-        self._refused = counter("refused", "Rejected certificates and sessions", "what")
+        self._refused = Counter("refused", "Rejected certificates and sessions", ["what"], **ours)
         for what in ("certificate", "session"):
             self._refused.labels(what)
-        self._problems = gauge("problems", "Files that could not be reloaded")
-        self._runs = gauge(
+        self._problems = Gauge("problems", "Files that could not be reloaded", **ours)
+        self._runs = Gauge(
             "runs",
             "Runs that are queued, active, or wait for approval by a site's operator",
-            "state",
+            ["state"],
+            **ours,
         )
         self._runs.labels("awaiting approval").set_function(lambda: len(self._unapproved))
-        self._free = gauge("store_free_bytes", "Free space on the run store's disk")
+        self._free = Gauge("store_free_bytes", "Free space on the run store's disk", **ours)
 
     def listen(self, address: str) -> Callable[[], None]:
         """Serve /metrics in a thread, on loopback only; the returned function ends it."""
@@ -110,20 +112,16 @@ class Metrics:
     # --- what happens -----------------------------------------------------------------------------
 
     def problems(self, count: int) -> None:
-        """Set the number of files that are not in force."""
         self._problems.set(count)
 
-    def listed(self, sites: tuple[str, ...], until: Mapping[str, str] = {}) -> None:
+    def listed(self, sites: Sites, until: Mapping[str, str] = {}) -> None:
         """Set the listed sites and the ends ``until`` of their certificates; an unlisted site has
         no metric.
         """
-        known = {
-            sample.labels["site"]
-            for family in self._connected.collect()
-            for sample in family.samples
-        }
+        [family] = self._connected.collect()
+        measured = {sample.labels["site"] for sample in family.samples}
         self._sites = frozenset(sites)
-        for site in known - self._sites:
+        for site in measured - self._sites:
             self._connected.remove(site)
             with suppress(KeyError):  # it never connected
                 self._until.remove(site)
@@ -133,12 +131,10 @@ class Metrics:
             self._set_expiry(site, until[site])
 
     def certificates(self, ends: Mapping[str, float]) -> None:
-        """Set the ends of the coordinator's own certificates."""
         for what, end in ends.items():
             self._ends.labels(what).set(end)
 
     def stock(self, waiting: int, active: int, store: Path) -> None:
-        """Set the gauges of queue, runs and disk."""
         self._runs.labels("queued").set(waiting)
         self._runs.labels("active").set(active)
         self._free.set(shutil.disk_usage(store.parent).free)
@@ -147,26 +143,26 @@ class Metrics:
         run = notice.run
         site = notice.site
         match notice.name:
-            case "run_began":
+            case NoticeName.RUN_BEGAN:
                 study = notice.fields["study"]
                 self._study[run] = study
                 self._stalled.labels(study)  # without an initial value, its first increase is lost
-            case "approval_awaited":
+            case NoticeName.APPROVAL_AWAITED:
                 self._unapproved.add(run)
-            case "round":
+            case NoticeName.ROUND:
                 self._step_answered(run, notice.fields)
-            case "run_ended":
+            case NoticeName.RUN_ENDED:
                 self._run_ended(run, notice.fields["outcome"])
-            case "stalled":
+            case NoticeName.STALLED:
                 self._stalled.labels(self._study.get(run, "")).inc()
-            case "session_opened":
+            case NoticeName.SESSION_OPENED:
                 self._connected.labels(site).set(1)
                 self._set_expiry(site, notice.fields["until"])
-            case "session_ended":
+            case NoticeName.SESSION_ENDED:
                 self._session_ended(site)
-            case "access_denied":
+            case NoticeName.ACCESS_DENIED:
                 self._refused.labels("certificate").inc()
-            case "session_rejected":
+            case NoticeName.SESSION_REJECTED:
                 self._refused.labels("session").inc()
             case _:
                 pass

@@ -1,15 +1,17 @@
 """What `run` prints: lines, or JSON lines."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from coordinator.machine.events import Finish
+from coordinator.machine.notices import NoticeName
 from coreg_core.outcomes import Notice, end_sentence
 from coreg_core.plan import OBJECTIVES, aligns_for
 from coreg_wire.terminal.command_line import human_bytes, print_json
 from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.text import echo
 
+Row: TypeAlias = Mapping[str, Any]  # the fields of a step
 FIGURES = ("residual", "gap")  # columns that not every step has
 WIDTHS = {
     "step": 8,
@@ -22,7 +24,7 @@ WIDTHS = {
 }
 
 
-def cells(step: Mapping[str, Any]) -> dict[str, str]:
+def cells(step: Row) -> dict[str, str]:
     """The cells of a step by their headings.
 
     An estimate has the prefix ~, a certified number has none.
@@ -52,7 +54,7 @@ class StepTable:
     def __init__(self) -> None:
         self._columns: list[str] = []
 
-    def lines(self, step: Mapping[str, Any]) -> list[str]:
+    def lines(self, step: Row) -> list[str]:
         """The row of a step, below headings if these change."""
         absent = {name for name in FIGURES if step[name] is None} - {*self._columns}
         columns = [name for name in WIDTHS if name not in absent]
@@ -64,7 +66,7 @@ class StepTable:
         return out
 
 
-def certifying(last: Mapping[str, Any] | None, step: Mapping[str, Any]) -> Mapping[str, Any]:
+def certifying(last: Row | None, step: Row) -> Row:
     """The last verified step so far, or the first one."""
     return step if step["verified"] or last is None else last
 
@@ -82,18 +84,20 @@ class JsonLines:
     """One JSON object a line on standard output."""
 
     def __init__(self) -> None:
-        self._last: Mapping[str, Any] | None = None
+        self._last: Row | None = None
 
     def notice(self, notice: Notice) -> None:
-        if notice.name == "round" and not aligns_for(notice.run):
+        if notice.name == NoticeName.ROUND and not aligns_for(notice.run):
             self._last = certifying(self._last, notice.fields)
         print_json(notice.to_dict())
 
     def finished(self, end: Finish, show: str) -> None:
-        told = {"event": "finished", "run": end.run, "stop": end.outcome.name, "reason": end.reason}
         print_json(
             {
-                **told,
+                "event": "finished",
+                "run": end.run,
+                "stop": end.outcome.name,
+                "reason": end.reason,
                 "rounds": self._last["round"] if self._last else 0,
                 "last": self._last,
                 "show": show,
@@ -102,7 +106,7 @@ class JsonLines:
 
 
 # `finished` shows the end with its figures. The others repeat a notice of the run.
-_UNSHOWN = ("run_ended", "session_opened", "session_ended")
+_UNSHOWN = (NoticeName.RUN_ENDED, NoticeName.SESSION_OPENED, NoticeName.SESSION_ENDED)
 
 
 class Plain:
@@ -113,7 +117,7 @@ class Plain:
         self._work = WorkLine()
         self._figures = list[Any]()
         self._headings: list[str] = []
-        self._last: Mapping[str, Any] | None = None
+        self._last: Row | None = None
 
     def notice(self, notice: Notice) -> None:
         """Print a table row for a finished step, and the sentence of any other notice.
@@ -122,9 +126,9 @@ class Plain:
         """
         self._work.hide()
         if aligns_for(notice.run):
-            if notice.name == "run_ended":
+            if notice.name == NoticeName.RUN_ENDED:
                 echo(notice.text)
-        elif notice.name == "round":
+        elif notice.name == NoticeName.ROUND:
             step = notice.fields
             # Rounds without a phase follow the preliminary ones of an agreement.
             phase = step["phase"] or ("training" if self._headings == ["preliminary"] else "")
@@ -135,12 +139,12 @@ class Plain:
             self._row(step)
         elif notice.text and notice.name not in _UNSHOWN:
             echo(notice.text)
-        if notice.name == "round":
+        if notice.name == NoticeName.ROUND:
             self._work.show(work_after(notice.fields["phase"]))
-        elif notice.name != "run_ended":
+        elif notice.name != NoticeName.RUN_ENDED:
             self._work.show("waiting for the sites")
 
-    def _row(self, values: Mapping[str, Any]) -> None:
+    def _row(self, values: Row) -> None:
         figures = [values[name] for name in ("round", "residual", "gap")]
         repeated = figures == self._figures and values["gap"] is not None
         self._figures = figures
@@ -157,7 +161,7 @@ class Plain:
             echo(certified)
         echo(f"show this run again: {show}")
 
-    def _certified(self, last: Mapping[str, Any]) -> str:
+    def _certified(self, last: Row) -> str:
         if last["gap"] is None and last["residual"] is None:
             return f"{last['round']} rounds" if last["round"] else ""
         figures = [

@@ -42,7 +42,6 @@ class AccessControl:
         self._server = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem)
 
     def transport(self, listen: str, timeouts: TimeoutSection) -> GrpcServer:
-        """The listener."""
         return GrpcServer(
             listen, self._server.credentials, Authorised(self._identity).check, idle=timeouts.idle
         )
@@ -57,8 +56,8 @@ class AccessControl:
         if is_signed(
             shown.public_key(), fetched.signature, said_by_site(site, fetched.run, fetched.head)
         ):
-            said = said_by_coordinator(site, fetched.signature, receipt)
-            receipt = replace(receipt, signature=sign(private_key(self._files.key_pem), said))
+            statement = said_by_coordinator(site, fetched.signature, receipt)
+            receipt = replace(receipt, signature=sign(private_key(self._files.key_pem), statement))
         else:
             reason = (
                 f"not countersigned: the head of the ledger of {site} is not signed by the key of"
@@ -76,9 +75,8 @@ class AccessControl:
             return ()
         try:
             listed = Authorised(self._identity).sites()
-        except (
-            StorageError
-        ):  # the reading of the list at a join reports it; without keys a site answers nothing
+        except StorageError:
+            # The reading of the list at a join reports it. Without keys a site answers nothing.
             return ()
         return tuple(listed.get(site, "") for site in plan.sites)
 
@@ -137,6 +135,6 @@ class AccessControl:
         stamps = []
         for name in (ALLOW_LIST, "ca.key"):
             with suppress(OSError):
-                found = (self._identity / name).stat()
-                stamps.append((name, found.st_ino, found.st_mtime_ns))
+                status = (self._identity / name).stat()
+                stamps.append((name, status.st_ino, status.st_mtime_ns))
         return stamps

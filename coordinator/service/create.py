@@ -106,7 +106,7 @@ def create(
             write_whole(file, text.encode(), mode=0o600)
         configuration = read_configuration(file)
         listed = sites if written else configuration.federation.sites
-        if strangers := [each for each in sites if each not in listed]:
+        if strangers := [site for site in sites if site not in listed]:
             raise UsageError(
                 f"{file} exists and does not list {', '.join(strangers)}. Add it to [federation]"
                 " sites first."
@@ -116,7 +116,7 @@ def create(
         if written:
             file.unlink(missing_ok=True)
         raise
-    return written, [invite(folder, each, configuration.service.listen) for each in listed]
+    return written, [invite(folder, site, configuration.service.listen) for site in listed]
 
 
 def _check_choices(file: Path, written: bool, sites: Sequence[str], choices: Choices) -> None:

@@ -9,9 +9,9 @@ import asyncio
 import os
 import resource
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from coordinator.machine.events import (
     ReadQueue,
     Reconfigured,
 )
-from coordinator.machine.federation import Federation, Scheduler
+from coordinator.machine.federation import FederationState, Scheduler
+from coordinator.machine.notices import NoticeName, notice
 from coordinator.machine.records import HeadSigned, Phase
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
@@ -138,9 +139,8 @@ def choose_run(store: RunStore, plan: Plan, *, new: bool) -> Plan:
             return queued[0]
     for summary in store.runs():
         if summary.ended is None and not aligns_for(summary.run):
-            if (
-                not new and store.begun(summary.run).attempt >= 0
-            ):  # a run without an attempt has nothing to lose
+            # A run without an attempt has nothing to lose.
+            if not new and store.begun(summary.run).attempt >= 0:
                 raise UsageError(
                     f"run {summary.run} in {store.path} is unfinished and has another plan. Run it"
                     " with its own configuration, or give --new to abandon it."
@@ -157,119 +157,122 @@ def _of_itself(run: str) -> bool:
     return bool(aligns_for(run)) or is_on_demand(run)
 
 
+@dataclass
 class Daemon:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        path: Path,
-        configuration: Configuration,
-        options: ServiceOptions,
-        access: AccessControl,
-        store: RunStore,
-        status: Status,
-        observers: Iterable[Observer],
-    ):
-        self.metrics = Metrics()
-        self._path = path
-        self._configuration = configuration
-        self._options = options
-        self._access = access
-        self._store = store
-        self._status = status
-        self._observers = tuple[Observer, ...](observers)
+    path: Path
+    configuration: Configuration
+    options: ServiceOptions
+    access: AccessControl
+    store: RunStore
+    status: Status
+    observers: Sequence[Observer]
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def __post_init__(self) -> None:
         self._floods = Floods()
-        self._transport = access.transport(configuration.service.listen, configuration.timeouts)
+        service = self.configuration.service
+        self._transport = self.access.transport(service.listen, self.configuration.timeouts)
         # Before any plan, so that a site finds out that its ledger is an older copy before it
         # answers.
         self._transport.greetings = self._greetings
         self._driver: Driver | None = None
-        self._first = Federation()
+        self._first = FederationState()
         self._emit: Callable[[Event], None] = lambda _event: None
         self._noticed: list[tuple[Notice, str, str]] = []  # written by the next flush
         self._dirty = asyncio.Event()
+        self._tasks = list[asyncio.Task[None]]()
         self._draining = False
         self._started = timestamp()
         self._failure: Exception | None = None
         self._faults: dict[str, str] = {}  # of changed files that are not in force
 
     async def drive(self, only: Plan | None) -> Finish | None:
-        service = self._configuration.service
-        unfinished = await asyncio.to_thread(self._unfinished)
-        if only is not None:
-            unfinished = [plan for plan in unfinished if plan.run == only.run]
-        waiting = (await asyncio.to_thread(self._store.read)).waiting
-        scheduler = Scheduler(
-            service.max_concurrent_runs,
-            exit_when_idle=only is not None,
-            unfinished=tuple(unfinished),
-            waiting=waiting,
+        """Serve until the driver ends; the end of the run ``only``, if there is one."""
+        self._first = FederationState(
+            self.configuration.run_timeouts(),
+            self.configuration.federation.sites,
+            await self._scheduler(only),
         )
-        listed = self._configuration.federation.sites
-        self.metrics.listed(listed, self._status.certificates())
-        self._first = Federation(self._configuration.run_timeouts(), listed, scheduler)
-        # A killed coordinator has not written the ends of its sessions: use the time of its last
-        # status.
-        last = (await asyncio.to_thread(self._status.service)).get("updated_at", self._started)
-        await asyncio.to_thread(self._status.all_ended, last)
-        await asyncio.to_thread(self._set_status, "starting")
-        tasks = list[asyncio.Task[None]]()
-
-        def on_listening(emit: Callable[[Event], None]) -> None:
-            self._emit = emit
-            on_signals(self._stop, self._reload)
-            host = service.listen.rpartition(":")[0]
-            port = self._transport.port
-            self.notice(notices.listening(host, port, release()))
-            self.metrics.certificates(self._access.ends())
-            if self._options.port_file is not None:
-                self._options.port_file.write_text(f"{port}\n", encoding="ascii")
-            enrolment = Enrolment(service.identity, self.notice, lambda: self._federation.sites)
-            enrols = partial(enrolment.serve, host, port + 1)
-            for work in (self._heartbeat, self._look, self._flush_changes, enrols):
-                tasks.append(asyncio.create_task(self._guarded(work)))
-
+        await self._starting()
+        self._driver = Driver(
+            self._transport,
+            self.store,
+            self.notice,
+            queue=self.store,
+            countersign=self._countersign,
+            keys=self.access.keys,
+            report=None if only is None else only.run,
+            on_start=self._listening,
+            of_steps=self._step_notice if only or self.options.metrics else None,
+            federation=self._first,
+        )
         try:
-            driver = self._driver = Driver(
-                self._transport,
-                self._store,
-                self.notice,
-                queue=self._store,
-                countersign=self._countersign,
-                keys=self._access.keys,
-                report=None if only is None else only.run,
-                on_start=on_listening,
-                of_steps=self._step_notice if only or self._options.metrics else None,
-            )
-            driver.federation = self._first
-            driving = asyncio.create_task(driver.drive(self._first, [ReadQueue()]))
-            ends = await driving
+            ends = await asyncio.create_task(self._driver.drive(self._first, [ReadQueue()]))
         finally:
-            for task in tasks:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            if tasks:  # it had listened
-                self.notice(notices.stopped())
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._tasks:  # it had listened
+                self.notice(notice(NoticeName.STOPPED, text=""))
             with suppress(CoregError):  # the store may be what failed
-                self._status.record(self._noticed)
-                self._status.all_ended(timestamp())
+                self.status.record(self._noticed)
+                self.status.all_ended(timestamp())
                 self._set_status("stopped")
         if self._failure is not None:
             raise self._failure
         return None if only is None else ends.get(only.run)
 
+    async def _scheduler(self, only: Plan | None) -> Scheduler:
+        """The runs that the store has to begin; with ``only``, this one alone."""
+        unfinished = await asyncio.to_thread(self._unfinished)
+        if only is not None:
+            unfinished = [plan for plan in unfinished if plan.run == only.run]
+        queue = await asyncio.to_thread(self.store.read)
+        return Scheduler(
+            self.configuration.service.max_concurrent_runs,
+            exit_when_idle=only is not None,
+            unfinished=tuple(unfinished),
+            waiting=queue.waiting,
+        )
+
+    async def _starting(self) -> None:
+        self.metrics.listed(self._first.sites, self.status.certificates())
+        # A killed coordinator has not written the ends of its sessions: use the time of its last
+        # status.
+        last = (await asyncio.to_thread(self.status.service)).get("updated_at", self._started)
+        await asyncio.to_thread(self.status.all_ended, last)
+        await asyncio.to_thread(self._set_status, "starting")
+
+    def _listening(self, emit: Callable[[Event], None]) -> None:
+        """The transport listens: begin the other tasks."""
+        self._emit = emit
+        on_signals(self._stop, self._reload)
+        service = self.configuration.service
+        host = service.listen.rpartition(":")[0]
+        port = self._transport.port
+        self.notice(notice(NoticeName.LISTENING, host=host, port=port, release=release()))
+        self.metrics.certificates(self.access.ends())
+        if self.options.port_file is not None:
+            self.options.port_file.write_text(f"{port}\n", encoding="ascii")
+        enrolment = Enrolment(service.identity, self.notice, lambda: self._federation.sites)
+        enrols = partial(enrolment.serve, host, port + 1)
+        for work in (self._heartbeat, self._look, self._flush_changes, enrols):
+            self._tasks.append(asyncio.create_task(self._guarded(work)))
+
     def _unfinished(self) -> list[Plan]:
         """The runs to begin again, but for those that something else begins."""
-        found = self._store.unfinished()
-        for plan in found:
+        plans = self.store.unfinished()
+        for plan in plans:
             if _of_itself(plan.run):
-                self._store.close_run(
+                self.store.close_run(
                     plan, Outcome.INTERRUPTED, "whoever needs it asks again", timestamp()
                 )
-        return [plan for plan in found if not _of_itself(plan.run)]
+        return [plan for plan in plans if not _of_itself(plan.run)]
 
     @property
-    def _federation(self) -> Federation:
+    def _federation(self) -> FederationState:
         return self._first if self._driver is None else self._driver.federation
 
     # --- callbacks of the driver ------------------------------------------------------------------
@@ -278,7 +281,7 @@ class Daemon:
         """Count the notice, pass it on, record it, and update the sites' status."""
         self.metrics.notice(notice)
         if self._floods.passes(notice):
-            for observer in self._observers:
+            for observer in self.observers:
                 observer(notice)
         else:
             notice = replace(notice, text="")  # of one without a sentence the status alone is kept
@@ -289,15 +292,15 @@ class Daemon:
     def _step_notice(self, notice: Notice) -> None:
         """A step's figures: for the metrics, and for the operator of one study."""
         self.metrics.notice(notice)
-        for observer in self._observers:
+        for observer in self.observers:
             observer(notice)
 
     def _countersign(self, site: str, certificate: bytes, fetched: Fetched) -> HeadSigned:
         """`AccessControl.countersign`, with a reason if this ledger is shorter than at its last
         signature.
         """
-        signed = self._access.countersign(site, certificate, fetched)
-        last = self._store.last_checkpoint(site)
+        signed = self.access.countersign(site, certificate, fetched)
+        last = self.store.last_checkpoint(site)
         if last is None or fetched.head.lines >= last.head.lines or not signed.receipt.signature:
             return signed
         reason = (
@@ -310,15 +313,15 @@ class Daemon:
         """The site's next certificate, if this one ends soon, the last head of its ledger, and the
         ends that it waits for.
         """
-        renewed = self._access.renewed(self._transport.certificate(site))
-        found: list[ToSite] = [] if renewed is None else [Renewed(renewed.decode())]
+        renewed = self.access.renewed(self._transport.certificate(site))
+        messages: list[ToSite] = [] if renewed is None else [Renewed(renewed.decode())]
         with suppress(StorageError):  # the next write or reading of the store reports it
-            if (last := self._store.last_checkpoint(site)) is not None:
-                found.append(last)
-            found += [
-                end for run in hello.runs if (end := self._store.end_for(run, site)) is not None
+            if (last := self.store.last_checkpoint(site)) is not None:
+                messages.append(last)
+            messages += [
+                end for run in hello.runs if (end := self.store.end_for(run, site)) is not None
             ]
-        return found
+        return messages
 
     # --- tasks and the status ---------------------------------------------------------------------
 
@@ -335,25 +338,25 @@ class Daemon:
             self._dirty.clear()
             noticed = self._noticed
             self._noticed = []
-            await asyncio.to_thread(self._status.record, noticed)
+            await asyncio.to_thread(self.status.record, noticed)
 
     async def _heartbeat(self) -> None:
         while True:
             now = asyncio.get_running_loop().time()
-            ends = self._access.ends()
-            for notice in self._floods.over():
-                self.notice(notice)
+            ends = self.access.ends()
+            for repeated in self._floods.over():
+                self.notice(repeated)
             for warning in await asyncio.to_thread(
-                self._access.expiring, now, self._federation.sites
+                self.access.expiring, now, self._federation.sites
             ):
-                self.notice(notices.certificate_warning(warning))
-            if self._access.ends() != ends:
-                self.notice(notices.server_renewed())
-                self.metrics.certificates(self._access.ends())
+                self.notice(notice(NoticeName.CERTIFICATE_WARNING, text=warning))
+            if self.access.ends() != ends:
+                self.notice(notice(NoticeName.SERVER_RENEWED))
+                self.metrics.certificates(self.access.ends())
             waiting = self._federation.scheduler
             computing = self._federation.computing
             queued = 0 if waiting is None else len(waiting.waiting)
-            self.metrics.stock(queued, len(computing), self._store.path)
+            self.metrics.stock(queued, len(computing), self.store.path)
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
@@ -361,9 +364,9 @@ class Daemon:
         """Take over what other processes changed in the store and in the allow-list."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if self._access.changed():
+            if self.access.changed():
                 self._check_sessions()
-            if await asyncio.to_thread(self._store.changed):
+            if await asyncio.to_thread(self.store.changed):
                 self._emit(QueueChanged())
 
     def _check_sessions(self) -> None:
@@ -373,26 +376,26 @@ class Daemon:
         """
         try:
             self._transport.check_again()
-            if damage := Authorised(self._configuration.service.identity).damage():
+            if damage := Authorised(self.configuration.service.identity).damage():
                 self._not_reloaded("sites", damage)
             elif self._faults.pop("sites", None):
-                self.notice(notices.list_read())
+                self.notice(notice(NoticeName.LIST_READ))
         except StorageError as error:
             self._not_reloaded("sites", f"{error} Open sessions stay.")
 
     def _not_reloaded(self, what: str, reason: str) -> None:
         self._faults[what] = reason
-        self.notice(notices.not_reloaded(reason))
+        self.notice(notice(NoticeName.NOT_RELOADED, reason=reason))
 
     def _set_status(self, state: str) -> None:
         federation = self._federation
         status = {
             "state": state,
-            "federation": self._configuration.federation.name,
+            "federation": self.configuration.federation.name,
             "sites": list(federation.sites),
             "started": self._started,
             "listen": (
-                f"{self._configuration.service.listen.rpartition(':')[0]}:{self._transport.port}"
+                f"{self.configuration.service.listen.rpartition(':')[0]}:{self._transport.port}"
             ),
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -401,12 +404,12 @@ class Daemon:
             "stalled": sorted(
                 run.name for run in federation.computing if run.phase is Phase.STALLED
             ),
-            "certificates": self._access.warnings,
+            "certificates": self.access.warnings,
             "not_reloaded": " ".join(self._faults.values()),
             "awaited": {name: list(run.awaited) for name, run in federation.runs.items()},
             "waiting": {name: run.waiting for name, run in federation.runs.items() if run.awaited},
         }
-        self._status.set_service(status, timestamp())
+        self.status.set_service(status, timestamp())
         self.metrics.problems(len(self._faults))
 
     # --- signals ----------------------------------------------------------------------------------
@@ -421,7 +424,7 @@ class Daemon:
             self._emit(Interrupted())
             return
         self._draining = True
-        self.notice(notices.draining(tuple(sorted(run.name for run in self._federation.computing))))
+        self.notice(notices.draining(sorted(run.name for run in self._federation.computing)))
         self._emit(Draining())
 
     def _reload(self) -> None:
@@ -430,19 +433,19 @@ class Daemon:
         The address and the timeouts change at the next start only.
         """
         try:
-            read = read_configuration(self._path, self._options.listen)
-            self._access.reload()
+            read = read_configuration(self.path, self.options.listen)
+            self.access.reload()
         except CoregError as error:
             self._not_reloaded("configuration", str(error))
             return
         self._faults.pop("configuration", None)
         sites = read.federation.sites
         limit = read.service.max_concurrent_runs
-        before = dict(self._configuration.service) | {"max_concurrent_runs": limit}
+        before = dict(self.configuration.service) | {"max_concurrent_runs": limit}
         later = [f"[service] {key}" for key, value in read.service if value != before[key]]
-        later += ["[timeouts]"] * (read.timeouts != self._configuration.timeouts)
-        self.metrics.listed(sites, self._status.certificates())
+        later += ["[timeouts]"] * (read.timeouts != self.configuration.timeouts)
+        self.metrics.listed(sites, self.status.certificates())
         self._check_sessions()
         self._emit(Reconfigured(sites, limit))
-        self.metrics.certificates(self._access.ends())
-        self.notice(notices.reloaded(sites, limit, tuple(later)))
+        self.metrics.certificates(self.access.ends())
+        self.notice(notices.reloaded(sites, limit, ", ".join(later)))

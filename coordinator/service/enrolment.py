@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coordinator.authority.invitations import UNABLE, Denied, Issued, redeem
-from coordinator.machine import notices
+from coordinator.machine.notices import NoticeName, notice
 from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.names import check_site_name
 from coreg_core.outcomes import Notice
@@ -58,7 +58,9 @@ class Enrolment:
                 self._connected, host.strip("[]"), port, limit=MOST_BYTES
             )
         except (OSError, OverflowError) as error:
-            self._notice(notices.enrolment_closed(f"{host}:{port}", str(error)))
+            self._notice(
+                notice(NoticeName.ENROLMENT_CLOSED, address=f"{host}:{port}", reason=str(error))
+            )
             return
         try:
             await asyncio.Event().wait()
@@ -73,24 +75,26 @@ class Enrolment:
         self._open[peer] += 1
         try:
             if self._open[peer] > MOST_OF_ONE_ADDRESS or self._open.total() > MOST_CONNECTIONS:
-                self._notice(notices.enrolment_busy(peer, self._open[peer], self._open.total()))
+                self._notice(
+                    notice(
+                        NoticeName.ENROLMENT_BUSY,
+                        address=peer,
+                        of_it=self._open[peer],
+                        of_all=self._open.total(),
+                    )
+                )
                 return
             async with asyncio.timeout(SECONDS):
                 await self._answer(reader, writer)
-        except (
-            OSError,
-            ValueError,
-            RecursionError,
-        ):  # of time, of TLS, or a line that is too long or not JSON
-            pass
+        except (OSError, ValueError, RecursionError):
+            pass  # of time, of TLS, or a line that is too long or not JSON
         finally:
             self._open -= Counter([peer])  # without addresses that have none left
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        context = ssl.SSLContext(
-            ssl.PROTOCOL_TLS_SERVER
-        )  # a new one, since the certificate is renewed
+        # A new one, since the certificate is renewed.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self._folder / "coordinator.pem", self._folder / "coordinator.key")
         async with asyncio.timeout(SECONDS_TO_ASK):
@@ -129,26 +133,25 @@ class Enrolment:
     async def _certificate(self, site: str, request: bytes, given: str) -> dict[str, str]:
         try:
             listed = site in self._listed()
-            found = await asyncio.to_thread(
+            redeemed = await asyncio.to_thread(
                 redeem, self._folder, site, request, given, listed=listed
             )
         except CoregError as error:
             if not self._too_many():  # a stranger must not fill the log and the store
-                self._notice(notices.enrolment_refused(site, str(error)))
+                self._notice(notice(NoticeName.ENROLMENT_REFUSED, name=site, reason=str(error)))
             return {"refused": str(error) if isinstance(error, Refused) else UNABLE}
-        match found:
+        match redeemed:
             case Issued(answer, first):
                 if first:
-                    self._notice(notices.enrolled(site))
+                    self._notice(notice(NoticeName.ENROLLED, site=site))
                 certificate, _, authority = answer.partition(_END)
                 return {
                     "certificate": (certificate + _END).decode(),
                     "authority": authority.decode(),
                 }
-            case Denied(
-                reason, log
-            ):  # told always: it can be a theft, and a flood of others must not hide it
-                self._notice(notices.enrolment_refused(site, log))
+            case Denied(reason, log):
+                # Always: it can be a theft, and a flood of others must not hide it.
+                self._notice(notice(NoticeName.ENROLMENT_REFUSED, name=site, reason=log))
                 return {"refused": reason}
 
     def _too_many(self) -> bool:

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from coordinator.machine.notices import NoticeName
 from coreg_core.outcomes import Notice
 
 WINDOW = 60.0  # seconds
 BURST = 5  # alike in a window that are passed on
-REPEATED = "repeated"
 
+_BY_PEERS = (NoticeName.ACCESS_DENIED, NoticeName.ENROLMENT_REFUSED, NoticeName.ENROLMENT_BUSY)
 _Kind: TypeAlias = tuple[str, str, str]  # name, run, and the peer
 
 
@@ -56,12 +57,13 @@ class Floods:
 def _kind_of(notice: Notice) -> _Kind | None:
     """None for a notice that no peer causes."""
     peer = notice.site or str(notice.fields.get("name", ""))
-    by_a_peer = peer or notice.name in ("access_denied", "enrolment_refused", "enrolment_busy")
-    return (notice.name, notice.run, peer) if by_a_peer and notice.name != REPEATED else None
+    by_a_peer = peer or notice.name in _BY_PEERS
+    repeated = notice.name == NoticeName.REPEATED
+    return (notice.name, notice.run, peer) if by_a_peer and not repeated else None
 
 
 def _repeated(seen: _Seen) -> Notice:
     more = seen.times - BURST
     text = f"{more} more within {WINDOW:.0f} s like this one: {seen.last.text}"
     fields = {"times": more, "of": seen.last.name}
-    return replace(seen.last, name=REPEATED, text=text, level="warning", fields=fields)
+    return replace(seen.last, name=NoticeName.REPEATED, text=text, level="warning", fields=fields)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
-from coordinator.config.study_toml import Trained
+from coordinator.config.study_toml import TrainedRun
 from coordinator.machine.events import QueueRead
 from coordinator.machine.records import (
     AttemptBegan,
@@ -28,10 +28,11 @@ from coordinator.machine.records import (
     Record,
     StepDone,
     Timing,
+    worst,
 )
-from coordinator.store.schema import Tables
+from coordinator.store.schema import StoreTables, Values
 from coreg_core.errors import UsageError
-from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead, Report
+from coreg_core.messages import Countersigned, Dismissed, Finished, LedgerHead
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import ASKS, Plan, aligns_for, next_alignment, on_demand, plan_from_dict
 
@@ -54,12 +55,12 @@ class RunSummary:
     reason: str | None
     steps: int
     rounds: int
-    plan: dict[str, Any]
+    plan: Values
     residual: float | None = None
     gap: float | None = None
 
 
-class RunStore(Tables):
+class RunStore(StoreTables):
     """The runs, their records, and the queue. Every method may raise `StorageError`."""
 
     # --- a run's beginning and end ----------------------------------------------------------------
@@ -152,6 +153,7 @@ class RunStore(Tables):
             "bytes_received": measured.bytes_received,
             "at": at,
         }
+        verified = (report.residual, report.gap) if report.verified else ((), ())
         columns = ", ".join(row)
         places = ", :".join(row)
         statement = f"insert or replace into rounds ({columns}) values (:{places})"  # noqa: S608
@@ -159,7 +161,7 @@ class RunStore(Tables):
         self._db.execute(
             "update runs set steps = max(steps, ?), rounds = max(rounds, ?), "
             "residual = coalesce(?, residual), gap = coalesce(?, gap) where run = ?",
-            (step.number + 1, report.round, *_worst(report), run),
+            (step.number + 1, report.round, *map(worst, verified), run),
         )
 
     # --- reading ----------------------------------------------------------------------------------
@@ -247,9 +249,8 @@ class RunStore(Tables):
 
     def read(self) -> QueueRead:
         """The runs that wait, and the runs to cancel that have not ended."""
-        waiting = tuple(
-            plan for plan, _ in self._waiting()
-        )  # a cancelled one is told to its sites, and removed
+        # A cancelled run is among them: its sites hear of it, and it is removed.
+        waiting = tuple(plan for plan, _ in self._waiting())
         with self.reading():
             rows = self._db.execute(
                 "select c.run, c.reason from cancellations c left join runs r on r.run = c.run"
@@ -291,7 +292,7 @@ class RunStore(Tables):
             )
             return [_summary(row) for row in self._rows(query, most)]
 
-    def studies(self) -> list[dict[str, Any]]:
+    def studies(self) -> list[Values]:
         """Each study, the most recent first: how many runs began, converged and are not over, and
         the latest run.
         """
@@ -339,14 +340,14 @@ class RunStore(Tables):
                 return _summary(rows[0])
         raise UsageError(f"run {name} has not begun.")
 
-    def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:
+    def show(self, run: str) -> tuple[RunSummary, list[Values]]:
         """One run and its steps; a unique prefix of its name is enough."""
         found = self.find(run)
         with self.reading():
             rows = self._rows("select * from rounds where run = ? order by number", found.run)
             return found, [_round(row) for row in rows]
 
-    def convergence(self, run: str, most: int) -> list[dict[str, Any]]:
+    def convergence(self, run: str, most: int) -> list[Values]:
         """At most ``most`` of the steps with figures of a run's last attempt, evenly spaced, and
         the last one.
         """
@@ -361,7 +362,7 @@ class RunStore(Tables):
             )
             return [_round(row) for row in self._rows(query, run, most)]
 
-    def phases(self, run: str) -> list[dict[str, Any]]:
+    def phases(self, run: str) -> list[Values]:
         """The phases of a run, the current one last: steps, answer times (sum, longest) in seconds,
         bytes, last step.
         """
@@ -395,32 +396,21 @@ def signed_head(text: str) -> HeadSigned:
     )
 
 
-def _round(row: sqlite3.Row) -> dict[str, Any]:
+def _round(row: sqlite3.Row) -> Values:
     plain = {name: row[name] for name in row.keys() if name not in ("run", "nth", "total")}  # noqa: SIM118 - as above
     figures = {name: json.loads(row[name]) for name in ("residual", "gap")}
     return {**plain, **figures, "verified": bool(row["verified"])}
 
 
-def _worst(report: Report) -> list[float | None]:
-    """Residual and gap of the worst column, if they are verified; -1 means none."""
-    if not report.verified:
-        return [None, None]
-    columns = (report.residual, report.gap)
-    return [max((x for x in column if x >= 0.0), default=None) for column in columns]
-
-
 def _summary(row: sqlite3.Row) -> RunSummary:
     plan = json.loads(row["plan"])
-    (
-        plan["objective"]["name"],
-        plan["membership"]["sites"],
-        plan["study"],
-    )  # a damaged plan is an error here
+    # A damaged plan is an error here.
+    plan["objective"]["name"], plan["membership"]["sites"], plan["study"]
     plain = {name: row[name] for name in row.keys() if name not in _UNSHOWN}  # noqa: SIM118 - a Row iterates values
     return RunSummary(federation=plan["federation"], plan=plan, **plain)
 
 
-def trained_run(store: Path, run: str) -> Trained:
+def trained_run(store: Path, run: str) -> TrainedRun:
     """The run whose models are scored: the one with this prefix, or the latest run with models."""
     if not store.exists():
         raise UsageError(f"{store}: no such run store; train first.")
@@ -431,7 +421,7 @@ def trained_run(store: Path, run: str) -> Trained:
             # A scoring and an alignment have results, and no model.
             if terms["name"] in TRAININGS and summary.stop in TRAINED:
                 columns = max(len(terms.get("classes", ())), 1)
-                return Trained(
+                return TrainedRun(
                     summary.run, terms["name"], runs.begun(summary.run).participants, columns
                 )
     found = f"run {candidates[0].run} has no models" if run else "no run has models"

@@ -6,24 +6,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from coreg_core.errors import StorageError
 
+Values: TypeAlias = dict[str, Any]  # plain values, as JSON has them
 SCHEMA_VERSION = 13
-_UNREACHED = (
-    "SQLITE_CANTOPEN",
-    "SQLITE_READONLY",
-    "SQLITE_PERM",
-)  # errors of permissions and paths
+# Errors of permissions and paths.
+_UNREACHED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
 RESTORE = (
     "Stop the coordinator, check the disk, and restore the newest backup"
     " (docs/how-to/operate-a-coordinator.md)."
 )
-BUSY_SECONDS = (
-    60.0  # timeout of a writer for another one: a copy of the file can hold it for seconds
-)
+# Timeout of a writer for another one: a copy of the file can hold it for seconds.
+BUSY_SECONDS = 60.0
 SCHEMA = """
 create table runs (
     run text primary key, plan_digest text not null, plan text not null,
@@ -60,7 +57,6 @@ create table service (name text primary key, value text not null);
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open the store read-only."""
     with _opening(
         path, "opened for reading", f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0
     ) as db:
@@ -73,9 +69,8 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 def open_database(path: Path) -> sqlite3.Connection:
     """Open the store for writing; create it if it does not exist."""
     try:
-        with suppress(
-            FileExistsError
-        ):  # an existing one is not opened: closing it would release SQLite's locks
+        # An existing one is not opened: closing it would release SQLite's locks.
+        with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise StorageError(
@@ -151,7 +146,7 @@ def _create(db: sqlite3.Connection) -> None:
         raise
 
 
-class Tables:
+class StoreTables:
     """Tables of a store over one connection, which threads use in turn.
 
     Every method may raise `StorageError`.

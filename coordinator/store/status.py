@@ -6,15 +6,15 @@ shows it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
+from coordinator.machine.notices import NoticeName
 from coordinator.store.runs import RunStore, RunSummary
-from coordinator.store.schema import Tables
+from coordinator.store.schema import StoreTables, Values
 from coreg_core.errors import StorageError
 from coreg_core.outcomes import Notice, Outcome, advice
 from coreg_core.plan import OBJECTIVES
@@ -61,7 +61,7 @@ class SiteStatus:
         return self.ended if closed else max(self.since or "", updated_at or "")
 
 
-class Status(Tables):
+class Status(StoreTables):
     """See the module's docstring. Every method may raise `StorageError`."""
 
     def record(self, noticed: Iterable[tuple[Notice, str, str]]) -> None:
@@ -72,7 +72,7 @@ class Status(Tables):
             for notice, site, at in noticed:
                 fields = notice.fields
                 match notice.name:
-                    case "session_opened":
+                    case NoticeName.SESSION_OPENED:
                         self._set(
                             site,
                             since=at,
@@ -80,9 +80,9 @@ class Status(Tables):
                             release=fields["release"],
                             until=fields["until"],
                         )
-                    case "session_ended":
+                    case NoticeName.SESSION_ENDED:
                         self._set(site, ended=at)
-                    case "access_denied" | "session_rejected" if site:
+                    case NoticeName.ACCESS_DENIED | NoticeName.SESSION_REJECTED if site:
                         self._set(site, refusal=fields["reason"], refused=at)
                 if notice.text:  # answered steps have none: they are in the table of rounds
                     row = (at, json.dumps(notice.to_dict()))
@@ -97,7 +97,7 @@ class Status(Tables):
         changes = ", ".join(f"{name} = ?" for name in values)
         self._db.execute(f"update sites set {changes} where site = ?", (*values.values(), site))  # noqa: S608 - our names
 
-    def notices(self, most: int) -> list[dict[str, Any]]:
+    def notices(self, most: int) -> list[Values]:
         """The latest notices as JSON objects with their time ``at``, newest first."""
         with self.reading():
             query = "select at, notice from notices order by number desc limit ?"
@@ -121,9 +121,9 @@ class Status(Tables):
 
     def certificates(self) -> dict[str, str]:
         """The ends of the sites' certificates, as last shown (ISO 8601)."""
-        return {each.site: each.until for each in self.sites() if each.until}
+        return {site.site: site.until for site in self.sites() if site.until}
 
-    def set_service(self, values: Mapping[str, Any], at: str) -> None:
+    def set_service(self, values: Values, at: str) -> None:
         """The coordinator's own state: address, start, activity."""
         with self.transaction(durable=False):
             for name, value in {**values, "updated_at": at}.items():
@@ -131,7 +131,7 @@ class Status(Tables):
                     "insert or replace into service values (?, ?)", (name, json.dumps(value))
                 )
 
-    def service(self) -> dict[str, Any]:
+    def service(self) -> Values:
         """The inverse of `set_service`."""
         with self.reading():
             return {
@@ -155,14 +155,14 @@ def store_of(path: Path) -> Iterator[None]:
 def _holder(path: Path) -> str:
     with suppress(StorageError):
         status = Status(path, read_only=True)
-        known = status.service()
+        service = status.service()
         status.close()
-        if "pid" in known:
-            return f"the coordinator with process id {known['pid']} on {known['host']}"
+        if "pid" in service:
+            return f"the coordinator with process id {service['pid']} on {service['host']}"
     return "another coordinator"
 
 
-def overview(path: Path) -> dict[str, Any]:
+def overview(path: Path) -> Values:
     """Coordinator, sites, queue, studies, notices and runs, the unfinished first, with at most
     `ROWS` rows each.
     """
@@ -172,7 +172,7 @@ def overview(path: Path) -> dict[str, Any]:
         runs = stack.enter_context(closing(RunStore(path, read_only=True)))
         up = is_held(path)
         service = status.service()
-        known = status.sites()
+        sites = status.sites()
         queued = [
             RunSummary(p.run, p.federation, at, None, None, None, 0, 0, p.to_dict())
             for p, at in runs.waiting()
@@ -188,14 +188,14 @@ def overview(path: Path) -> dict[str, Any]:
             "listen": now.get("listen"),
             "release": service.get("release"),
             "since": now.get("started"),
-            "connected": [site.site for site in known if up and site.connected],
+            "connected": [site.site for site in sites if up and site.connected],
             "of": service.get("sites", []),
             "runs": now.get("runs", []),
             "stalled": now.get("stalled", []),
             "queued": [run.run for run in queued],
             "waiting": now.get("waiting", {}),
             "certificates": now.get("certificates", []),
-            "sites": _sites_now(known, service, up=up),
+            "sites": _sites_now(sites, service, up=up),
             "studies": runs.studies(),
             "latest": [
                 *(_run(run, "queued", "It waits for a free place.") for run in queued[:RUNS]),
@@ -213,17 +213,15 @@ def _is_recent(written: str | None) -> bool:
     return age.total_seconds() < 6 * HEARTBEAT_SECONDS
 
 
-def _sites_now(
-    known: list[SiteStatus], service: dict[str, Any], *, up: bool
-) -> list[dict[str, Any]]:
+def _sites_now(sites: list[SiteStatus], service: Values, *, up: bool) -> list[Values]:
     """Every listed site and every other that was ever seen, in site order; ``up``: a coordinator
     serves.
     """
     listed = service.get("sites", ())
-    found = {site.site: site for site in known}
+    by_name = {site.site: site for site in sites}
     awaited = service.get("awaited", {}) if up else {}
     rows = []
-    for site in (found.get(name) or SiteStatus(name) for name in sorted({*listed, *found})):
+    for site in (by_name.get(name) or SiteStatus(name) for name in sorted({*listed, *by_name})):
         here = site.connected and up
         rows.append(
             {
@@ -238,9 +236,7 @@ def _sites_now(
     return rows
 
 
-def _begun(
-    runs: RunStore, run: RunSummary, now: dict[str, Any], written: str, *, up: bool
-) -> dict[str, Any]:
+def _begun(runs: RunStore, run: RunSummary, now: Values, written: str, *, up: bool) -> Values:
     phases = runs.phases(run.run)
     # The status is up to 5 s old: after a later step or end, the run no longer waits.
     latest = max([run.ended or "", *(phase["at"] for phase in phases)])
@@ -253,7 +249,7 @@ def _begun(
     }
 
 
-def _run(run: RunSummary, state: str, text: str) -> dict[str, Any]:
+def _run(run: RunSummary, state: str, text: str) -> Values:
     asked = OBJECTIVES[run.plan["objective"]["name"]].questions
     discloses = {kind: question.discloses for kind, question in asked.items()}
     study = run.plan["study"] or run.federation

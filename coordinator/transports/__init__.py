@@ -30,22 +30,23 @@ class Emit(Protocol):
 
 @dataclass
 class Traffic:
-    """Bytes sent to the sites and received since the start; ``numbers``: words both ways, in a
-    simulation only.
-    """
+    """Bytes sent to the sites and received since the start."""
 
     sent: int = 0
     received: int = 0
-    numbers: int = 0
 
 
-def words_of(message: object) -> int:
-    """The number of words of a message's payload; each has eight bytes on the wire."""
-    return -(-payload_size(message) // 8) if isinstance(message, Answer | Step) else 0
+def bytes_of(message: object) -> int:
+    """The size of a message's payload in whole words of eight bytes."""
+    return -(-payload_size(message) // 8) * 8 if isinstance(message, Answer | Step) else 0
 
 
 class Transport(Protocol):
-    """The interface that the driver needs."""
+    """The interface that the driver needs.
+
+    A simulation passes vectors whole, keeps nothing of a run, and has no certificates: it inherits
+    `expect`, `forget` and `certificate`.
+    """
 
     traffic: Traffic
 
@@ -58,14 +59,17 @@ class Transport(Protocol):
     async def reject(self, site: str, reason: str) -> None:
         """Send the reason, then close the session."""
 
-    def expect(self, run: str, room: int) -> None:
+    def expect(self, run: str, room: int) -> None:  # noqa: ARG002 - of the interface
         """From now on, accept answers of the run with at most ``room`` bytes; before, none."""
+        return
 
-    def forget(self, run: str) -> None:
+    def forget(self, run: str) -> None:  # noqa: ARG002 - of the interface
         """The run is over: reject its words."""
+        return
 
-    def certificate(self, site: str) -> bytes:
+    def certificate(self, site: str) -> bytes:  # noqa: ARG002 - of the interface
         """The certificate (PEM) of the site's last session."""
+        return b""
 
     async def close(self) -> None:
         """Deliver queued messages within a short timeout, and close all sessions."""
@@ -80,7 +84,7 @@ class SiteFunction(Protocol):
     def handle(self, message: ToSite) -> Sequence[FromSite]: ...
 
 
-class InProcess:
+class InProcess(Transport):
     """Sites as functions in this process, which answer at once and in order, so that a simulation
     is deterministic.
     """
@@ -100,11 +104,9 @@ class InProcess:
         function = self._sites.get(site)
         if function is None or self._emit is None:
             return
-        self.traffic.sent += 8 * words_of(message)
-        self.traffic.numbers += words_of(message)
+        self.traffic.sent += bytes_of(message)
         for answer in function.handle(message):
-            self.traffic.received += 8 * words_of(answer)
-            self.traffic.numbers += words_of(answer)
+            self.traffic.received += bytes_of(answer)
             self._emit(Received(site, answer))
             if isinstance(answer, Leaving):
                 self._sites.pop(site, None)
@@ -114,15 +116,6 @@ class InProcess:
         function = self._sites.pop(site, None)
         if function is not None:
             function.handle(Rejected(reason))
-
-    def expect(self, run: str, room: int) -> None:
-        """Not needed: vectors are passed whole, so no memory has to be limited."""
-
-    def forget(self, run: str) -> None:
-        """Not needed: the transport has no state of a run."""
-
-    def certificate(self, site: str) -> bytes:  # noqa: ARG002 - the transport's interface
-        return b""
 
     async def close(self) -> None:
         self._sites.clear()

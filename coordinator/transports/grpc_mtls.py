@@ -69,7 +69,6 @@ class GrpcServer(Sessions):
         self._server: grpc.aio.Server | None = None
 
     async def start(self, emit: Emit) -> None:
-        """Listen."""
         self.emit = emit
         check_free(self._listen)
         self._server = grpc.aio.server(options=[*channel_options(self._idle), *LIMITS])

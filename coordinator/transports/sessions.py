@@ -160,9 +160,8 @@ class Sessions:
         for session in list(self._sessions.values()):
             session.close()
         if self._streams:
-            await asyncio.wait(
-                self._streams, timeout=2 * CLOSE_GRACE
-            )  # until peers have read their last messages
+            # Until peers have read their last messages.
+            await asyncio.wait(self._streams, timeout=2 * CLOSE_GRACE)
 
     # --- one stream -------------------------------------------------------------------------------
 
@@ -178,9 +177,8 @@ class Sessions:
         assembler = Assembler()
         name = ""  # by its certificate: what a peer says of itself could be invented
         try:
-            hello = await self._hello(
-                frames, assembler
-            )  # first, since a peer reads no reason while it still writes
+            # First, since a peer reads no reason while it still writes.
+            hello = await self._hello(frames, assembler)
             name, pem = stream.peer()
             self._authorise(name, pem)
             if hello.site != name:
@@ -200,9 +198,8 @@ class Sessions:
             hello.site, assembler, certificate_pem=pem, again=hello.site in self._certificates
         )
         self._certificates[hello.site] = pem
-        if (
-            earlier := self._sessions.get(hello.site)
-        ) is not None:  # a site that reconnects replaces its old session
+        earlier = self._sessions.get(hello.site)
+        if earlier is not None:  # a site that reconnects replaces its old session
             earlier.close(
                 Rejected(REPLACED.format(site=hello.site, where=stream.address), final=True)
             )
@@ -222,9 +219,8 @@ class Sessions:
         reader = asyncio.create_task(self._read(frames, session.assembler, session))
         message: ToSite | None = None
         try:
-            await (
-                joined.wait()
-            )  # a run that ended in between is in the store now, or its end in the outbox
+            # A run that ended in between is in the store now, or its end in the outbox.
+            await joined.wait()
             for greeting in self.greetings(session.site, hello):
                 await self._write(stream, greeting)
             while (following := await session.outbox.get()) is not None:

@@ -1,18 +1,13 @@
-"""The page's server: a static page, the state of the federation as JSON, and server-sent events.
+"""The page's server: the state of the federation as a page and as JSON. It is read-only.
 
-It is read-only.
-
-A strict Content-Security-Policy: no inline script or style, and nothing from another host.
+A strict Content-Security-Policy: no script, no inline style, and nothing from another host.
 """
 
-import asyncio
 import hmac
 import ipaddress
-import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
@@ -20,32 +15,23 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    JSONResponse,
-    RedirectResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.responses import PlainTextResponse as Text
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from coordinator.store.schema import open_for_reading
 from coordinator.store.status import overview
+from coordinator.web.page import page
 from coreg_core.errors import CoregError, StorageError, UsageError
-from coreg_wire.files.disk import is_held
 from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.transport.service import host_port, listening
 
 STATIC = Path(__file__).parent / "static"
 COOKIE = "coreg_token"
-LOOK = 1.0  # seconds between two checks for a change
-HEARTBEAT = 15.0  # seconds between two events
 HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
-        "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none';"
+        " form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -95,14 +81,8 @@ def application(store: Path, token: Callable[[], str] | None = None) -> Starlett
 
     return Starlette(
         routes=[
-            Route("/", lambda _: FileResponse(STATIC / "page.html")),
+            Route("/", lambda _: HTMLResponse(page(overview(store)))),
             Route("/status.json", lambda _: JSONResponse(overview(store))),
-            Route(
-                "/events",
-                lambda r: StreamingResponse(
-                    events(store, r, token), media_type="text/event-stream"
-                ),
-            ),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
@@ -122,34 +102,7 @@ def _is_own(host: str) -> bool:
     return True
 
 
-async def events(
-    store: Path, request: Request, token: Callable[[], str] | None = None
-) -> AsyncIterator[str]:
-    """The state now and after each change, until the browser disconnects or the token changes; else
-    a comment for proxies.
-    """
-    sent = ""
-    seen = None
-    quiet = 0.0
-    try:
-        admitted = token and token()
-        with closing(open_for_reading(store)) as db:
-            while not await request.is_disconnected() and admitted == (token and token()):
-                now = (db.execute("pragma data_version").fetchone()[0], is_held(store))
-                quiet += LOOK
-                if now != seen or quiet > HEARTBEAT:
-                    text = json.dumps(await asyncio.to_thread(overview, store))
-                    yield ": no change\n\n" if text == sent else f"data: {text}\n\n"
-                    sent = text
-                    seen = now
-                    quiet = 0.0
-                await asyncio.sleep(LOOK)
-    except CoregError as error:
-        yield f"event: fault\ndata: {json.dumps(str(error))}\n\n"
-
-
 def bound(address: str, *, guarded: bool) -> socket.socket:
-    """A listening socket of --web."""
     host_port(address, "--web")
     if not is_loopback(address) and not guarded:
         raise UsageError(

@@ -86,16 +86,16 @@ class OwnTable:
         table.require(list(given.dates), "to be read as dates")
         table.require(given.categorical, "to be read as texts")
         y = table.with_classes(self.target, given.positive).numbers(self.target, target=True)
-        known = np.flatnonzero(~np.isnan(y))
-        if len(known) and constant(y[known, None])[0]:
+        rows = np.flatnonzero(~np.isnan(y))
+        if len(rows) and constant(y[rows, None])[0]:
             raise BadData(
-                f"{self.name}: the target {self.target!r} has one value, {y[known[0]]:g}. There is"
+                f"{self.name}: the target {self.target!r} has one value, {y[rows[0]]:g}. There is"
                 " nothing to predict."
             )
-        features = table.rows(known).select(
+        features = table.rows(rows).select(
             [n for n in table.columns if n not in (self.target, *given.drop)]
         )
-        return features, y[known], len(y) - len(known)
+        return features, y[rows], len(y) - len(rows)
 
     def _leaks(
         self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]
@@ -107,7 +107,7 @@ class OwnTable:
         strongest = dict[str, float]()
         for name, rank in zip(sources, _ranks(X, y), strict=True):
             strongest[name] = max(strongest.get(name, 0.0), rank, key=abs)
-        told = tuple(
+        sentences = tuple(
             f"column {name!r} has nearly the order of the target (rank correlation {rank:+.2f}). Is"
             f" it {asked} "
             + (
@@ -118,13 +118,13 @@ class OwnTable:
             for name, rank in strongest.items()
             if abs(rank) > NEARLY
         )
-        if not told and (found := _left_out_r2(X, y)) > NEARLY:
+        if not sentences and (r2 := _left_out_r2(X, y)) > NEARLY:
             advice = "remove it from the columns of its site" if self.sites else "add --drop NAME"
-            told = (
+            sentences = (
                 "a linear model of all columns predicts the target almost exactly"
-                f" (R² {found:.3f} on left-out rows). Is one of them {asked} {advice}.",
+                f" (R² {r2:.3f} on left-out rows). Is one of them {asked} {advice}.",
             )
-        return told
+        return sentences
 
     def read(self) -> tuple[AttributeTable, tuple[str, ...], tuple[str, ...]]:
         """The table, sentences about columns that a user may not want, and those about columns that

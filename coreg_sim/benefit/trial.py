@@ -49,16 +49,15 @@ class SiteOutcome:
 
 
 def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
-    """All sites of one federation."""
     pin_threads(1)  # the same bits for every number of processes
-    federation = Federation(partition, draw)
+    federation = TrainedPartition(partition, draw)
     predictions = federation.methods()
-    changes = {method: federation.changes(each) for method, each in predictions.items()}
+    changes = {method: federation.changes(values) for method, values in predictions.items()}
     areas = {}
     if partition.yes_no:
         areas = {
-            method: [auc(row, partition.y_test) for row in each]
-            for method, each in {"local": federation.local, **predictions}.items()
+            method: [auc(row, partition.y_test) for row in values]
+            for method, values in {"local": federation.local, **predictions}.items()
             if method not in ("ridge", "mean")
         }
     return [
@@ -67,15 +66,15 @@ def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
             draw,
             len(y),
             len(partition.shared),
-            {method: float(each[v]) for method, each in changes.items()},
-            {method: each[v] for method, each in areas.items()},
+            {method: float(values[v]) for method, values in changes.items()},
+            {method: values[v] for method, values in areas.items()},
             float(np.mean(partition.y_test)),
         )
         for v, y in enumerate(partition.labels)
     ]
 
 
-class Federation:
+class TrainedPartition:
     """The training of one federation; ``private``: only its own site knows a labelled row."""
 
     def __init__(
@@ -103,12 +102,9 @@ class Federation:
         self.models = [site.model for site in self.trained.sites]
         self.test = [X[partition.test] for X in partition.columns]
 
-    def _each(self, found: Sequence[Float64[Arr, " t"] | None]) -> Float64[Arr, "M t"]:
+    def _each(self, rows: Sequence[Float64[Arr, " t"] | None]) -> Float64[Arr, "M t"]:
         return np.array(
-            [
-                np.full(len(self.partition.test), self.mean) if each is None else each
-                for each in found
-            ]
+            [np.full(len(self.partition.test), self.mean) if row is None else row for row in rows]
         )
 
     @cached_property
@@ -142,14 +138,13 @@ class Federation:
     def changes(self, predictions: Float64[Arr, "M t"]) -> Float64[Arr, " M"]:
         """Relative change of the root mean squared error at each site, against its local model."""
         errors, local = (
-            np.mean((self.partition.y_test - each) ** 2, axis=1)
-            for each in (predictions, self.local)
+            np.mean((self.partition.y_test - predicted) ** 2, axis=1)
+            for predicted in (predictions, self.local)
         )
         ratio = np.divide(errors, local, out=np.ones_like(local), where=local > 0.0)
         return np.asarray(np.clip(np.sqrt(ratio) - 1.0, *_CUT))
 
     def methods(self) -> dict[str, Float64[Arr, "M t"]]:
-        """Predictions of each method at each site."""
         means = [float(y.mean()) if len(y) else self.mean for y in self.partition.labels]
         return {
             "joined": self.joined,

@@ -7,6 +7,7 @@ The rules of the verdict are in docs/tutorials/your-own-table.md.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from coreg_core.objectives.additive import Additive
 from coreg_sim.benefit.partition import Regime
 from coreg_sim.benefit.trial import SiteOutcome
 
+Outcomes: TypeAlias = Sequence[SiteOutcome]
 HARM = 0.02
 WORTH = 0.05  # the least gain
 RISK = 0.05  # the largest share of sites harmed
@@ -62,13 +64,12 @@ class Figure:
     harmed: float
 
 
-def figure(part: Sequence[SiteOutcome], method: str) -> Figure:
-    """The figures of a method over some sites."""
+def figure(part: Outcomes, method: str) -> Figure:
     values = np.array([site.change[method] for site in part])
     return Figure(float(values.mean()), float(np.median(values)), float(np.mean(values > HARM)))
 
 
-def figures(part: Sequence[SiteOutcome]) -> dict[str, dict[str, float]]:
+def figures(part: Outcomes) -> dict[str, dict[str, float]]:
     """The values of a regime that `coreg-sim benefit --json` prints."""
     return {
         method: {
@@ -81,7 +82,7 @@ def figures(part: Sequence[SiteOutcome]) -> dict[str, dict[str, float]]:
     }
 
 
-def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
+def findings(regime: Regime, part: Outcomes) -> list[str]:
     """The answer of a regime in sentences. ``part``: the sites with labels."""
     out = [_answer(regime, part), *_beyond(part)]
     if len(part) < FEW:
@@ -102,7 +103,7 @@ def findings(regime: Regime, part: Sequence[SiteOutcome]) -> list[str]:
     return [*out, f"Verdict for {regime.name}: {verdict}{few}"]
 
 
-def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) -> str:
+def by_site(regime: Regime, found: Outcomes, names: Sequence[str]) -> str:
     """Where the columns of each site are given: what joining brings to each of them, and its
     verdict.
     """
@@ -119,18 +120,18 @@ def by_site(regime: Regime, found: Sequence[SiteOutcome], names: Sequence[str]) 
         lines.append(f"{name:<{width}}{''.join(cells)}{note}")
         advice = _verdict(regime, own).partition(".")[0].partition(" with this number")[0]
         verdicts.append(f"Verdict for {name}: {advice}.")
-    told = (
+    heading = (
         f"{_called(regime, found)}, by site (in brackets: the share of draws in which it is"
         " harmed). For a site its own "
     )
-    return "\n    ".join([f"{told}verdict counts:", *lines, *verdicts])
+    return "\n    ".join([f"{heading}verdict counts:", *lines, *verdicts])
 
 
-def _called(regime: Regime, part: Sequence[SiteOutcome]) -> str:
+def _called(regime: Regime, part: Outcomes) -> str:
     return f"{regime.name} ({regime.about}, {part[0].shared} shared rows)"
 
 
-def _answer(regime: Regime, part: Sequence[SiteOutcome]) -> str:
+def _answer(regime: Regime, part: Outcomes) -> str:
     """A line for each model of a regime: its mean change, and the share of sites harmed."""
     lines = []
     for method, words in METHODS.items():
@@ -143,16 +144,16 @@ def _answer(regime: Regime, part: Sequence[SiteOutcome]) -> str:
     return f"{_called(regime, part)}, {len(part)} simulated {sites}:{''.join(lines)}"
 
 
-def _uncertain(part: Sequence[SiteOutcome], method: str, found: Figure) -> str:
+def _uncertain(part: Outcomes, method: str, its: Figure) -> str:
     """A mean change ± its standard error over the draws."""
     draws = dict.fromkeys(site.draw for site in part)
     means = [np.mean([site.change[method] for site in part if site.draw == draw]) for draw in draws]
     if len(means) < 2:
-        return percent(found.mean)
-    return f"{percent(found.mean)} ± {100 * float(np.std(means, ddof=1)) / len(means) ** 0.5:.1f}"
+        return percent(its.mean)
+    return f"{percent(its.mean)} ± {100 * float(np.std(means, ddof=1)) / len(means) ** 0.5:.1f}"
 
 
-def _beyond(part: Sequence[SiteOutcome]) -> Iterator[str]:
+def _beyond(part: Outcomes) -> Iterator[str]:
     """What the lines of a regime do not show at once."""
     mean, pooled = (figure(part, method).mean for method in ("mean", "pooled"))
     if not any(_beat_the_mean(part)):
@@ -167,7 +168,7 @@ def _beyond(part: Sequence[SiteOutcome]) -> Iterator[str]:
         )
 
 
-def _ranking(part: Sequence[SiteOutcome]) -> str:
+def _ranking(part: Outcomes) -> str:
     """Of a yes/no target: mean AUC of each method, how often the joined model ranks otherwise, and
     a note on a rare class.
     """
@@ -191,7 +192,7 @@ def _ranking(part: Sequence[SiteOutcome]) -> str:
     )
 
 
-def _verdict(regime: Regime, part: Sequence[SiteOutcome]) -> str:
+def _verdict(regime: Regime, part: Outcomes) -> str:
     """The advice of docs/tutorials/your-own-table.md, section 5."""
     own = figure(part, "joined")
     score = figure(part, "score")
@@ -232,16 +233,16 @@ def _beside(regime: Regime, *, ridge: bool) -> str:
     return methods
 
 
-def _pays(found: Figure) -> bool:
-    return found.mean <= -WORTH and found.harmed <= RISK
+def _pays(its: Figure) -> bool:
+    return its.mean <= -WORTH and its.harmed <= RISK
 
 
-def _ridge_is_better(part: Sequence[SiteOutcome]) -> float:
+def _ridge_is_better(part: Outcomes) -> float:
     """The share of sites at which a linear ridge regression is better than the joined model."""
     return float(np.mean([site.change["ridge"] < site.change["joined"] for site in part]))
 
 
-def _beat_the_mean(part: Sequence[SiteOutcome]) -> tuple[bool, bool]:
+def _beat_the_mean(part: Outcomes) -> tuple[bool, bool]:
     """Whether joined models, and scores made together, are better than the mean of the labels by
     more than `HARM`.
     """

@@ -31,24 +31,19 @@ SENTENCES = 110  # columns of a finding in a file or a wide terminal
 def benefit(
     context: typer.Context,
     given: dict[str, Any],
-    target: Annotated[str | None, typer.Option("--target", help="The column to predict.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     views: Annotated[
         Path | None,
-        typer.Option(
-            "--views", help="A views.toml with your table, its target and the columns of each site."
-        ),
+        typer.Option(help="A views.toml with your table, its target and the columns of each site."),
     ] = None,
     regimes: Annotated[
         str,
         typer.Option(
-            "--regimes",
             help="Labels of each site, with commas: n10, n20, … n1000, M2, M5, M8, rich, one.",
         ),
     ] = "n20,n50",
-    draws: Annotated[
-        int, typer.Option("--draws", min=1, help="Divisions of the table for each regime.")
-    ] = 10,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes on this machine.")] = 1,
+    draws: Annotated[int, typer.Option(min=1, help="Divisions of the table for each regime.")] = 10,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure on your own table whether joining pays.
@@ -187,13 +182,13 @@ def _simulate(
         for regime in regimes
     ]
     tasks = (delayed(trial)(partition(table, regime, seed), draw) for regime, draw, seed in asked)
-    found: dict[str, list[SiteOutcome]] = {regime.name: [] for regime in regimes}
+    outcomes: dict[str, list[SiteOutcome]] = {regime.name: [] for regime in regimes}
     done = Parallel(jobs, return_as="generator")(tasks)
     for count, ((regime, *_), sites) in enumerate(zip(asked, done, strict=True), 1):
-        found[regime.name] += sites
+        outcomes[regime.name] += sites
         if 10 * count // len(asked) > 10 * (count - 1) // len(asked):
             print(f"benefit: {count} of {len(asked)} federations", file=sys.stderr, flush=True)  # noqa: T201
-    return found
+    return outcomes
 
 
 def _doubts(source: "OwnTable", leaks: tuple[str, ...]) -> list[str]:

@@ -1,10 +1,10 @@
 """coreg-sim run: one simulated federation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
@@ -12,7 +12,7 @@ import typer
 from coordinator.observers.terminal import StepTable, work_after
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.objectives.additive import Additive, KernelName
+from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement, Form
 from coreg_core.outcomes import Notice, end_sentence, exit_code
 from coreg_core.plan import plan_fault
@@ -32,25 +32,14 @@ from coreg_wire.terminal.command_line import human_bytes, print_json
 from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.text import echo
 from site_agent.machine.results import AdditiveResult
-from site_agent.models import findings
+from site_agent.models.figures import Values
+from site_agent.models.findings import partners_of
 
 LABELLED = 50  # labels of a site
 FEW = 20  # labels of a site that an agreement helps
 SHARED = 500
-DEFAULTS = Additive()
 DEFAULT_COUPLING = Agreement().coupling[0]
-OPTIONS = {
-    "agreement": ("coupling", "schedule", "form", "tolerance", "max_rounds"),
-    "additive": (
-        "kernel",
-        "rows_per_feature",
-        "noise",
-        "label_noise",
-        "label_epsilon",
-        "label_range",
-        "private_rows",
-    ),
-}
+OF_AGREEMENT = ("coupling", "schedule", "form", "tolerance", "max_rounds")  # options
 
 
 @contextmanager
@@ -68,20 +57,12 @@ def _hosting(on: str, address: str | None) -> Iterator[Hosting]:
 
 
 def _generated(
-    objective: str, sites: int, n: int | None, m: int | None, columns: int, seed: int, private: bool
+    objective: str, sites: int, n: int | None, m: int | None, columns: int, seed: int
 ) -> Problem:
     """Generated data on which the objective is useful."""
     if objective == "agreement":
         return same_condition(sites, n or FEW, m or SHARED, columns, seed)
-    return generated(sites, n or LABELLED, m or SHARED, columns, seed, common=not private)
-
-
-def _check_options(objective: str, given: Callable[[str], bool]) -> None:
-    for other in OPTIONS.keys() - {objective}:
-        for name in filter(given, OPTIONS[other]):
-            raise UsageError(f"--{name.replace('_', '-')} needs --objective {other}.")
-    if given("label_epsilon") and not given("label_range"):
-        raise UsageError("--label-epsilon needs --label-range LOWEST HIGHEST.")
+    return generated(sites, n or LABELLED, m or SHARED, columns, seed, common=True)
 
 
 class _Printing:
@@ -111,11 +92,10 @@ class _Printing:
 
 def run(
     context: typer.Context,
-    sites: Annotated[int, typer.Option("--sites", min=1, help="Number of sites.")] = 4,
+    sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,
     labelled: Annotated[
         int | None,
         typer.Option(
-            "--labelled",
             min=1,
             help="Labelled instances at each site [50; 20 for generated data of an agreement].",
         ),
@@ -123,7 +103,6 @@ def run(
     unlabelled: Annotated[
         int | None,
         typer.Option(
-            "--unlabelled",
             min=1,
             help="Shared instances [500; of a views.toml two thirds of the other rows].",
         ),
@@ -131,84 +110,38 @@ def run(
     views: Annotated[
         str,
         typer.Option(
-            "--views",
             help=(
                 "Features of each site (generated data), or a views.toml with the columns of each"
                 " site."
             ),
         ),
     ] = "5",
-    coupling: Annotated[float, typer.Option("--coupling", min=0, help="λ.")] = DEFAULT_COUPLING,
+    coupling: Annotated[float, typer.Option(min=0, help="λ.")] = DEFAULT_COUPLING,
     schedule: Annotated[
-        ScheduleName, typer.Option("--schedule", help="The schedule of the rounds.")
+        ScheduleName, typer.Option(help="The schedule of the rounds.")
     ] = "conjugate-gradients",
-    form: Annotated[Form, typer.Option("--form", help="The form of the views.")] = "exact",
+    form: Annotated[Form, typer.Option(help="The form of the views.")] = "exact",
     tolerance: Annotated[
         float,
-        typer.Option("--tolerance", min=0, help="Stop at this certified gap, relative to Σ‖y‖²."),
+        typer.Option(min=0, help="Stop at this certified gap, relative to Σ‖y‖²."),
     ] = 1e-10,
     max_rounds: Annotated[
-        int, typer.Option("--max-rounds", min=1, help="Maximum number of rounds (sweeps).")
+        int, typer.Option(min=1, help="Maximum number of rounds (sweeps).")
     ] = 10_000,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of the data and of the draw.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the draw.")] = 0,
     objective: Annotated[
         Literal["agreement", "additive"],
         typer.Option(
-            "--objective",
             help="additive: the sites learn parts of a sum; or agreement, as in the paper.",
         ),
     ] = "additive",
-    kernel: Annotated[
-        KernelName,
-        typer.Option("--kernel", help="Of each site's features; linear: the columns."),
-    ] = DEFAULTS.kernel,
-    rows_per_feature: Annotated[
-        int,
-        typer.Option(
-            "--rows-per-feature", min=5, max=1000, help="Labelled rows for each feature of a site."
-        ),
-    ] = DEFAULTS.rows_per_feature,
-    noise: Annotated[
-        float, typer.Option("--noise", min=0, max=1, help="Noise on the opened second moments.")
-    ] = DEFAULTS.noise,
-    label_noise: Annotated[
-        float,
-        typer.Option(
-            "--label-noise",
-            min=0,
-            max=10,
-            help="Noise on the labels, in errors of the local model.",
-        ),
-    ] = DEFAULTS.label_noise,
-    label_epsilon: Annotated[
-        float,
-        typer.Option(
-            "--label-epsilon",
-            min=0.1,
-            max=50,
-            help="ε of each label that leaves a site. It needs --label-range.",
-        ),
-    ] = DEFAULTS.label_epsilon,
-    label_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            "--label-range", help="Lowest and highest label: their ε takes the place of the noise."
-        ),
-    ] = None,
-    private_rows: Annotated[
-        bool, typer.Option("--private-rows", help="Only its own site knows a labelled row.")
-    ] = False,
     on: Annotated[
         Literal["process", "ray"],
-        typer.Option("--on", help="Run the sites in this process, or on Ray (extra sim)."),
+        typer.Option(help="Run the sites in this process, or on Ray (extra sim)."),
     ] = "process",
     address: Annotated[
         str | None,
-        typer.Option(
-            "--address", help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine]."
-        ),
+        typer.Option(help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine]."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -219,8 +152,7 @@ def run(
     An agreement also prints its largest distance from the centralised closed form. Its generated
     data are noisy measurements of one hidden condition, with few labels at each site.
 
-    Coupling, schedule, form, tolerance and max-rounds are options of --objective agreement. Kernel,
-    rows-per-feature, noises and private-rows are options of --objective additive.
+    Coupling, schedule, form, tolerance and max-rounds are options of --objective agreement.
     """
 
     def given(name: str) -> bool:
@@ -228,24 +160,16 @@ def run(
 
     if not views.isdigit() and given("sites"):
         raise UsageError(f"--sites: {views} names the sites. Leave the option out.")
-    _check_options(objective, given)
+    if objective == "additive" and (agreed := [name for name in OF_AGREEMENT if given(name)]):
+        raise UsageError(f"--{agreed[0].replace('_', '-')} needs --objective agreement.")
     if views.isdigit():
-        problem = _generated(objective, sites, labelled, unlabelled, int(views), seed, private_rows)
+        problem = _generated(objective, sites, labelled, unlabelled, int(views), seed)
     else:
-        common = objective == "additive" and not private_rows
         file = read_views(Path(views))
+        common = objective == "additive"
         problem = partitioned(file, labelled or LABELLED, unlabelled, seed, common=common)
-    if objective == "additive":
-        terms = Additive(
-            kernel,
-            rows_per_feature=rows_per_feature,
-            noise=noise,
-            label_noise=label_noise,
-            label_epsilon=label_epsilon,
-            label_range=label_range or (),
-        )
-        plan = plan_for(problem, terms)
-    else:
+    plan = plan_for(problem, Additive())
+    if objective == "agreement":
         iteration = Iteration(schedule, tolerance, 1e-5, max_rounds)
         plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)), iteration)
     if (fault := plan_fault(plan)) is not None:
@@ -256,11 +180,11 @@ def run(
             result = simulate(problem, plan, printing, hosting)
         finally:
             printing.end()
-    found = {**figures(result), **errors(problem, result), **oracle(problem, result)}
+    values = {**figures(result), **errors(problem, result), **oracle(problem, result)}
     if as_json:
-        print_json({"event": "finished", **found})
+        print_json({"event": "finished", **values})
     else:
-        echo("\n".join([end_sentence(result.outcome, result.reason), *lines(found)]))
+        echo("\n".join([end_sentence(result.outcome, result.reason), *lines(values)]))
     raise typer.Exit(exit_code(result.outcome))
 
 
@@ -269,10 +193,9 @@ def run(
 MODELS = ("joined", "score")  # that a verdict compares with the local model
 
 
-def figures(run: Simulated) -> dict[str, Any]:
-    """The figures of one run, as JSON values."""
+def figures(run: Simulated) -> Values:
     additive = isinstance(run.plan.objective, Additive)
-    found = {
+    values = {
         "schedule": "additive" if additive else run.plan.iteration.name,
         "stop": run.outcome.name,
         "steps_in_series": len(run.taken),
@@ -281,8 +204,8 @@ def figures(run: Simulated) -> dict[str, Any]:
         "seconds": round(run.seconds, 6),
     }
     if additive:
-        return found
-    return found | {
+        return values
+    return values | {
         "rounds": run.rounds,
         "certified_gap": run.certified_gap,
         "certified_prediction_bound": run.certified_prediction_bound,
@@ -290,7 +213,7 @@ def figures(run: Simulated) -> dict[str, Any]:
     }
 
 
-def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
+def errors(problem: Problem, run: Simulated) -> Values:
     """The sites' errors on held-out rows."""
     if isinstance(run.plan.objective, Additive):
         return {"sites": _sites(problem, run)}
@@ -300,7 +223,7 @@ def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
     return {"rmse_sites": together, "rmse_sites_alone": alone}
 
 
-def oracle(problem: Problem, run: Simulated) -> dict[str, Any]:
+def oracle(problem: Problem, run: Simulated) -> Values:
     """An agreement's distance from the centralised closed form, or why there is none."""
     if isinstance(run.plan.objective, Additive):
         return {}
@@ -317,7 +240,7 @@ def oracle(problem: Problem, run: Simulated) -> dict[str, Any]:
     }
 
 
-def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
+def _sites(problem: Problem, run: Simulated) -> dict[str, Values]:
     """Of each site: its labels, the errors of its models on held-out rows (None: no such model),
     and its verdict.
     """
@@ -329,11 +252,11 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
     ]
     parts = [model.part(model.phi(X), range(len(mine))) for model, X in mine]
     total = np.sum(parts, axis=0)
-    found = dict[str, dict[str, Any]]()
+    out = dict[str, Values]()
     for name, result, (model, X) in zip(run.plan.sites, results, mine, strict=True):
         judged = result.judged
         predicted = (model.alone(X), model.predict(X), model.score(total, X))
-        found[name] = {
+        out[name] = {
             "labels": len(judged.labels),
             "rmse": {
                 key: None if each is None else rmse(each, problem.held_out_y)
@@ -341,69 +264,71 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, dict[str, Any]]:
             },
             "forecast": {key: asdict(gain) for key, gain in judged.verdict.gains.items()},
             "recommended": judged.verdict.recommended,
-            "partners": findings.of_partners(result.partners)["partners"],
+            "partners": partners_of(result.partners),
         }
-    return found
+    return out
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(values: Values) -> list[str]:
     """The figures and errors of a run, as text."""
     sent = (
-        f"{found['steps_in_series']} steps in series, {found['numbers_sent']} numbers sent "
-        f"({human_bytes(found['bytes_sent'])}), {found['seconds']:.2f} s"
+        f"{values['steps_in_series']} steps in series, {values['numbers_sent']} numbers sent "
+        f"({human_bytes(values['bytes_sent'])}), {values['seconds']:.2f} s"
     )
-    if "sites" in found:
-        return [sent, *_table(found["sites"])]
-    joined = np.mean(found["rmse_sites"])
-    alone = np.mean(found["rmse_sites_alone"])
+    if "sites" in values:
+        return [sent, *_table(values["sites"])]
+    joined = np.mean(values["rmse_sites"])
+    alone = np.mean(values["rmse_sites_alone"])
     harmed = (
         "This coupling makes the sites worse. For columns that are divided among the sites, use the"
         " additive objective. `coreg-sim benefit` compares the methods."
     )
     return [
-        f"{found['rounds']} rounds, {sent}; Q - Q* <= {found['certified_gap']:.2e}",
+        f"{values['rounds']} rounds, {sent}; Q - Q* <= {values['certified_gap']:.2e}",
         (
             f"root mean square error on held-out rows, mean over sites: {alone:.4f} alone,"
             f" {joined:.4f} joined"
         ),
         *([harmed] if joined > alone else []),
-        found["closed_form"] or _distance(found),
+        values["closed_form"] or _distance(values),
     ]
 
 
-def _distance(found: dict[str, Any]) -> str:
+def _distance(values: Values) -> str:
     return (
         "largest distance of a prediction from the centralised closed form, which reads all data:"
-        f" {found['closed_form_distance']:.0e} standard deviations of the labels"
+        f" {values['closed_form_distance']:.0e} standard deviations of the labels"
     )
 
 
-def _table(sites: dict[str, dict[str, Any]]) -> list[str]:
+def _table(sites: dict[str, Values]) -> list[str]:
     """A row for each site: errors, their change against the local model, and the forecast of the
     change.
     """
-    names = ["", *sites]
-    columns: list[list[str]] = [
-        ["labels", *(str(site["labels"]) for site in sites.values())],
-        ["local", *(_error(site["rmse"]["local"]) for site in sites.values())],
-    ]
+    headings = ["", "labels", "local"]
     for model in MODELS:
-        columns += [
-            [model, *(_error(site["rmse"][model]) for site in sites.values())],
-            ["change", *(_change(site["rmse"], model) for site in sites.values())],
-            ["forecast", *(_forecast(site["forecast"].get(model)) for site in sites.values())],
-        ]
-    shown = [column for column in columns if set(column[1:]) != {"-"}]
-    recommended = ["recommended", *(site["recommended"] for site in sites.values())]
+        headings += [model, "change", "forecast"]
+    rows = [[*headings, "recommended"], *(_row(name, site) for name, site in sites.items())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     out = [
         "root mean square error on held-out rows, its change against the local model, and the"
         " site's own forecast of it"
     ]
-    for row, last in enumerate(recommended):
-        cells = [f"{names[row]:<{max(map(len, names))}}"]
-        cells += [f"{column[row]:>{max(map(len, column))}}" for column in shown]
-        out.append(f"{' '.join(cells)}  {last}")
+    for name, *cells, recommended in rows:
+        numbers = [f"{cell:>{width}}" for cell, width in zip(cells, widths[1:-1], strict=True)]
+        out.append(f"{name:<{widths[0]}} {' '.join(numbers)}  {recommended}")
     return out
+
+
+def _row(name: str, site: Values) -> list[str]:
+    cells = [name, str(site["labels"]), _error(site["rmse"]["local"])]
+    for model in MODELS:
+        cells += [
+            _error(site["rmse"][model]),
+            _change(site["rmse"], model),
+            _forecast(site["forecast"].get(model)),
+        ]
+    return [*cells, site["recommended"]]
 
 
 def _error(error: float | None) -> str:

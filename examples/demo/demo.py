@@ -30,11 +30,11 @@ from coreg_core.threads import pin_threads
 from coreg_sim.closed_form import closed_form, label_deviation, largest_distance
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import plan_for, rmse
-from coreg_sim.tables import COUPLINGS, ID, TARGET, DemoData, write_tables
 from coreg_wire.terminal.progress import WorkLine
 from examples.demo import draws, shown, svg
 from examples.demo.processes import DemoFailed, create, run, together
 from examples.demo.svg import Plot, Series
+from examples.demo.tables import COUPLINGS, ID, TARGET, DemoData, write_tables
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, SharedIds, prepare
 from site_agent.data.tables import read_table
@@ -213,8 +213,8 @@ def _aligned(site: Path) -> SharedIds:
 
 def _recommended(work: Path, site: str) -> str:
     """The method that the site's own report recommends."""
-    found = load_model(_file(work, site, "additive", "model.coreg")).found or {}
-    return str(found.get("recommended", "local"))
+    findings = load_model(_file(work, site, "additive", "model.coreg")).findings
+    return (findings and findings.recommended) or "local"
 
 
 def _means_of_draws(folder: Path) -> dict[str, dict[str, float]]:

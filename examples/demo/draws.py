@@ -20,7 +20,7 @@ from coreg_core.arrays import Arr
 from coreg_core.objectives.agreement import Agreement
 from coreg_sim.problems import Problem, SiteViews, ViewsFile, partitioned, same_condition
 from coreg_sim.simulate import plan_for, rmse, simulate
-from coreg_sim.tables import COUPLINGS, LABELLED, SITES, TARGET, UNLABELLED
+from examples.demo.tables import COUPLINGS, LABELLED, SITES, TARGET, UNLABELLED
 
 DRAWS = 20
 HOSPITALS = 2

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from coreg_sim.tables import COUPLINGS
 from coreg_wire.terminal.command_line import human_bytes
 from examples.demo import draws
 from examples.demo.draws import Means
+from examples.demo.tables import COUPLINGS
 from site_agent.ledger import read_ledger
 
 SOLVERS = {"algorithm-1": "Algorithm 1", "conjugate-gradients": "conjugate gradients"}

@@ -143,17 +143,18 @@ def _sentences(joined: "Joined") -> list[str]:
 
 def _next_commands(result: Any, models: list[Path]) -> list[str]:
     """What to type with the models of a training; nothing without one."""
-    from site_agent.models import findings
+    from site_agent.models.findings import Findings, of_additive
+    from site_agent.models.report import recommended
 
     if not models:
         return []
-    found = findings.of_additive(result) if hasattr(result, "judged") else {}
-    advised = models[-1 if findings.alone(found) == "local" else 0]
+    findings = of_additive(result) if hasattr(result, "judged") else Findings()
+    advised = models[-1 if findings.alone == "local" else 0]
     commands = [
         f"coreg-agent report --model {models[0]}",
         f"coreg-agent predict --model {advised} --data new.csv --id NAME",
     ]
-    if any("coreg-agent score" in text for text in findings.recommended(found)):
+    if any("coreg-agent score" in text for text in recommended(findings)):
         commands.append("coreg-agent score --data new.csv --id NAME")
     return [f"next: {'; '.join(commands)}"]
 

@@ -227,10 +227,11 @@ def report(
     (agreement). Each run is compared with its own local model. The errors are at labels that the
     models have not seen.
     """
-    from site_agent.models import findings
+    from site_agent.models.findings import Findings
+    from site_agent.models.report import load_reports, summary_of
     from site_agent.models.store import MODEL
 
-    runs = findings.report(model or [_store(config).newest() / MODEL]).items()
+    runs = load_reports(model or [_store(config).newest() / MODEL]).items()
     if plot is not None:
         need_extra("plot", "matplotlib")
         if len(runs) > 1:
@@ -238,23 +239,24 @@ def report(
         from site_agent.models.picture import draw
 
         [(_, shown)] = runs
-        about = shown.found or {}
-        models = {name: about[key] for key, name in findings.shown_models(about).items()}
-        draw(plot, shown.target, models, about)
+        about = shown.findings or Findings()
+        draw(plot, shown.target, about.shown, about.to_json())
     if as_json:
         print_json({"event": "report", "runs": [_run_json(*each) for each in runs]})
         return
-    echo("\n\n".join(findings.summary_of(*each) for each in runs))
+    echo("\n\n".join(summary_of(*each) for each in runs))
 
 
 def _run_json(path: Path, model: "ModelFile") -> dict[str, Any]:
     """The findings of a run, without its single labels."""
-    from site_agent.models.findings import recommended
+    from site_agent.models.findings import Findings
+    from site_agent.models.report import recommended
 
-    found = dict(model.found or {})
-    found.pop("left_out", None)
+    findings = model.findings or Findings()
+    values = findings.to_json()
+    values.pop("left_out", None)
     about = {"run": model.run, "model": str(path), "target": model.target}
-    return {**about, **found, "recommendation": recommended(model.found or {})}
+    return {**about, **values, "recommendation": recommended(findings)}
 
 
 def models(

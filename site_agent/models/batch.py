@@ -34,6 +34,7 @@ from site_agent.data.sources import Faults, some
 from site_agent.data.tables import Table, read_table
 from site_agent.machine.results import JointScores, ScoringResult
 from site_agent.machine.scoring import Batch
+from site_agent.models.figures import Values
 from site_agent.models.file import ModelFile
 
 Predictions: TypeAlias = Arr | Sequence[str | None]  # or classes, None without a score
@@ -131,7 +132,9 @@ def batch_of(
 
     An instance is missing if its features are empty.
     """
-    preprocessing, column, faults = model.preprocessing, inputs.id or "", Faults()
+    preprocessing = model.preprocessing
+    column = inputs.id or ""
+    faults = Faults()
     table = read_table(
         inputs.table, na_values=preprocessing.na_values, notation=inputs.notation
     ).with_id(column)
@@ -147,21 +150,10 @@ def batch_of(
     digest = ids_digest(keys)
     ids = tuple(table.ids(column))
     absent = np.all([table.missing(name) for name in preprocessing.sources], axis=0)
-    known = np.flatnonzero(~absent)
-    own = table.rows(known)
-    some_phi = model.phi(own) if len(known) else model.phi(table.rows(np.arange(1)))[:0]
-    phi = np.zeros((len(ids), some_phi.shape[1]))
-    X = np.full((len(ids), len(preprocessing.feature_names)), np.nan)
-    local: Arr | None = None
+    phi, X, local = _arrays(model, table, absent)
     notes = [*table.notes, *table.doubts(preprocessing.sources, inputs.id)]
-    if len(known):
-        phi[known] = some_phi
-        X[known] = model.features(own)
-        if model.local is not None:
-            some_local = model.local_predictions(own)
-            local = np.full((len(ids), *some_local.shape[1:]), np.nan)
-            local[known] = some_local
-        notes += preprocessing.moved(own)
+    if not absent.all():
+        notes += preprocessing.moved(table.rows(np.flatnonzero(~absent)))
     if lacking := [ids[i] for i in np.flatnonzero(absent)]:
         notes.append(
             f"{inputs.table}: no record of {len(lacking)} instances ({some(lacking)}): all features"
@@ -197,16 +189,35 @@ def batch_of(
     return batch, scored
 
 
+def _arrays(model: ModelFile, table: Table, absent: np.ndarray) -> tuple[Arr, Arr, Arr | None]:
+    """Features of the score (0 of an absent row), own columns and local predictions (NaN)."""
+    present = np.flatnonzero(~absent)
+    # Without any record the first row alone has the width of the arrays.
+    own = table.rows(present if len(present) else np.arange(1))
+    phi = _placed(model.phi(own), present, len(absent), 0.0)
+    X = _placed(model.features(own), present, len(absent), np.nan)
+    if model.local is None or not len(present):
+        return phi, X, None
+    return phi, X, _placed(model.local_predictions(own), present, len(absent), np.nan)
+
+
+def _placed(values: Arr, places: Ints, n: int, absent: float) -> Arr:
+    """The values at these places of n rows, and ``absent`` at the others."""
+    out = np.full((n, *values.shape[1:]), absent)
+    out[places] = values[: len(places)]
+    return out
+
+
 def _noise_of(model: ModelFile) -> float:
     """The deviation of a label from a score of numbers; NaN of other targets."""
     joined = model.function
     if not isinstance(joined, SiteModel) or model.score_probability is not None:
         return np.nan
-    judged = (model.found or {}).get("score", {})  # by own labels, each left out
-    return max(joined.spread * joined.noise, float(judged.get("rmse", 0.0)))
+    judged = model.findings.models if model.findings else {}  # by own labels, each left out
+    return max(joined.spread * joined.noise, float(judged.get("score", {}).get("rmse", 0.0)))
 
 
-def as_answers(classes: Sequence[str], values: Arr) -> dict[str, Any]:
+def as_answers(classes: Sequence[str], values: Arr) -> Values:
     """Columns of predictions as a program reads them, of several classes as in `as_columns`."""
     if not classes:
         return {"score": values}
@@ -230,7 +241,7 @@ class Alone:
         ids = table.with_id(column).ids(column)
         return cls(model, table, {normalised(text, rule): i for i, text in enumerate(ids)})
 
-    def answers(self, texts: Sequence[str], coverage: float) -> list[dict[str, Any]]:
+    def answers(self, texts: Sequence[str], coverage: float) -> list[Values]:
         """Predictions, with intervals where the model has them. UsageError: an id has no row."""
         if unknown := [text for text in texts if text not in self.places]:
             raise UsageError(f"this site's table has no row of {some(unknown)}.")

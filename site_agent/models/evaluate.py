@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from site_agent.data.notation import Notation
 from site_agent.data.sources import SHOWN, Source, shortened, some
 from site_agent.data.tables import Table, read_table
 from site_agent.models.figures import (
+    Values,
     of_classes,
     of_residuals,
     of_several_classes,
@@ -36,10 +36,10 @@ class Evaluated:
 
     target: str
     rows: int
-    models: dict[str, dict[str, Any]]
+    models: dict[str, Values]
     notes: list[str]
     seen: int  # rows that are known to be of the training; a model does not hold all of them
-    left_out: dict[str, Any]  # labels and residuals of single rows, for a picture
+    left_out: Values  # labels and residuals of single rows, for a picture
 
 
 def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evaluated:
@@ -52,12 +52,8 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
     target, table, notes = _labelled(loaded, data, notation)
     y = table.numbers(target, target=True)
     classes = next(iter(loaded.values())).classes
-    probabilities = any(model.probability is not None for model in loaded.values())
-    if probabilities and not classes and not np.isin(y, (0.0, 1.0)).all():
-        raise BadData(
-            f"{data}: {target!r} has other values than 0 and 1, and these models predict a"
-            " probability."
-        )
+    if not classes:
+        _check_labels(loaded, y, f"{data}: {target!r}")
     seen = max(model.rows_seen(table) for model in loaded.values())
     if seen:
         notes.append(
@@ -66,20 +62,31 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
             " report` has errors on left-out labels"
         )
     residuals = dict[str, Arr]()
-    figures = dict[str, dict[str, Any]]()
+    figures = dict[str, Values]()
     for name, model in loaded.items():
         X = model.features(table)
         predicted = model.predict_features(X)
         residuals[name] = brier_residuals(predicted, y) if classes else y - predicted
         baseline = next(iter(residuals.values())) if figures else None
-        figures[name] = of_residuals(residuals[name], None if classes else y, baseline)
-        figures[name] |= _of_probabilities(model, predicted, y)
-        figures[name]["stability"] = moved(model, X, predicted)
-    single_rows: dict[str, Any] = {"labels": y, "residuals": {} if classes else residuals}
+        figures[name] = {
+            **of_residuals(residuals[name], None if classes else y, baseline),
+            **_of_probabilities(model, predicted, y),
+            "stability": moved(model, X, predicted),
+        }
+    single_rows: Values = {"labels": y, "residuals": {} if classes else residuals}
     return Evaluated(target, len(y), figures, notes, seen, left_out=single_rows)
 
 
-def _of_probabilities(model: ModelFile, predicted: Arr, y: Arr) -> dict[str, Any]:
+def _check_labels(loaded: Mapping[str, ModelFile], y: Arr, where: str) -> None:
+    """BadData: a model predicts a probability, and a label is neither 0 nor 1."""
+    probabilities = any(model.probability is not None for model in loaded.values())
+    if probabilities and not np.isin(y, (0.0, 1.0)).all():
+        raise BadData(
+            f"{where} has other values than 0 and 1, and these models predict a probability."
+        )
+
+
+def _of_probabilities(model: ModelFile, predicted: Arr, y: Arr) -> Values:
     """The figures of probabilities; nothing of a model of numbers."""
     if model.classes:
         return of_several_classes(predicted, y, model.classes)
@@ -117,7 +124,7 @@ def _labelled(
     if len(rows) < len(whole):
         notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
     table = whole.rows(rows)
-    return target, table, notes + _each_once(each.moved(table) for each in encodings)
+    return target, table, notes + _each_once(encoding.moved(table) for encoding in encodings)
 
 
 def _each_once(lists: Iterable[Iterable[str]]) -> list[str]:
@@ -129,19 +136,19 @@ def evaluated_lines(evaluated: Evaluated) -> list[str]:
     of a yes/no target and the stability index, of each model.
     """
     models = evaluated.models
-    classes = any("auc_by_class" in each for each in models.values())
+    classes = any("auc_by_class" in figures for figures in models.values())
     what = "root of the Brier score" if classes else "root mean square error"
     heading = f"{what} of {evaluated.target} on {evaluated.rows} rows, ± one standard error"
     out = [heading, *table(models)]
-    for name, each in models.items():
-        out += tenth_lines(each.get("tenths"), f"these rows, {name}")
-    for name, each in models.items():
-        if index := each["stability"]:
+    for name, figures in models.items():
+        out += tenth_lines(figures.get("tenths"), f"these rows, {name}")
+    for name, figures in models.items():
+        if index := figures["stability"]:
             out.append(f"{name}: stability index against the training, {_listed(index)}")
     return out
 
 
-def _listed(index: Mapping[str, Any]) -> str:
+def _listed(index: Values) -> str:
     """The predictions' index, and those of the columns that moved most."""
     columns = sorted(index["columns"].items(), key=itemgetter(1), reverse=True)
     listed = shortened([f"{name} {value:.3f}" for name, value in columns], SHOWN)

@@ -6,7 +6,7 @@ what the error grows by when the column is permuted.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from operator import itemgetter
 
 import numpy as np
 from jaxtyping import Float64
@@ -17,9 +17,11 @@ from coreg_core.errors import UsageError
 from coreg_core.evaluation import brier_residuals
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
+from site_agent.models.figures import Values
 from site_agent.models.file import Function, ModelFile, blocks
 
-PERMUTATIONS, MOST_ROWS = 5, 1000  # of each column, and of the rows that are permuted
+PERMUTATIONS = 5  # of each column
+MOST_ROWS = 1000  # that are permuted
 
 
 def contributions(model: ModelFile, table: Table) -> dict[str, Arr]:
@@ -32,31 +34,34 @@ def contributions(model: ModelFile, table: Table) -> dict[str, Arr]:
             " `coreg-agent report` shows the importance of this model's columns."
         )
     X = model.features(table)
-    found = _shapley(model.function, model.preprocessing, X) * model.divisor
-    return dict(zip(model.preprocessing.sources, found.T, strict=True))
+    values = _shapley(model.function, model.preprocessing, X) * model.divisor
+    return dict(zip(model.preprocessing.sources, values.T, strict=True))
 
 
-def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"]) -> dict[str, Any]:
+def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"]) -> Values:
     """The importance of each own column on these labelled rows, in the target's units; empty below
     two rows.
     """
     if len(y) < 2:
         return {}
     some = evenly(len(y), MOST_ROWS)
-    X, y, names = X[some], y[some], model.preprocessing.sources
+    X = X[some]
+    y = y[some]
+    names = model.preprocessing.sources
     if is_linear(model):
         sizes = np.abs(_shapley(model.function, model.preprocessing, X)).mean(0) * model.divisor
         return {"columns": dict(zip(names, sizes.tolist(), strict=True)), "columns_by": "shapley"}
-    rng, before = np.random.default_rng(0), _error(model, X, y)
-    grown = []
+    rng = np.random.default_rng(0)
+    before = _error(model, X, y)
+    growth = []
     for block in blocks(model.preprocessing):
-        moved = X.copy()
-        errors = list[float]()
+        permuted = X.copy()
+        errors = []
         for _ in range(PERMUTATIONS):
-            moved[:, block] = X[rng.permutation(len(X))][:, block]
-            errors.append(_error(model, moved, y))
-        grown.append(float(np.mean(errors)) - before)
-    return {"columns": dict(zip(names, grown, strict=True)), "columns_by": "permutation"}
+            permuted[:, block] = X[rng.permutation(len(X))][:, block]
+            errors.append(_error(model, permuted, y))
+        growth.append(float(np.mean(errors)) - before)
+    return {"columns": dict(zip(names, growth, strict=True)), "columns_by": "permutation"}
 
 
 def _error(model: ModelFile, X: Arr, y: Arr) -> float:
@@ -83,7 +88,8 @@ def is_linear(model: ModelFile) -> bool:
 
 def _shapley(function: Function, preprocessing: Preprocessing, X: Arr) -> Float64[Arr, "n c"]:
     assert isinstance(function, SiteModel)
-    whole, out = function.predict(X), list[Arr]()
+    whole = function.predict(X)
+    out = []
     for block in blocks(preprocessing):
         without = X.copy()
         without[:, block] = function.features.basis.mean[block]
@@ -91,23 +97,19 @@ def _shapley(function: Function, preprocessing: Preprocessing, X: Arr) -> Float6
     return np.column_stack(out)
 
 
-def lines(found: Mapping[str, Any], target: str) -> list[str]:
+def lines(columns: Mapping[str, float], by: str | None, target: str) -> list[str]:
     """The importance of own columns as text, the largest first; none without any."""
-    if not (columns := found.get("columns")):
+    if not columns:
         return []
-    what = {
-        "shapley": (
+    heading = (
+        f"importance of own columns: growth of the error of {target} if one is permuted (0 or less:"
+        " no help)"
+    )
+    if by == "shapley":
+        heading = (
             f"mean size of each own column's contribution to {target} in the joined model (exact:"
             " it is linear)"
-        ),
-        "permutation": (
-            f"importance of own columns: growth of the error of {target} if one is permuted (0 or"
-            " less: no help)"
-        ),
-    }[found["columns_by"]]
+        )
     wide = max(map(len, columns))
-    return [what, *(f"{name:<{wide}} {value:>9.4g}" for name, value in _ordered(columns))]
-
-
-def _ordered(columns: Mapping[str, float]) -> list[tuple[str, float]]:
-    return sorted(columns.items(), key=lambda each: -each[1])
+    ordered = sorted(columns.items(), key=itemgetter(1), reverse=True)
+    return [heading, *(f"{name:<{wide}} {value:>9.4g}" for name, value in ordered)]

@@ -23,7 +23,7 @@ from coreg_core.evaluation import (
 )
 from coreg_core.stability import LEAST_ROWS
 
-Figures: TypeAlias = Mapping[str, Any]
+Values: TypeAlias = dict[str, Any]  # figures as JSON has them
 OF_NUMBERS = {"r2": "R²", "mae": "mean absolute error"}
 OF_CLASSES = {
     "auc": "AUC",
@@ -38,7 +38,7 @@ WIDTH = 15  # of the longest name of a model in a report
 
 def of_residuals(
     residuals: Arr, labels: Arr | None, baseline: Arr | None = None, *, wider: float = 1.0
-) -> dict[str, Any]:
+) -> Values:
     """The error with its standard error, R² where the labels are known, and the relative change
     against the baseline on the same rows, its standard error times ``wider``.
     """
@@ -57,7 +57,7 @@ def of_residuals(
     return {**out, "change": beside.change, "change_se": wider * (known(beside.change_se) or 0.0)}
 
 
-def of_classes(probabilities: Arr, labels: Arr) -> dict[str, Any]:
+def of_classes(probabilities: Arr, labels: Arr) -> Values:
     """How probabilities rank labels of 0 and 1, and their calibration. Tenths only if each holds
     `LEAST_ROWS` rows: none shows a single label.
     """
@@ -75,7 +75,7 @@ def of_classes(probabilities: Arr, labels: Arr) -> dict[str, Any]:
 
 def of_several_classes(
     probabilities: Float64[Arr, "n t"], labels: Arr, classes: Sequence[str]
-) -> dict[str, Any]:
+) -> Values:
     """Of probabilities of several classes, whose labels are places: the share of labels that are
     the most probable class, the log loss, and the area under the ROC curve of each class.
     """
@@ -103,31 +103,33 @@ def decimals(largest: float) -> str:
     return f"{max(0, 3 - floor(log10(largest)))}f" if 1e-3 <= largest < 1e7 else "4g"
 
 
-def table(models: Mapping[str, Figures]) -> list[str]:
+def table(models: Mapping[str, Values]) -> list[str]:
     """One line for each model: its error and its change, each ± one standard error, and a bar whose
     light end is one standard error. Then its other figures, which an older file does not have.
     """
-    longest = max(each["rmse"] + each["se"] for each in models.values()) or 1.0
+    longest = max(figures["rmse"] + figures["se"] for figures in models.values()) or 1.0
     digits = f".{decimals(longest)}"
     width = max(WIDTH, *map(len, models))
     errors = list[str]()
     others = list[str]()
-    for name, each in models.items():
-        error = each["rmse"]
-        se = each["se"]
-        change = ""
-        if "change" in each:
-            change = f"{100 * each['change']:+.1f} % ± {100 * each['change_se']:.1f}"
+    for name, figures in models.items():
+        error = figures["rmse"]
+        se = figures["se"]
+        change = change_text(figures) if "change" in figures else ""
         whole = round(36 * error / longest)
         bar = "█" * whole + "░" * (round(36 * (error + se) / longest) - whole)
         errors.append(f"{name:<{width}} {error:>9{digits}} ± {se:<7{digits}} {change:<16} {bar}")
-        if listed := _others(each):
+        if listed := _others(figures):
             others.append(f"{name:<{width}} {', '.join(listed)}")
     return errors + others
 
 
-def _others(figures: Figures) -> list[str]:
-    """The other figures of one model."""
+def change_text(figures: Values) -> str:
+    """The change of an error, with its standard error."""
+    return f"{100 * figures['change']:+.1f} % ± {100 * figures['change_se']:.1f}"
+
+
+def _others(figures: Values) -> list[str]:
     areas = figures.get("auc_by_class")
     if areas is not None:
         shown = OF_SEVERAL
@@ -145,7 +147,7 @@ def _shown(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
-def tenth_lines(columns: Figures | None, of: str) -> list[str]:
+def tenth_lines(columns: Values | None, of: str) -> list[str]:
     """`coreg_core.evaluation.tenths` as a table, with a heading; none without them."""
     if not columns:
         return []

@@ -36,6 +36,8 @@ from coreg_wire.files.disk import write_whole
 from site_agent.data.preprocessing import Preprocessing, Range
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import Table
+from site_agent.models.figures import Values
+from site_agent.models.findings import Findings
 
 FORMAT = "coreg-model/12"
 WARNING = (
@@ -63,7 +65,6 @@ _PLAIN = (
     "stop",
     "coupling",
     "plan",
-    "found",
     "name",
     "positive",
     "negative",
@@ -85,12 +86,12 @@ class ModelFile:
     run: str
     stop: str
     coupling: float | None  # λ of an agreement
-    plan: dict[str, Any]
+    plan: Values
     name: str = (
         ""  # of the opened sums that it was made from, as ``sites``; scores join models of one name
     )
     sites: tuple[str, ...] = ()
-    found: dict[str, Any] | None = None  # whether joining pays (`findings`)
+    findings: Findings | None = None  # whether joining pays
     probability: AnyProbability | None = None
     score_probability: AnyProbability | None = None
     classes: tuple[str, ...] = ()  # of a target with more than two: values have a column for each
@@ -117,12 +118,13 @@ class ModelFile:
         """How many rows are among those of the training that the function holds, which are not all
         of them.
         """
-        X, function = self.features(table), self.function
-        if not isinstance(function, KernelExpansion):
-            X = _basis(function).standardised(X)
-        points = (
-            function.points if isinstance(function, KernelExpansion) else _basis(function).landmarks
-        )
+        X = self.features(table)
+        if isinstance(self.function, KernelExpansion):
+            points = self.function.points
+        else:
+            basis = _basis(self.function)
+            X = basis.standardised(X)
+            points = basis.landmarks
         held = {row.tobytes() for row in points}
         return sum(row.tobytes() in held for row in X)
 
@@ -204,21 +206,23 @@ class ModelFile:
 
 def save_model(path: Path, model: ModelFile) -> None:
     """Write the model file atomically, with mode 0600."""
-    arrays, function, records = dict[str, Arr](), model.function, contains_records(model.function)
+    arrays = dict[str, Arr]()
+    function = model.function
+    records = contains_records(function)
     if not records:  # ends of ranges are cells of rows, and left-out labels belong to rows
-        found = {key: value for key, value in (model.found or {}).items() if key != "left_out"}
         model = replace(
             model,
             preprocessing=replace(model.preprocessing, ranges=_wide(model)),
-            found=found or None,
+            findings=model.findings and replace(model.findings, left_out=None),
         )
     meta = {
-        "kind": next(kind for kind, made in _KINDS.items() if isinstance(function, made)),
+        "kind": next(kind for kind, its in _KINDS.items() if isinstance(function, its)),
         "function": _nested(function, "function", arrays),
         "preprocessing": model.preprocessing.to_json(),
         "probability": _nested(model.probability, "probability", arrays),
         "score_probability": _nested(model.score_probability, "score_probability", arrays),
         "shares": model.shares,
+        "found": model.findings and model.findings.to_json(),
         "contains_records": records,
         **{name: getattr(model, name) for name in (*_PLAIN, "sites", "classes")},
     }
@@ -234,12 +238,16 @@ def _wide(model: ModelFile) -> dict[str, Range]:
     """Ranges that hold no cell: `CLIP` deviations around the mean, beyond which additive models
     clip.
     """
-    seen, function, out = model.preprocessing.ranges or {}, model.function, dict[str, Range]()
+    seen = model.preprocessing.ranges or {}
+    function = model.function
+    out = dict[str, Range]()
     for column, block in zip(model.preprocessing.columns, blocks(model.preprocessing), strict=True):
-        middle, half = column.mean, CLIP * column.scale
+        middle = column.mean
+        half = CLIP * column.scale
         if not isinstance(function, KernelExpansion):
-            middle += column.scale * float(_basis(function).mean[block.start])
-            half *= float(_basis(function).deviation[block.start])
+            basis = _basis(function)
+            middle += column.scale * float(basis.mean[block.start])
+            half *= float(basis.deviation[block.start])
         elif column.scale == 1.0:  # constant or unscaled: its deviation is unknown
             continue
         if column.name in seen:
@@ -265,9 +273,9 @@ def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
     An array goes into ``arrays``, once for all fields that have it.
     """
     if isinstance(value, np.ndarray):
-        known = next((known for known, array in arrays.items() if array is value), name)
-        arrays[known] = value
-        return known
+        first = next((key for key, array in arrays.items() if array is value), name)
+        arrays[first] = value
+        return first
     if isinstance(value, Gaussian | Linear):
         return {"name": type(value).__name__.lower(), **asdict(value)}
     if is_dataclass(value):
@@ -276,7 +284,7 @@ def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
             for f in fields(value)
         }
     if isinstance(value, tuple):
-        return [_nested(each, f"{name}.{i}", arrays) for i, each in enumerate(value)]
+        return [_nested(entry, f"{name}.{i}", arrays) for i, entry in enumerate(value)]
     return value
 
 
@@ -288,29 +296,26 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
     if hint == Kernel:
         return make_kernel(**value)
     if get_origin(hint) is UnionType:
-        [hint] = (each for each in get_args(hint) if each is not NoneType)
+        [hint] = (member for member in get_args(hint) if member is not NoneType)
         return None if value is None else _of_nested(hint, value, arrays)
     if get_origin(hint) is tuple:
         of, _ = get_args(hint)
-        return tuple(_of_nested(of, each, arrays) for each in value)
-    if isinstance(hint, type) and is_dataclass(hint):
+        return tuple(_of_nested(of, entry, arrays) for entry in value)
+    if is_dataclass(hint):
         types = get_type_hints(hint)
         with jaxtyped("context"):  # lengths agree within a class
-            return hint(
-                **{f.name: _of_nested(types[f.name], value[f.name], arrays) for f in fields(hint)}
-            )
-    found = float(value) if hint is float else arrays[value]
-    if not isinstance(found, hint):
+            parts = {f.name: _of_nested(types[f.name], value[f.name], arrays) for f in fields(hint)}
+            return hint(**parts)  # type: ignore[operator]
+    number_or_array = float(value) if hint is float else arrays[value]
+    if not isinstance(number_or_array, hint):
         raise TypeError(f"{value} is not {hint}")
-    return found
+    return number_or_array
 
 
-def _probability(meta: dict[str, Any], key: str, arrays: dict[str, Arr]) -> AnyProbability | None:
-    of_classes = ClassProbabilities | None
-    found: AnyProbability | None = _of_nested(
-        of_classes if meta["classes"] else Probability | None, meta[key], arrays
-    )
-    return found
+def _probability(meta: Values, key: str, arrays: dict[str, Arr]) -> AnyProbability | None:
+    kind = ClassProbabilities if meta["classes"] else Probability
+    probability: AnyProbability | None = _of_nested(kind | None, meta[key], arrays)
+    return probability
 
 
 def contains_records(function: Function) -> bool:
@@ -363,6 +368,7 @@ def load_model(path: Path) -> ModelFile:
             sites=tuple(meta["sites"]),
             classes=tuple(meta["classes"]),
             shares=meta.get("shares"),
+            findings=meta["found"] and Findings.from_json(meta["found"]),
             **{name: meta[name] for name in _PLAIN},
         )
     except (

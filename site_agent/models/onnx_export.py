@@ -35,7 +35,9 @@ from site_agent.models.file import Function, ModelFile
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-OPSET, ML_OPSET, IR = 19, 3, 9  # the first opset that compares texts, and its format
+OPSET = 19  # the first one that compares texts
+ML_OPSET = 3
+IR = 9  # the format of that opset
 
 
 def export(path: Path, model: ModelFile) -> None:
@@ -46,7 +48,6 @@ def export(path: Path, model: ModelFile) -> None:
 
 
 def graph_of(model: ModelFile) -> "ModelProto":
-    """The model as an ONNX model."""
     from onnx import TensorProto, helper
 
     columns = [column.name for column in model.preprocessing.columns]
@@ -78,11 +79,11 @@ def graph_of(model: ModelFile) -> "ModelProto":
         for column in model.preprocessing.columns
     ]
     outputs = [helper.make_tensor_value_info(output, TensorProto.DOUBLE, ["n", *shape[1:]])]
-    made = helper.make_graph(graph.nodes, "coreg", inputs, outputs, graph.constants)
+    nodes = helper.make_graph(graph.nodes, "coreg", inputs, outputs, graph.constants)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
-    found = helper.make_model(made, opset_imports=opsets, ir_version=IR, producer_name="coreg")
-    helper.set_model_props(found, {"site": model.site, "run": model.run, "target": model.target})
-    return found
+    whole = helper.make_model(nodes, opset_imports=opsets, ir_version=IR, producer_name="coreg")
+    helper.set_model_props(whole, {"site": model.site, "run": model.run, "target": model.target})
+    return whole
 
 
 class _Graph:
@@ -109,7 +110,8 @@ class _Graph:
         from onnx import helper
 
         names = [
-            each if isinstance(each, str) else self.constant(np.asarray(each)) for each in inputs
+            value if isinstance(value, str) else self.constant(np.asarray(value))
+            for value in inputs
         ]
         output = self.own(f"t{len(self.nodes)}")
         self.nodes.append(helper.make_node(operator, names, [output], domain=domain, **attributes))
@@ -167,12 +169,11 @@ def _function(graph: _Graph, function: Function, X: str) -> str:
 
 
 def _kernel(graph: _Graph, function: KernelExpansion, X: str) -> str:
-    points, kernel = function.points, function.kernel
-    match kernel:
-        case Gaussian():
-            return _gaussian(graph, X, points, kernel.bandwidth)
+    match function.kernel:
+        case Gaussian(bandwidth):
+            return _gaussian(graph, X, function.points, bandwidth)
         case Linear():
-            return graph("MatMul", X, points.T)
+            return graph("MatMul", X, function.points.T)
 
 
 def _gaussian(graph: _Graph, X: str, points: Arr, width: float) -> str:
@@ -200,7 +201,8 @@ def _basis(graph: _Graph, basis: FeatureBasis, X: str) -> str:
 
 
 def _features(graph: _Graph, features: SiteFeatures, X: str) -> str:
-    Phi, V = _basis(graph, features.basis, X), features.components
+    Phi = _basis(graph, features.basis, X)
+    V = features.components
     if not features.directions:
         return graph("Sub", graph("MatMul", Phi, V), features.centre)
     [local] = features.directions

@@ -1,13 +1,13 @@
 """The picture of `report` and `evaluate` (extra ``plot``): a row of panels, in SVG, PNG or PDF."""
 
 import io
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coreg_wire.files.output import PICTURES, check_output, write_output
+from site_agent.models.figures import Values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ BY = {
 }
 
 
-def draw(path: Path, target: str, models: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def draw(path: Path, target: str, models: Values, found: Values) -> None:
     """Errors by model; calibration and gain of a yes/no target, the area under the curve of each of
     several classes, or residuals of numbers; own columns.
 
@@ -28,31 +28,39 @@ def draw(path: Path, target: str, models: Mapping[str, Any], found: Mapping[str,
     from matplotlib.figure import Figure
 
     check_output(path, "--plot", PICTURES)
-    models = {_short(name): each for name, each in models.items()}
-    several = any("auc_by_class" in each for each in models.values())
-    panels = 4 if any("auc" in each for each in models.values()) else 3
+    models = {_short(name): figures for name, figures in models.items()}
+    several = any("auc_by_class" in figures for figures in models.values())
+    panels = 4 if any("auc" in figures for figures in models.values()) else 3
     figure = Figure(figsize=(4.0 * panels, 4.0), layout="constrained")
     errors, *middle, last = figure.subplots(1, panels)
-    sizes = [each["rmse"] for each in models.values()]
-    errors.barh(list(models), sizes, xerr=[each["se"] for each in models.values()])
-    errors.invert_yaxis()
     what = "root of the Brier score" if several else "root mean square error"
-    errors.set(title="Error", xlabel=f"{what} of {target} ± s.e.")
+    _errors(errors, f"{what} of {target}", models)
     if several:
         _areas(middle[0], models)
     elif panels == 4:
         _tenths(middle[0], middle[1], models)
     else:
         _residuals(middle[0], target, found.get("left_out") or {"residuals": {}})
-    values = found.get("columns") or {}
-    ordered = sorted(values, key=lambda name: -values[name])
-    last.barh(ordered, [values[name] for name in ordered])
-    last.invert_yaxis()
-    last.set(title="Own columns", xlabel=BY.get(found.get("columns_by", ""), ""))
+    _columns(last, found.get("columns") or {}, BY.get(found.get("columns_by", ""), ""))
     drawn = io.BytesIO()
     kind = path.suffix.lower().removeprefix(".")
     figure.savefig(drawn, format=kind, metadata={"Date": None} if kind == "svg" else None)
     write_output(path, drawn.getvalue(), "--plot", PICTURES)
+
+
+def _errors(axes: "Axes", what: str, models: Values) -> None:
+    sizes = [figures["rmse"] for figures in models.values()]
+    axes.barh(list(models), sizes, xerr=[figures["se"] for figures in models.values()])
+    axes.invert_yaxis()
+    axes.set(title="Error", xlabel=f"{what} ± s.e.")
+
+
+def _columns(axes: "Axes", values: Values, what: str) -> None:
+    """The importance of own columns, the largest first."""
+    ordered = sorted(values, key=lambda name: -values[name])
+    axes.barh(ordered, [values[name] for name in ordered])
+    axes.invert_yaxis()
+    axes.set(title="Own columns", xlabel=what)
 
 
 def _short(name: str) -> str:
@@ -60,29 +68,29 @@ def _short(name: str) -> str:
     return "/".join(Path(name).parts[-2:])[-40:]
 
 
-def _residuals(axes: "Axes", target: str, left_out: Mapping[str, Any]) -> None:
-    for name, each in left_out["residuals"].items():
-        predicted = np.array(left_out["labels"]) - np.array(each)
-        axes.plot(predicted, each, ".", alpha=0.6, label=name)
+def _residuals(axes: "Axes", target: str, left_out: Values) -> None:
+    for name, residuals in left_out["residuals"].items():
+        predicted = np.array(left_out["labels"]) - np.array(residuals)
+        axes.plot(predicted, residuals, ".", alpha=0.6, label=name)
         axes.legend()
     axes.axhline(0.0, color="grey")
     axes.set(title="Residuals", xlabel=f"predicted {target}", ylabel="label − prediction")
 
 
-def _areas(axes: "Axes", models: Mapping[str, Any]) -> None:
-    for name, each in models.items():
-        areas = {label: area for label, area in each.get("auc_by_class", {}).items() if area}
+def _areas(axes: "Axes", models: Values) -> None:
+    for name, figures in models.items():
+        areas = {label: area for label, area in figures.get("auc_by_class", {}).items() if area}
         if areas:
             axes.plot(list(areas.values()), list(areas), "o", label=name)
             axes.legend()
     axes.set(title="Area under the ROC curve", xlabel="of each class; 0.5 is chance")
 
 
-def _tenths(calibration: "Axes", gain: "Axes", models: Mapping[str, Any]) -> None:
+def _tenths(calibration: "Axes", gain: "Axes", models: Values) -> None:
     for axes in (calibration, gain):
         axes.axline((0.0, 0.0), slope=1.0, color="grey")
-    for name, each in models.items():
-        if columns := each.get("tenths"):
+    for name, figures in models.items():
+        if columns := figures.get("tenths"):
             calibration.plot(columns["probability"], columns["positive"], "o-", label=name)
             calibration.legend()
             rows = np.cumsum([0.0, *columns["rows"]])

@@ -3,13 +3,13 @@
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.arrays import Arr, evenly
 from coreg_core.stability import Shares, by_chance, shares, stability, tenths_of
+from site_agent.models.figures import Values
 from site_agent.models.file import ModelFile, blocks
 
 MOST_ROWS = 10_000  # of a training that are counted, evenly spaced
@@ -26,7 +26,7 @@ def training_shares(model: ModelFile, X: Float64[Arr, "n d"]) -> list[Shares]:
 
 def moved(
     model: ModelFile, X: Float64[Arr, "m d"], predictions: Float64[Arr, "m *t"]
-) -> dict[str, Any] | None:
+) -> Values | None:
     """The stability index of each column and of the predictions, and what chance alone gives the
     predictions; None of a file that keeps no ranges.
     """

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,14 +24,18 @@ from coreg_wire.clock import timestamp
 from coreg_wire.files.disk import Disk
 from site_agent.data.prepare import Prepared
 from site_agent.machine.results import AdditiveResult, AgreementResult, Result
-from site_agent.models import findings
+from site_agent.models import report
 from site_agent.models.batch import write_joint_scores
 from site_agent.models.explain import own_columns
+from site_agent.models.figures import Values
 from site_agent.models.file import ModelFile, load_model, save_model
+from site_agent.models.findings import Findings, of
 from site_agent.models.stability import training_shares
 from site_agent.site_data import PrivateData
 
-MANIFEST, MODEL, LOCAL = "manifest.json", "model.coreg", "local.coreg"
+MANIFEST = "manifest.json"
+MODEL = "model.coreg"
+LOCAL = "local.coreg"
 UNNAMED = "unnamed"  # the folder for a federation without studies
 _TRIAL = 65_536  # bytes that `check` writes, to find a full disk before the run
 
@@ -70,10 +73,10 @@ class ModelStore:
     # --- reading ----------------------------------------------------------------------------------
 
     def model_of(self, run: str) -> ModelFile:
-        found = sorted(self.folder.glob(f"*/{check_name(run, 'run')}/{MODEL}"))
-        if not found:
+        files = sorted(self.folder.glob(f"*/{check_name(run, 'run')}/{MODEL}"))
+        if not files:
             raise BadData(f"this site has no model of run {run}.")
-        return load_model(found[0])
+        return load_model(files[0])
 
     def newest(self) -> Path:
         """The folder of the newest run that left a model; of one that ended well, if there is
@@ -95,11 +98,11 @@ class ModelStore:
     def recommended(self) -> Path:
         """The model of the newest run that its report advises for predictions alone."""
         folder = self.newest()
-        found = load_model(folder / MODEL).found or {}
+        findings = load_model(folder / MODEL).findings or Findings()
         local = folder / LOCAL
-        return local if findings.alone(found) == "local" and local.exists() else folder / MODEL
+        return local if findings.alone == "local" and local.exists() else folder / MODEL
 
-    def manifests(self) -> list[dict[str, Any]]:
+    def manifests(self) -> list[Values]:
         """The manifests of all runs, by study and time."""
         studies = sorted(p for p in self.folder.glob("*") if p.is_dir())
         return [
@@ -131,7 +134,7 @@ class ModelStore:
         if not functions:
             return ()
         scores = result.scores if isinstance(result, AdditiveResult) else None
-        about: dict[str, Any] = {
+        about: Values = {
             "preprocessing": prepared.preprocessing,
             "target": target,
             "site": self.site,
@@ -145,19 +148,18 @@ class ModelStore:
             "sites": result.sites,
         }
         models = {name: ModelFile(**about, **own) for name, own in functions.items()}
-        found = findings.of(result, prepared.preprocessing)
+        findings = of(result, prepared.preprocessing)
         sentences = [*result.findings, *_choice(plan, result)]
-        if found is not None:
-            found |= own_columns(models[MODEL], prepared.data.X, prepared.data.y)
-            if not compared:
-                found["words_compared"] = False
-            if training:
-                found["training"] = training
-            if len(result.sites) == 2:
-                found["of_two"] = True
-            if scores is not None:
-                found["scored"] = len(scores.places)
-            sentences += findings.sentences(found, target)
+        if findings is not None:
+            findings = replace(
+                findings,
+                words_compared=None if compared else False,
+                training=training or None,
+                of_two=len(result.sites) == 2 or None,
+                scored=None if scores is None else len(scores.places),
+                **own_columns(models[MODEL], prepared.data.X, prepared.data.y),
+            )
+            sentences += report.sentences(findings, target)
         for text in sentences:
             note(text)
         rows = _training_rows(prepared.data)
@@ -166,7 +168,7 @@ class ModelStore:
             for name, model in models.items():
                 counted = replace(model, shares=training_shares(model, rows))
                 if name != LOCAL:
-                    counted = replace(counted, found=found)
+                    counted = replace(counted, findings=findings)
                 save_model(folder / name, counted)
             files = tuple(folder / name for name in models)
             if scores is None:
@@ -232,10 +234,10 @@ def _runs_of(study: Path) -> list[Path]:
     return [folder for _, folder in sorted((_manifest(path)["at"], path.parent) for path in whole)]
 
 
-def _manifest(path: Path) -> dict[str, Any]:
+def _manifest(path: Path) -> Values:
     """A manifest, with the values that commands show checked."""
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest: Values = json.loads(path.read_text(encoding="utf-8"))
         texts = [manifest[name] for name in ("study", "run", "at", "stop")]
         texts += [model["file"] for model in manifest["models"]]
         if not all(isinstance(text, str) for text in texts):
@@ -254,11 +256,11 @@ def _training_rows(data: PrivateData) -> Arr:
 # --- the models of one run ------------------------------------------------------------------------
 
 
-def _functions(plan: Plan, result: Result) -> dict[str, dict[str, Any]]:
+def _functions(plan: Plan, result: Result) -> dict[str, Values]:
     """Of each file of a run, by its name: the fields of a `ModelFile` that are its own."""
     match result:
         case AdditiveResult():
-            units: dict[str, Any] = {"shift": 0.0, "divisor": 1.0, "coupling": None}
+            units: Values = {"shift": 0.0, "divisor": 1.0, "coupling": None}
             functions = _additive_functions(result)
         case AgreementResult() if result.solutions:
             units = {"shift": result.shift, "divisor": result.divisor}
@@ -268,9 +270,9 @@ def _functions(plan: Plan, result: Result) -> dict[str, dict[str, Any]]:
     return {name: {**units, **own} for name, own in functions.items()}
 
 
-def _additive_functions(result: AdditiveResult) -> dict[str, dict[str, Any]]:
+def _additive_functions(result: AdditiveResult) -> dict[str, Values]:
     joined, score, alone = result.probabilities or (None, None, None)
-    functions: dict[str, dict[str, Any]] = {
+    functions: dict[str, Values] = {
         MODEL: {"function": result.model, "probability": joined, "score_probability": score}
     }
     if result.model.local is not None:
@@ -278,9 +280,9 @@ def _additive_functions(result: AdditiveResult) -> dict[str, dict[str, Any]]:
     return functions
 
 
-def _agreement_functions(plan: Plan, result: AgreementResult) -> dict[str, dict[str, Any]]:
+def _agreement_functions(plan: Plan, result: AgreementResult) -> dict[str, Values]:
     """A path of couplings has a model for each, beside the choice of this site's own labels."""
-    path: list[dict[str, Any]] = [
+    path: list[Values] = [
         {"function": solution.function, "coupling": coupling}
         for solution, coupling in zip(result.solutions, plan.couplings, strict=True)
     ]

@@ -53,7 +53,7 @@ from site_agent.machine.scoring import Batch
 from site_agent.machine.seal import Keys
 from site_agent.machine.session_events import Judged, Worked, WorkMessage
 from site_agent.machine.site import Missed, Send, Store
-from site_agent.models import findings
+from site_agent.models import report
 from site_agent.models.store import ModelStore
 from site_agent.service.run_tables import NotAligned, Private, RunData, RunTables, Unusable
 from site_agent.site_data import PrivateData
@@ -366,7 +366,7 @@ class RunWorkers:
         own = worker.data.private
         if not result.outcome.good or not isinstance(own, IdList):
             return ()
-        for sentence in findings.aligned(result):
+        for sentence in report.aligned(result):
             self._note(sentence)
         above = aligns_for(plan.run)
         path = self.tables.keep(plan, self._align.get(above, plan), own.ids, result.ids)

@@ -37,7 +37,7 @@ from site_agent.data.tables import read_table
 from site_agent.ledger.ledger import Disclosed
 from site_agent.machine.additive import AdditiveComputation
 from site_agent.machine.results import Judged, ScoringResult
-from site_agent.models import findings
+from site_agent.models import findings, report
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.evaluate import evaluate, evaluated_lines
 from site_agent.models.file import ModelFile, load_model, save_model
@@ -233,11 +233,11 @@ def statements(*models):
 def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
     """A baseline of one run beside the other's error turned the advice round."""
     first = findings.of_training(judged(60, joined=0.5))
-    one = changed(folder, "additive.model", found=first, run="one")
-    two = changed(folder, "path.model", found=path(joined=2.0 * ERROR), run="two")
+    one = changed(folder, "additive.model", findings=first, run="one")
+    two = changed(folder, "path.model", findings=path(joined=2.0 * ERROR), run="two")
     found = statements(one, two)
     assert found == statements(two, one)
-    assert statements(one, two, changed(folder, "again.model", found=first, run="one")) == found
+    assert statements(one, two, changed(folder, "again.model", findings=first, run="one")) == found
     assert list(found) == [f"run one ({one})", f"run two ({two})"]
     additive, agreement = found.values()
     assert additive[0].startswith("recommendation: keep the joined model.")
@@ -247,7 +247,7 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
         "local model",
         "joined model",
     ]
-    assert f"{100 * first['joined']['change']:+.1f} %" in additive[5]
+    assert f"{100 * first.models['joined']['change']:+.1f} %" in additive[5]
     assert agreement[0].startswith("recommendation: stay alone.")
     assert ("on 40 left-out labels" in agreement[1], agreement[5].startswith("joined, own λ")) == (
         True,
@@ -291,8 +291,8 @@ JOINED, ALONE, SCORE = (f"recommendation: {use} " for use in USES)
     ],
 )
 def test_the_recommendation_follows_the_verdict(found, begins, holds):
-    told = " ".join(findings.sentences(findings.of_training(found), "y"))
-    assert ("stay alone" in told) <= (findings.alone(findings.of_training(found)) == "local")
+    told = " ".join(report.sentences(findings.of_training(found), "y"))
+    assert ("stay alone" in told) <= (findings.of_training(found).alone == "local")
     assert told.startswith(begins)
     assert holds in told
     result = SimpleNamespace(judged=found, gains={}, classes=(), probabilities=())
@@ -309,14 +309,14 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
         )
     )
     assert said[0].startswith("what left this machine: 1,500 numbers in 3 messages; l lists each")
-    file = "l" if findings.alone(findings.of_training(found)) == "local" else "m"
+    file = "l" if findings.of_training(found).alone == "local" else "m"
     score = "; coreg-agent score --data new.csv --id NAME" * (begins == SCORE)
     assert said[-1].endswith(f"predict --model {file}.coreg --data new.csv --id NAME{score}")
 
 
 def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
     found = findings.of_training(judged(60, joined=0.4, score=0.2, two=True), classes=True)
-    lines = findings.sentences(found, "y")
+    lines = report.sentences(found, "y")
     assert lines[1].startswith(
         "root mean square error of the score for y, which is 0 or 1, on 60 left-out labels"
     )
@@ -324,9 +324,9 @@ def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
     names = ["local model", "joined model", "scored together"]
     assert [line.split(" AUC ")[0].strip() for line in listed] == names
     assert "tenths of these labels, scored together, the largest probabilities first" in lines
-    assert found["auc"]["local"] < found["auc"]["joined"] < found["auc"]["score"]
+    assert found.auc["local"] < found.auc["joined"] < found.auc["score"]
     few = findings.of_training(judged(9, joined=0.4, two=True), classes=True)
-    assert "hardly calibrated. This takes 10 labels" in findings.recommended(few)[-1]
+    assert "hardly calibrated. This takes 10 labels" in report.recommended(few)[-1]
 
 
 @pytest.mark.parametrize(
@@ -345,13 +345,13 @@ def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
             "joined models are better on average, so they are the",
         ),
         (path(ERROR[:5], 0.5 * ERROR[:5]), "With 5 labels this can be chance"),
-        (path(joined=2.0 * ERROR, chosen=0), findings.LOCAL_CHOSEN),
+        (path(joined=2.0 * ERROR, chosen=0), report.LOCAL_CHOSEN),
     ],
 )
 def test_a_path_keeps_the_joined_model_unless_it_errs_clearly_more(found, words):
-    assert words in findings.recommended(found)[0]
-    assert ("joined, own λ" in "\n".join(findings.lines(found, "y"))) == (
-        words != findings.LOCAL_CHOSEN
+    assert words in report.recommended(found)[0]
+    assert ("joined, own λ" in "\n".join(report.lines(found, "y"))) == (
+        words != report.LOCAL_CHOSEN
     )
 
 
@@ -363,21 +363,25 @@ def classified(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("classified"), (60, 30, 30), ("no", "yes"))
 
 
+def partners(worths):
+    return findings.Findings(partners=findings.partners_of(worths))
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_the_report_says_what_each_partner_brings_or_their_order(known) -> None:
     worths = {"lab-2": Worth(0.34, 0.08), "b": Worth(0.05, 0.03)}
-    found = findings.of_partners(worths if known else dict.fromkeys(worths))
-    told = findings.sentences(found, "y")
+    found = partners(worths if known else dict.fromkeys(worths))
+    told = report.sentences(found, "y")
     if known:
         assert told[1:] == ["lab-2           +34 % ± 8", "b               +5 % ± 3"]
     else:
         [order] = told
         assert order.startswith("lab-2, b: ")
-    partners = report_of("r", "y", found, told, "").partners
-    assert [partner["site"] for partner in partners] == ["lab-2", "b"]
-    changes = [partner.get("change") for partner in partners]
+    rows = report_of("r", "y", found, "").partners
+    assert [row["site"] for row in rows] == ["lab-2", "b"]
+    changes = [row.get("change") for row in rows]
     assert changes == ([0.34, 0.05] if known else [None, None])
-    assert not findings.sentences(findings.of_partners({"b": None}), "y"), "one has no order"
+    assert not report.sentences(partners({"b": None}), "y"), "one has no order"
 
 
 def test_three_sites_train_probabilities(classified) -> None:

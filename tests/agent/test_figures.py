@@ -18,7 +18,7 @@ from coreg_core.agreement.views import KernelExpansion
 from coreg_core.kernels import Linear
 from site_agent.data.notation import Notation
 from site_agent.data.tables import read_table
-from site_agent.models import findings
+from site_agent.models import report
 from site_agent.models.evaluate import evaluate, evaluated_lines
 from site_agent.models.figures import of_classes
 from site_agent.models.file import ModelFile, load_model, save_model
@@ -74,7 +74,7 @@ def test_figures_of_classes_are_scikit_learns(classified):
 
 def test_a_report_has_the_same_figures_of_left_out_labels(classified):
     judged = classified.results["a"].judged
-    found = load_model(files(classified)[0]).found
+    found = load_model(files(classified)[0]).findings.models
     for key, residuals in judged.verdict.left_out.items():
         y = judged.labels[: len(residuals)]
         scores = y - residuals
@@ -87,9 +87,9 @@ def test_a_report_has_the_same_figures_of_left_out_labels(classified):
 
 
 def test_fewer_than_fifty_labels_have_no_tenths_which_could_show_one(classified):
-    found = load_model(files(classified, "c")[0]).found
-    assert found["local"]["tenths"] == {}
-    assert not any("tenths" in line for line in findings.lines(found, "y"))
+    found = load_model(files(classified, "c")[0]).findings
+    assert found.models["local"]["tenths"] == {}
+    assert not any("tenths" in line for line in report.lines(found, "y"))
 
 
 def test_a_tenth_that_ties_leave_with_few_rows_hides_the_table():

@@ -154,7 +154,7 @@ def test_everything_that_a_site_owns_predicts_the_same_bits_again(
         assert (model.local, joined.function.local) == (None, None)
         return
     local = load_model(paths[1])
-    assert ((local.function.forest is not None), local.objective, local.found) == (
+    assert ((local.function.forest is not None), local.objective, local.findings) == (
         forest,
         "additive",
         None,

@@ -30,7 +30,7 @@ from coreg_sim.simulate import SharedFold, SimulatedSite
 from site_agent.data.prepare import DataSets, SharedIds
 from site_agent.data.tables import read_table
 from site_agent.machine.results import AgreementResult
-from site_agent.models import findings
+from site_agent.models import report
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model
 from site_agent.models.store import ModelStore
@@ -232,8 +232,9 @@ def test_an_additive_run_leaves_the_joined_model_and_the_local_one_with_its_find
         "additive",
         None,
     )
-    assert (joined.found["recommended"], joined.found["labels"], local.found) == ("score", 60, None)
-    assert notes == ["a finding of the run", *findings.sentences(joined.found, "y")]
+    assert joined.findings.recommended == "score"
+    assert (joined.findings.labels, local.findings) == (60, None)
+    assert notes == ["a finding of the run", *report.sentences(joined.findings, "y")]
     raw = paths[0].read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
     assert "rows of the site's own data" in header["warning"]
@@ -294,10 +295,10 @@ def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(fed
     """A change of the score by one unit of a column is its coefficient."""
     made = federations["linear"]
     (joined, *_), notes = made.write("a")
-    found = load_model(joined).found
+    found = load_model(joined).findings
     table = read_table(made.folder / "a-judged.csv")
     model, known = made.results["a"].model, made.prepared["a"].preprocessing
-    for j, row in enumerate(found["coefficients"]):
+    for j, row in enumerate(found.coefficients):
         assert row["column"] == "uv"[j]
         moved = known.transform(table)
         before = model.part(model.phi(moved), range(3))
@@ -305,8 +306,8 @@ def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(fed
         change = (model.part(model.phi(moved), range(3)) - before) / 0.01
         assert np.median(change) == pytest.approx(row["coefficient"], rel=1e-6)
         assert 0 < row["se"] < 1
-    assert 0 < found["r2"] < 1
-    assert coreg.load_model(joined).coefficients.to_dicts() == found["coefficients"]
+    assert 0 < found.r2 < 1
+    assert coreg.load_model(joined).coefficients.to_dicts() == found.coefficients
     frame = pl.read_csv(made.folder / "a-judged.csv")
     parts = coreg.load_model(joined).contributions(frame)
     moved = coreg.load_model(joined).predict(frame) - parts.sum_horizontal().to_numpy()
@@ -314,4 +315,4 @@ def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(fed
     assert re.search(
         r"^u +-?[\d.e-]+ ± [\d.e-]+ +-?[\d.e-]+ to -?[\d.e-]+", "\n".join(notes), re.MULTILINE
     )
-    assert "coefficients" not in load_model(federations["gaussian"].write("a")[0][0]).found
+    assert load_model(federations["gaussian"].write("a")[0][0]).findings.coefficients is None

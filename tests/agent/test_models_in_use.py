@@ -59,9 +59,9 @@ def test_importance_is_of_the_column_that_the_target_depends_on_and_says_how_it_
 ):
     for kernel, by in (("gaussian", "permutation"), ("linear", "shapley")):
         path, model, _ = joined(federations[kernel])
-        found = model.found
-        assert found["columns_by"] == by
-        assert found["columns"]["u"] > 5.0 * abs(found["columns"]["v"]), "y depends on u"
+        found = model.findings
+        assert found.columns_by == by
+        assert found.columns["u"] > 5.0 * abs(found.columns["v"]), "y depends on u"
         shown = CliRunner().invoke(app, ["report", "--model", str(path)]).output
         assert {"permutation": "if one is permuted", "shapley": "it is linear"}[by] in shown
     assert own_columns(model, np.zeros((1, 2)), np.zeros(1)) == {}
@@ -93,10 +93,10 @@ def test_predict_writes_contributions_beside_the_predictions(federations, tmp_pa
 def test_a_model_file_without_rows_has_no_left_out_labels_either(federations, tmp_path):
     for kernel, holds in (("gaussian", True), ("linear", False)):
         path, model, _ = joined(federations[kernel])
-        assert ("left_out" in model.found) is holds
+        assert (model.findings.left_out is not None) is holds
         label = repr(float(federations[kernel].prepared["a"].data.y[0]))
         assert (label.encode() in path.read_bytes()) is holds
-        assert model.found["columns"], "the rest of the findings stays"
+        assert model.findings.columns, "the rest of the findings stays"
 
 
 def test_a_report_draws_its_picture_and_keeps_single_labels_out_of_its_json(federations, tmp_path):
@@ -108,8 +108,8 @@ def test_a_report_draws_its_picture_and_keeps_single_labels_out_of_its_json(fede
     assert ran.exit_code == 0
     [shown] = json.loads(ran.output)["runs"]
     assert "left_out" not in shown
-    assert len(model.found["left_out"]["labels"]) == len(
-        model.found["left_out"]["residuals"]["joined"]
+    assert len(model.findings.left_out["labels"]) == len(
+        model.findings.left_out["residuals"]["joined"]
     )
     drawn = (tmp_path / "r.svg").read_text()
     assert drawn.count('<g id="axes_') == 3

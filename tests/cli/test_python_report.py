@@ -6,6 +6,7 @@ import pytest
 
 from coreg_federation.report import report_of
 from coreg_federation.site import _like
+from site_agent.models.findings import Findings
 
 FOUND = {
     "labels": 40,
@@ -18,7 +19,7 @@ FOUND = {
 
 
 def test_the_report_has_fields_and_prints_its_text():
-    report = report_of("r1", "y", FOUND, ["recommendation: keep it."], "the text")
+    report = report_of("r1", "y", Findings.from_json(FOUND), "the text")
     assert str(report) == "the text"
     assert (report.labels, report.recommended) == (40, "joined")
     assert list(report.errors) == ["mean", "local", "joined"]

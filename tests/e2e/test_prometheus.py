@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from browser import needed
 from federation import ROOT
+from programs import needed
 
 pytestmark = pytest.mark.e2e
 DEPLOY = ROOT / "deploy"

@@ -40,6 +40,7 @@ def typed(blocks, folder):
     script = "set -euo pipefail\n" + "\n".join(blocks).replace(
         "init fed", f"init fed --port {free_port()}"
     )
+    script = script.replace("examples/demo/tables.py", str(ROOT / "examples/demo/tables.py"))
     env = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")}
     env |= {"PATH": f"{PROGRAMS}{os.pathsep}{env['PATH']}", "OPENBLAS_NUM_THREADS": "1"}
     with (folder / "typed.log").open("w+") as log:
@@ -164,7 +165,7 @@ def test_the_commands_of_the_readme_make_a_federation(tmp_path):
         line.replace("--host fed.example.org ", "").split("   #")[0] for line in coordinator[1:]
     )
     script = [
-        "coreg-sim tables tables",
+        "python examples/demo/tables.py tables",
         init,
         f"{run} --study tables/additive.toml > coordinator.log 2>&1 &",
     ]

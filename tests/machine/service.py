@@ -9,7 +9,7 @@ from typing import Any
 from machine.tiny import TIMEOUTS, TinySite, begun_by, bits, hello, make_site, site_with
 
 from coordinator.machine import events as e
-from coordinator.machine.federation import Federation, Scheduler, handle
+from coordinator.machine.federation import FederationState, Scheduler, handle
 from coordinator.machine.records import HeadSigned, Record, StepDone
 from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
@@ -65,7 +65,9 @@ class Service:
     """
 
     def __init__(self, *, max_concurrent_runs: int = 4, **scheduler: Any):
-        self.federation = Federation(TIMEOUTS, SITES, Scheduler(max_concurrent_runs, **scheduler))
+        self.federation = FederationState(
+            TIMEOUTS, SITES, Scheduler(max_concurrent_runs, **scheduler)
+        )
         self.agents = {name: AgentOfRuns(name) for name in SITES}
         self.events: deque[e.Event] = deque()
         self.queue: list[Plan] = []
@@ -91,7 +93,7 @@ class Service:
 
     def carry_out(self, action: e.Action) -> None:
         match action:
-            case e.Send(name, message):
+            case e.SendToSite(name, message):
                 if isinstance(message, m.Finished):
                     self.ends[message.run, name] = message
                 self.events.extend(
@@ -106,7 +108,7 @@ class Service:
                 self.deadlines[run] = action
             case e.Reject(name, reason):
                 self.rejected[name] = reason
-            case e.Notify(notice):
+            case e.NotifyObservers(notice):
                 self.notices.append(notice)
             case e.ReadQueue():
                 self.events.append(e.QueueRead(tuple(self.queue)))
@@ -117,7 +119,7 @@ class Service:
                 self.events.append(e.Submitted(plan, begun_by(self.records.get(plan.run, ()))))
             case e.CloseRun(plan):
                 self.closed[plan.run] = action
-            case e.Countersign(name, fetched):
+            case e.CountersignHead(name, fetched):
                 receipt = m.Countersigned(fetched.run, fetched.head, "now", "05", "06")
                 signed = HeadSigned(name, fetched.signature, "04", receipt)
                 self.events.append(e.HeadCountersigned(fetched.run, signed))

@@ -85,8 +85,8 @@ def fetches(site: str) -> e.Event:
     return e.Received(site, m.Fetched(RUN))
 
 
-def sends(actions: list[e.Action]) -> list[e.Send]:
-    return [a for a in actions if isinstance(a, e.Send)]
+def sends(actions: list[e.Action]) -> list[e.SendToSite]:
+    return [a for a in actions if isinstance(a, e.SendToSite)]
 
 
 def steps_sent(actions: list[e.Action]) -> dict[str, m.Step]:
@@ -98,7 +98,7 @@ def written(actions: list[e.Action]) -> list[Record]:
 
 
 def told(actions: list[e.Action]) -> list[Notice]:
-    return [a.notice for a in actions if isinstance(a, e.Notify)]
+    return [a.notice for a in actions if isinstance(a, e.NotifyObservers)]
 
 
 def all_of(machine: Machine, events: Iterable[e.Event]) -> list[e.Action]:
@@ -113,7 +113,9 @@ def rejected(machine: Machine, event: e.Event) -> str:
     """The one reason that a session hears when it is closed, and that the operator sees too."""
     [reject, notify] = machine.handle(event)
     assert isinstance(reject, e.Reject)
-    assert notify == e.Notify(n.session_rejected(reject.site, reject.reason))
+    assert notify == e.NotifyObservers(
+        n.notice(n.NoticeName.SESSION_REJECTED, site=reject.site, reason=reject.reason)
+    )
     return reject.reason
 
 
@@ -125,12 +127,18 @@ def dismissed(machine: Machine, event: e.Event, outcome: Outcome, *, excluded: b
     [(at, send)] = [
         (i, a)
         for i, a in enumerate(actions)
-        if isinstance(a, e.Send) and isinstance(a.message, m.Dismissed)
+        if isinstance(a, e.SendToSite) and isinstance(a.message, m.Dismissed)
     ]
     assert isinstance(send.message, m.Dismissed)
     assert (send.message.run, send.message.outcome) == (RUN, outcome)
-    assert actions[at + 1] == e.Notify(
-        n.site_dismissed(RUN, send.site, send.message.reason, excluded=excluded)
+    assert actions[at + 1] == e.NotifyObservers(
+        n.notice(
+            n.NoticeName.SITE_DISMISSED,
+            RUN,
+            send.site,
+            reason=send.message.reason,
+            excluded=excluded,
+        )
     )
     assert not any(isinstance(a, e.Reject) for a in actions), (
         "its session stays open for other runs"

@@ -29,7 +29,7 @@ from site_agent.consent.participant import Consent
 from site_agent.disclosure import Disclosure, row_set
 from site_agent.machine.additive import AdditiveComputation, gain_byte, gain_of
 from site_agent.machine.results import AdditiveResult
-from site_agent.models import findings
+from site_agent.models import findings, report
 from site_agent.site_data import PrivateData
 
 SUMMARIES, MESSAGES, SUMS = 2, 3, 4  # the steps that carry them, where no site has private rows
@@ -144,7 +144,7 @@ def test_labels_in_another_unit_end_no_run_and_their_site_is_told() -> None:
     data = rows_of("abc")
     pump = federation(data | {"c": replace(data["c"], y=18.0 * data["c"].y)}, plan_of(Additive()))
     assert pump.outcome is Outcome.CONVERGED
-    said = findings.recommended(findings.of_training(pump.sites["c"].result.judged))
+    said = report.recommended(findings.of_training(pump.sites["c"].result.judged))
     assert any("Check their unit" in sentence for sentence in said)
 
 
@@ -166,12 +166,12 @@ def test_a_site_without_labels_hears_what_the_score_is_worth_elsewhere() -> None
             assert abs(change - own) <= 0.025 + 1e-9, "rounded to 5 %"
         assert set(results["a"].partners) == {"b", "c"}
         found = findings.of_training(results["c"].judged, results["c"].gains)
-        said = " ".join(findings.sentences(found, "y"))
+        said = " ".join(report.sentences(found, "y"))
         assert "This site has no labels, so it cannot test a model" in said
         assert ("score together" in said) == share
         assert ("at other sites, rounded to 5 %: a -" in said) == share
         assert "local model is saved" not in said, "it has none"
-        assert "elsewhere" not in findings.of_training(results["a"].judged, results["a"].gains)
+        assert findings.of_training(results["a"].judged, results["a"].gains).elsewhere is None
 
 
 @pytest.mark.usefixtures("short")
@@ -190,8 +190,8 @@ def test_sites_without_labels_end_with_scores_and_hear_what_they_are_worth() -> 
         assert len(result.scores.places) == 160 + 160 + 40, "of all without a label"
         at = np.searchsorted(result.scores.places, truth.positions)
         assert np.corrcoef(result.scores.values[at], truth.y)[0, 1] > 0.6
-        found = findings.of_training(result.judged, result.gains) | {"scored": 360}
-        first, advice = findings.sentences(found, "y")
+        found = replace(findings.of_training(result.judged, result.gains), scored=360)
+        first, advice = report.sentences(found, "y")
         assert first.startswith("scores.csv: joint scores of 360 shared individuals")
         change = f"At a the score's error changes by {100 * result.gains['a']:+.0f} %"
         assert change in first

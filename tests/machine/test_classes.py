@@ -17,7 +17,7 @@ from coreg_core.secure import cross_products
 from coreg_core.terms import Iteration, Membership, Privacy
 from site_agent.machine.results import AdditiveResult
 from site_agent.machine.scoring import Batch
-from site_agent.models import findings
+from site_agent.models import findings, report
 from site_agent.site_data import PrivateData
 
 CLASSES = ("none", "mild", "severe")
@@ -74,11 +74,11 @@ def test_the_scores_of_a_training_tell_the_class_of_individuals_without_a_label(
 def test_the_report_has_the_area_under_the_curve_of_each_class() -> None:
     pump, _ = trained()
     found = findings.of(pump.sites["b"].result, None)
-    assert set(found["score"]["auc_by_class"]) == set(CLASSES)
-    assert min(found["score"]["auc_by_class"].values()) > 0.7
-    assert found["score"]["log_loss"] < found["local"]["log_loss"]
-    assert found["recommended"] == "score"
-    assert "AUC of severe" in "\n".join(findings.sentences(found, "stage"))
+    assert set(found.models["score"]["auc_by_class"]) == set(CLASSES)
+    assert min(found.models["score"]["auc_by_class"].values()) > 0.7
+    assert found.models["score"]["log_loss"] < found.models["local"]["log_loss"]
+    assert found.recommended == "score"
+    assert "AUC of severe" in "\n".join(report.sentences(found, "stage"))
 
 
 def test_classes_that_cannot_be_trained_are_faults_of_the_plan() -> None:

@@ -23,7 +23,7 @@ from machine.tiny import TIMEOUTS, hello, make_plan, offer_of
 
 from coordinator.machine import events as e
 from coordinator.machine.dispatch import TABLE
-from coordinator.machine.federation import Federation, begin, handle
+from coordinator.machine.federation import FederationState, begin, handle
 from coordinator.machine.records import (
     TRANSITIONS,
     AttemptBegan,
@@ -62,11 +62,11 @@ def said(step: int, attempt: int) -> m.Answer:
     return answer(step, attempt, report=CONVERGED if step >= LAST else ROUND)
 
 
-def run_of(federation: Federation) -> Run:
+def run_of(federation: FederationState) -> Run:
     return federation.runs[RUN]
 
 
-def likeness(federation: Federation) -> tuple[object, ...]:
+def likeness(federation: FederationState) -> tuple[object, ...]:
     """What tells two states apart, for whoever watches from outside."""
     run = run_of(federation)
     return (
@@ -91,7 +91,7 @@ def likeness(federation: Federation) -> tuple[object, ...]:
     )
 
 
-def events_for(federation: Federation) -> list[e.Event]:
+def events_for(federation: FederationState) -> list[e.Event]:
     run = run_of(federation)
     events: list[e.Event] = [
         e.Aligned(RUN, Outcome.CONVERGED, ""),
@@ -148,7 +148,7 @@ def messages_for(run: Run, site: str) -> Iterator[m.FromSite]:
 
 @dataclass
 class Explored:
-    states: list[Federation]
+    states: list[FederationState]
     turns: set[tuple[Phase, Transition]]
     cells: set[tuple[type, Phase]]
 
@@ -180,7 +180,7 @@ def watched(found: Explored) -> Iterator[None]:
         yield
 
 
-def first_state(plan: Plan, beginning: str) -> Federation:
+def first_state(plan: Plan, beginning: str) -> FederationState:
     """New; with two answers of three; begun again after an attempt; or after the end."""
     if beginning == "again":
         return begin(plan, TIMEOUTS, Begun(0, plan.sites, 1))[0]
@@ -216,7 +216,7 @@ def explored(on_dropout: str, beginning: str) -> Explored:
         ):  # so that the dice cannot miss what comes after these
             path.append(handle(path[-1], event)[0])
         seen = {likeness(state): state for state in path if run_of(state).phase is not Phase.DONE}
-        frontier = dict[Phase, list[Federation]]()
+        frontier = dict[Phase, list[FederationState]]()
         for state in seen.values():
             frontier.setdefault(run_of(state).phase, []).append(state)
         chance = random.Random(0)
@@ -237,7 +237,9 @@ def explored(on_dropout: str, beginning: str) -> Explored:
 
 
 @cache
-def steps(on_dropout: str, beginning: str) -> list[tuple[Federation, Federation, list[e.Action]]]:
+def steps(
+    on_dropout: str, beginning: str
+) -> list[tuple[FederationState, FederationState, list[e.Action]]]:
     """Of every state and every event that could come next: the state before and after, and the
     actions.
     """
@@ -245,7 +247,7 @@ def steps(on_dropout: str, beginning: str) -> list[tuple[Federation, Federation,
     return [(state, *handle(state, event)) for state in states for event in events_for(state)]
 
 
-def cooperate(federation: Federation) -> e.Finish | None:
+def cooperate(federation: FederationState) -> e.Finish | None:
     """The sites that can still take part connect again, accept and answer. No other site acts."""
     run = run_of(federation)
     plan, events = run.plan, deque[e.Event](e.SiteJoined(hello(site)) for site in run.members)
@@ -255,7 +257,7 @@ def cooperate(federation: Federation) -> e.Finish | None:
         federation, actions = handle(federation, events.popleft())
         for action in actions:
             match action:
-                case e.Send(site, m.Proposal(attempt=attempt)):
+                case e.SendToSite(site, m.Proposal(attempt=attempt)):
                     run = run_of(federation)
                     agreed = max(
                         (run.offers[s].n_unlabelled for s in run.ready), default=6
@@ -265,12 +267,12 @@ def cooperate(federation: Federation) -> e.Finish | None:
                     )
                 case e.BeginRun():
                     events.append(e.Aligned(RUN, Outcome.CONVERGED, ""))
-                case e.Send(site, m.Step(step=step, attempt=attempt)):
+                case e.SendToSite(site, m.Step(step=step, attempt=attempt)):
                     events.append(e.Received(site, said(step, attempt)))
-                case e.Send(site, m.Finished()):
+                case e.SendToSite(site, m.Finished()):
                     events.append(e.Received(site, m.Fetched(RUN)))
                     events.append(e.Received(site, m.Leaving("it has its model")))
-                case e.Send(site, m.Dismissed(reason=reason)):
+                case e.SendToSite(site, m.Dismissed(reason=reason)):
                     assert run_of(federation).ending is not None, f"{site} was sent away: {reason}"
                     assert site not in run_of(federation).participants, reason
                 case e.Reject(site, reason):
@@ -309,7 +311,7 @@ def test_steps_go_to_members_that_offered_and_are_answered_by_all(
     for state, federation, actions in steps(on_dropout, beginning):
         run = run_of(federation)
         for action in actions:
-            if isinstance(action, e.Send) and isinstance(action.message, m.Step):
+            if isinstance(action, e.SendToSite) and isinstance(action.message, m.Step):
                 assert action.site in run.ready
                 assert action.site in run.participants
                 assert len(run.participants) >= run.plan.membership.min_sites
@@ -352,7 +354,9 @@ def test_a_site_that_is_out_stays_out_and_is_never_asked_counted_or_awaited(
         assert out >= set(before.plan.sites) - set(before.members)
         assert not out & (run.here | run.ready | set(run.awaited))
         late = [
-            a.message for a in actions if isinstance(a, e.Send) and a.site not in before.members
+            a.message
+            for a in actions
+            if isinstance(a, e.SendToSite) and a.site not in before.members
         ]
         assert all(isinstance(message, m.Dismissed) for message in late)
 

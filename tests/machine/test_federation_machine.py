@@ -57,7 +57,9 @@ def test_a_session_that_cannot_stay_gets_the_reason(late: Any, words: str) -> No
     machine.handle(joins("a"))
     assert words in rejected(machine, e.SiteJoined(late))
     assert machine.awaited == ("b", "c")
-    assert machine.handle(joins("b")) == [e.Notify(n.joined(RUN, "b", 2, 3))]  # once it is mended
+    assert machine.handle(joins("b")) == [
+        e.NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "b", here=2, of=3))
+    ]  # once it is mended
 
 
 @pytest.mark.parametrize(
@@ -70,11 +72,13 @@ def test_a_session_that_cannot_stay_gets_the_reason(late: Any, words: str) -> No
 def test_a_breach_excludes_the_site_once_the_plan_is_out(event: Any, reason: str) -> None:
     machine = started()
     machine.handle(joins("b"))
-    assert e.Notify(n.left(RUN, "b", reason, lost=True)) in machine.handle(event)
+    assert e.NotifyObservers(n.left(RUN, "b", reason, lost=True)) in machine.handle(event)
     assert machine.awaited == ("a", "b", "c"), "no plan is out, so it may try again"
     machine = planned()
     why = f"b broke the protocol: {reason}"
-    assert n.site_dismissed(RUN, "b", why, excluded=True) in told(machine.handle(event))
+    assert n.notice(n.NoticeName.SITE_DISMISSED, RUN, "b", reason=why, excluded=True) in told(
+        machine.handle(event)
+    )
     assert machine.handle(event) == [], "its session has ended"
     all_of(machine, [offers(machine, s) for s in "ac"])
     assert machine.participants == ("a", "c")
@@ -95,10 +99,10 @@ def both() -> Machine:
     first, second = begun(), Machine(make_plan(run="run-2", sites=("b", "c", "d")))
     second.federation = first.federation
     assert told(second.handle(e.Submitted(second.plan))) == [
-        n.answers_in_clear("run-2"),
+        n.notice(n.NoticeName.ANSWERS_IN_CLEAR, "run-2"),
         n.run_began("run-2", "", 0, ("b", "c", "d"), 1.0),
-        n.joined("run-2", "b", 1, 3),
-        n.joined("run-2", "c", 2, 3),
+        n.notice(n.NoticeName.JOINED, "run-2", "b", here=1, of=3),
+        n.notice(n.NoticeName.JOINED, "run-2", "c", here=2, of=3),
     ], "sessions that are open join it at once"
     return second
 
@@ -106,8 +110,8 @@ def both() -> Machine:
 def test_a_run_hears_of_its_own_sites_alone_and_of_the_messages_that_name_it(both: Machine) -> None:
     first = both.federation.runs[RUN]
     assert told(both.handle(joins("d"))) == [
-        n.joined("run-2", "d", 3, 3),
-        n.plan_sent("run-2", ("b", "c", "d"), 2.0),
+        n.notice(n.NoticeName.JOINED, "run-2", "d", here=3, of=3),
+        n.notice(n.NoticeName.PLAN_SENT, "run-2", sites=("b", "c", "d"), seconds=2.0),
     ]
     all_of(both, [offers(both, s) for s in "bcd"])
     assert both.run.phase is Phase.ASKING
@@ -178,8 +182,8 @@ def test_a_revoked_or_unlisted_site_is_expelled_with_the_reason_and_missed() -> 
     service.tell(e.Revoked("b", "b is not in the list"), e.Revoked("z", "was never here"))
     assert service.rejected == {"b": "b is not in the list"}
     for notice in (
-        n.session_rejected("b", "b is not in the list"),
-        n.session_ended("b", "b is not in the list"),
+        n.notice(n.NoticeName.SESSION_REJECTED, site="b", reason="b is not in the list"),
+        n.notice(n.NoticeName.SESSION_ENDED, site="b", reason="b is not in the list"),
     ):
         assert notice in service.notices
     service.submit(make_plan(run="run-1", min_sites=3))
@@ -225,7 +229,7 @@ def test_only_the_head_of_a_run_that_ends_is_countersigned() -> None:
     until_answered(service).events.append(e.Received("a", m.Fetched("invented", signed, "03")))
     asked = list[e.Action]()
     while service.events:
-        asked += [a for a in service.one() if isinstance(a, e.Countersign)]
+        asked += [a for a in service.one() if isinstance(a, e.CountersignHead)]
     assert asked == []
     assert service.finished["run-1"].outcome is Outcome.CONVERGED
 

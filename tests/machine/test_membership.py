@@ -47,8 +47,8 @@ def test_too_few_sites_join_or_offer_in_time() -> None:
     [ended] = written(actions := machine.handle(machine.deadline))
     assert ended == Ended(Outcome.TOO_FEW_SITES, reason)
     assert actions[1:] == [
-        e.Notify(n.run_ended(RUN, Outcome.TOO_FEW_SITES, reason)),
-        e.Send("b", m.Finished(RUN, Outcome.TOO_FEW_SITES, reason)),
+        e.NotifyObservers(n.run_ended(RUN, Outcome.TOO_FEW_SITES, reason)),
+        e.SendToSite("b", m.Finished(RUN, Outcome.TOO_FEW_SITES, reason)),
         e.SetDeadline(RUN, 2, 3.0),
     ]
     assert machine.handle(fetches("b"))[-1] == e.Finish(RUN, Outcome.TOO_FEW_SITES, reason)
@@ -89,13 +89,17 @@ def test_sites_end_a_rehearsal_without_a_result() -> None:
 
 def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> None:
     machine = planned()
-    assert told(machine.handle(approval("c"))) == [n.approval_awaited(RUN, ("c",), 0, 3, 500.0)]
+    assert told(machine.handle(approval("c"))) == [
+        n.notice(n.NoticeName.APPROVAL_AWAITED, RUN, sites=("c",), approved=0, of=3, seconds=500.0)
+    ]
     assert (
         waits(machine)
         == "waiting for a, b to check the plan and factor its data and for approval by c"
     )
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b")])
-    assert told(actions)[-1] == n.approval_awaited(RUN, ("c",), 2, 3, 500.0)
+    assert told(actions)[-1] == n.notice(
+        n.NoticeName.APPROVAL_AWAITED, RUN, sites=("c",), approved=2, of=3, seconds=500.0
+    )
     assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [500.0]
     assert waits(machine) == "waiting for approval by c"
     assert machine.handle(approval("c")) == [], (
@@ -106,7 +110,7 @@ def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> 
     late.handle(late.deadline)
     assert late.ending[1] == "b, c did not approve the plan within 500 s"
     actions = machine.handle(approval("c", given=True))
-    assert told(actions) == [n.approved(RUN, "c")]
+    assert told(actions) == [n.notice(n.NoticeName.APPROVED, RUN, "c")]
     assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [2.0], "it factors now"
     assert machine.handle(approval("c")) == []
     machine.handle(offers(machine, "c"))
@@ -133,10 +137,12 @@ def test_an_offer_that_cannot_be_used_excludes_the_site(plan: Plan, changes: Any
 def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_remain() -> None:
     refusal, reason = e.Received("b", m.PlanRefused(RUN, "no")), "b refused the plan: no"
     actions = planned(make_plan(min_sites=3)).handle(refusal)
-    assert told(actions)[0] == n.site_dismissed(RUN, "b", reason, excluded=True)
+    assert told(actions)[0] == n.notice(
+        n.NoticeName.SITE_DISMISSED, RUN, "b", reason=reason, excluded=True
+    )
     assert sends(actions) == [
-        e.Send("b", m.Dismissed(RUN, Outcome.REFUSED, reason)),
-        *(e.Send(s, m.Finished(RUN, Outcome.REFUSED, reason)) for s in "ac"),
+        e.SendToSite("b", m.Dismissed(RUN, Outcome.REFUSED, reason)),
+        *(e.SendToSite(s, m.Finished(RUN, Outcome.REFUSED, reason)) for s in "ac"),
     ]
     machine = planned()
     all_of(machine, [offers(machine, s) for s in "ac"])
@@ -179,7 +185,7 @@ def test_the_site_that_differs_is_named_whoever_came_first(
         "not: to reconnect, it is connected"
     )
     actions = all_of(machine, comes_back(machine, wrong))
-    assert e.Send(wrong, m.Proposal(RUN, 0, machine.plan)) in actions
+    assert e.SendToSite(wrong, m.Proposal(RUN, 0, machine.plan)) in actions
     assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "b", "c"))
 
 
@@ -247,13 +253,19 @@ def test_a_plan_that_continues_goes_on_in_another_attempt_and_a_dropped_site_sta
     machine = begun(CONTINUES)
     actions = all_of(machine, [answers("a"), answers("b"), machine.deadline])
     assert told(actions) == [
-        n.going_on_without(RUN, ("c",), "answer in time"),
-        n.site_dismissed(RUN, "c", "c: did not answer in time.", excluded=True),
-        n.plan_sent(RUN, ("a", "b"), 2.0),
+        n.notice(n.NoticeName.GOING_ON_WITHOUT, RUN, sites=("c",), what="answer in time"),
+        n.notice(
+            n.NoticeName.SITE_DISMISSED,
+            RUN,
+            "c",
+            reason="c: did not answer in time.",
+            excluded=True,
+        ),
+        n.notice(n.NoticeName.PLAN_SENT, RUN, sites=("a", "b"), seconds=2.0),
     ]
     assert sends(actions) == [
-        e.Send("c", m.Dismissed(RUN, Outcome.STALLED, "c: did not answer in time.")),
-        *(e.Send(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"),
+        e.SendToSite("c", m.Dismissed(RUN, Outcome.STALLED, "c: did not answer in time.")),
+        *(e.SendToSite(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"),
     ]
     assert machine.handle(answers("c")) == [], "the run does not hear it"
     assert written(next_attempt(machine, "a", "b")) == [AttemptBegan(1, ("a", "b"))]
@@ -272,7 +284,7 @@ def test_below_the_minimum_it_waits_and_goes_on_as_soon_as_it_may() -> None:
     assert (machine.phase, machine.awaited) == (Phase.STALLED, ("b", "c"))
     all_of(machine, comes_back(machine, "b"))
     assert sends(machine.handle(answers("b"))) == [
-        e.Send(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"
+        e.SendToSite(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"
     ]
     next_attempt(machine, "a", "b")
     assert machine.participants == ("a", "b")
@@ -315,7 +327,9 @@ def test_a_site_that_does_not_offer_again_is_dropped_where_the_plan_continues(
     assert (machine.phase, machine.attempt) == (Phase.PLANNING, 1)
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
     if goes_on:
-        assert n.going_on_without(RUN, ("c",), "accept the plan in time") in told(actions)
+        assert n.notice(
+            n.NoticeName.GOING_ON_WITHOUT, RUN, sites=("c",), what="accept the plan in time"
+        ) in told(actions)
         assert machine.participants == ("a", "b")
     else:
         assert machine.ending == (Outcome.TOO_FEW_SITES, "c did not accept the plan in time")
@@ -328,7 +342,7 @@ def test_connected_sites_that_have_not_offered_when_it_begins_are_dismissed() ->
     machine = planned()
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
     reason = "c: the run began without this site."
-    assert e.Send("c", m.Dismissed(RUN, Outcome.STALLED, reason)) in sends(actions)
+    assert e.SendToSite("c", m.Dismissed(RUN, Outcome.STALLED, reason)) in sends(actions)
     assert dismissed(machine, joins("c"), Outcome.STALLED, excluded=True).endswith(reason)
 
 
@@ -360,14 +374,16 @@ FOUR = make_plan(sites=("a", "b", "c", "d"), min_sites=2)
 def test_a_run_that_begins_again_waits_for_its_own_sites_and_begins_from_its_beginning() -> None:
     machine = Machine(FOUR, begun=AGAIN)
     assert machine.start() == [
-        e.Notify(n.answers_in_clear(RUN)),
-        e.Notify(n.run_began(RUN, "", 3, ("a", "b", "c"), 1.0)),
+        e.NotifyObservers(n.notice(n.NoticeName.ANSWERS_IN_CLEAR, RUN)),
+        e.NotifyObservers(n.run_began(RUN, "", 3, ("a", "b", "c"), 1.0)),
         e.SetDeadline(RUN, 1, 1.0),
     ]
     assert machine.phase is Phase.ENROLLING
     dismissed(machine, joins("d"), Outcome.STALLED, excluded=True)
     assert sends(all_of(machine, [joins("a"), joins("b")])) == []
-    assert sends(machine.handle(joins("c"))) == [e.Send(s, m.Proposal(RUN, 3, FOUR)) for s in "abc"]
+    assert sends(machine.handle(joins("c"))) == [
+        e.SendToSite(s, m.Proposal(RUN, 3, FOUR)) for s in "abc"
+    ]
     actions = next_attempt(machine, "a", "b", "c")
     assert written(actions) == [AttemptBegan(3, ("a", "b", "c"))]
     assert {step.step for step in steps_sent(actions).values()} == {0}
@@ -385,6 +401,8 @@ def test_a_run_that_begins_again_goes_on_without_a_site_where_the_plan_does(
     if not goes_on:
         assert machine.ending == (Outcome.TOO_FEW_SITES, "b did not join within 1 s")
         return
-    assert n.going_on_without(RUN, ("b",), "join in time") in told(actions)
+    assert n.notice(n.NoticeName.GOING_ON_WITHOUT, RUN, sites=("b",), what="join in time") in told(
+        actions
+    )
     dismissed(machine, joins("b"), Outcome.STALLED, excluded=True)
     assert written(next_attempt(machine, "a", "c")) == [AttemptBegan(3, ("a", "c"))]

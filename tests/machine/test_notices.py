@@ -3,6 +3,7 @@
 import json
 import math
 from inspect import getmembers, isfunction, signature
+from string import Formatter
 from typing import Any, get_type_hints
 
 import pytest
@@ -16,7 +17,7 @@ from coreg_core.outcomes import Notice, Outcome
 FUNCTIONS = {
     name: f
     for name, f in getmembers(n, isfunction)
-    if f.__module__ == n.__name__ and name[0] != "_"
+    if f.__module__ == n.__name__ and name[0] != "_" and name != "notice"
 }
 VALUES: dict[Any, Any] = {
     str: "b",
@@ -24,17 +25,12 @@ VALUES: dict[Any, Any] = {
     float: math.inf,
     bool: True,
     tuple[str, ...]: ("a", "b"),
+    list[str]: ["a", "b"],
 }
 VALUES |= {Outcome: Outcome.STALLED, Timing: Timing(), StepDone: StepDone(1, 0, 3, Report())}
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_notice_is_one_line_and_one_json_object(name: str) -> None:
-    hints = get_type_hints(FUNCTIONS[name])
-    notice: Notice = FUNCTIONS[name](
-        **{each: VALUES[hints[each]] for each in signature(FUNCTIONS[name]).parameters}
-    )
-    assert notice.name == ("round" if name == "step_answered" else name)
+def is_one_line_and_one_json_object(notice: Notice) -> None:
     assert "\n" not in notice.text
     told: dict[str, Any] = json.loads(json.dumps(notice.to_dict(), allow_nan=False))
     assert (told["event"], told["level"], told.get("text", "")) == (
@@ -44,6 +40,28 @@ def test_a_notice_is_one_line_and_one_json_object(name: str) -> None:
     )
     assert (told.get("run", ""), told.get("site", "")) == (notice.run, notice.site)
     assert set(notice.fields) <= set(told) - {"event", "level", "run", "site", "text"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_notice_is_one_line_and_one_json_object(name: str) -> None:
+    hints = get_type_hints(FUNCTIONS[name])
+    notice: Notice = FUNCTIONS[name](
+        **{each: VALUES[hints[each]] for each in signature(FUNCTIONS[name]).parameters}
+    )
+    assert notice.name == ("round" if name == "step_answered" else name)
+    is_one_line_and_one_json_object(notice)
+
+
+@pytest.mark.parametrize("kind", n.SENTENCES)
+def test_a_sentence_names_its_fields(kind: n.NoticeName) -> None:
+    names = {name for _, name, *_ in Formatter().parse(n.SENTENCES[kind]) if name}
+    fields: dict[str, Any] = dict.fromkeys(names - {"site", "until"}, ("b", "c"))
+    if "until" in names:
+        fields["seconds"] = math.inf
+    notice = n.notice(kind, "r", "a", **fields)
+    is_one_line_and_one_json_object(notice)
+    assert not fields or "b, c" in notice.text
+    assert "until" not in names or notice.text.endswith("(no timeout)")
 
 
 def test_a_step_has_the_figures_of_its_worst_column() -> None:

@@ -12,7 +12,7 @@ from machine.tiny import TIMEOUTS, Pump, TinySite, hello, offer_of, site_with
 from numpy.testing import assert_allclose
 
 from coordinator.machine import events as e
-from coordinator.machine.federation import Federation, Scheduler, handle
+from coordinator.machine.federation import FederationState, Scheduler, handle
 from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
@@ -138,7 +138,7 @@ class Asked:
     """A federation whose sites ask; the store has the standing plan of the study "now"."""
 
     def __init__(self) -> None:
-        self.federation = Federation(TIMEOUTS, SITES, Scheduler(4))
+        self.federation = FederationState(TIMEOUTS, SITES, Scheduler(4))
         self.calls = list[e.CallStanding]()
         self.tell(*(e.SiteJoined(hello(site)) for site in SITES))
 
@@ -206,7 +206,7 @@ def test_with_too_few_sites_nothing_begins_and_the_askers_alone_hear_why() -> No
     plan = on_demand(NOW, "1")
     service.federation, actions = handle(service.federation, e.Submitted(plan, askers=("a",)))
     why = Outcome.TOO_FEW_SITES, "c, d not connected"
-    assert actions == [e.CloseRun(plan, *why), e.Send("a", m.Finished(plan.run, *why))]
+    assert actions == [e.CloseRun(plan, *why), e.SendToSite("a", m.Finished(plan.run, *why))]
     assert not service.federation.runs
 
 
@@ -221,5 +221,5 @@ def test_a_run_that_a_site_asked_for_aligns_no_ids() -> None:
         service.federation, actions = handle(service.federation, event)
         seen += actions
     assert not any(isinstance(action, e.BeginRun) for action in seen)
-    dismissed = [a.message.reason for a in seen if isinstance(a, e.Send) and a.site == "b"]
+    dismissed = [a.message.reason for a in seen if isinstance(a, e.SendToSite) and a.site == "b"]
     assert "its ids are not those that were aligned" in dismissed[0]

@@ -46,48 +46,50 @@ from coreg_core.terms import Membership
 def test_a_run_from_its_first_event_to_its_last() -> None:
     plan = make_plan(sites=("a", "b"))
     machine = Machine(plan)
-    clear = e.Notify(n.answers_in_clear(RUN))
+    clear = e.NotifyObservers(n.notice(n.NoticeName.ANSWERS_IN_CLEAR, RUN))
     assert machine.start() == [
         clear,
-        e.Notify(n.run_began(RUN, "", 0, ("a", "b"), 1.0)),
+        e.NotifyObservers(n.run_began(RUN, "", 0, ("a", "b"), 1.0)),
         e.SetDeadline(RUN, 1, 1.0),
     ]
-    assert machine.handle(joins("b")) == [e.Notify(n.joined(RUN, "b", 1, 2))]
+    assert machine.handle(joins("b")) == [
+        e.NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "b", here=1, of=2))
+    ]
     assert machine.handle(joins("a")) == [
-        e.Notify(n.joined(RUN, "a", 2, 2)),
-        e.Notify(n.plan_sent(RUN, ("a", "b"), 2.0)),
+        e.NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "a", here=2, of=2)),
+        e.NotifyObservers(n.notice(n.NoticeName.PLAN_SENT, RUN, sites=("a", "b"), seconds=2.0)),
         e.SetDeadline(RUN, 2, 2.0),
-        *(e.Send(s, m.Proposal(RUN, 0, plan)) for s in "ab"),
+        *(e.SendToSite(s, m.Proposal(RUN, 0, plan)) for s in "ab"),
     ]
     assert machine.handle(offers(machine, "b")) == [
-        e.Notify(n.plan_accepted(RUN, "b")),
+        e.NotifyObservers(n.notice(n.NoticeName.PLAN_ACCEPTED, RUN, "b")),
     ]
     roster = tuple(offer_of(s, plan) for s in "ab")
     assert machine.handle(offers(machine, "a")) == [
-        e.Notify(n.plan_accepted(RUN, "a")),
+        e.NotifyObservers(n.notice(n.NoticeName.PLAN_ACCEPTED, RUN, "a")),
         e.Persist(RUN, AttemptBegan(0, ("a", "b"))),
-        e.Notify(n.members_are(RUN, 0, ("a", "b"))),
+        e.NotifyObservers(n.members_are(RUN, 0, ("a", "b"))),
         e.Expect(RUN, plan.most_bytes(6, ("a", "b"))),
         e.SetDeadline(RUN, 3, 3.0),
-        *(e.Send(s, m.Step(RUN, 0, 0, roster)) for s in "ab"),
+        *(e.SendToSite(s, m.Step(RUN, 0, 0, roster)) for s in "ab"),
     ]
     assert machine.handle(answers("b", summed=words(1, 2))) == []
     assert machine.handle(answers("a", summed=words(10, 20))) == [
         e.Persist(RUN, StepDone(0, 0, 2, ROUND)),
         e.SetDeadline(RUN, 4, 3.0),
-        *(e.Send(s, m.Step(RUN, 0, 1, summed=words(11, 22))) for s in "ab"),
+        *(e.SendToSite(s, m.Step(RUN, 0, 1, summed=words(11, 22))) for s in "ab"),
     ]
     machine.handle(answers("a", 1, report=CONVERGED))
     assert machine.handle(answers("b", 1, report=CONVERGED)) == [
         e.Persist(RUN, StepDone(1, 0, 0, CONVERGED)),
         e.Persist(RUN, Ended(Outcome.CONVERGED, "")),
-        e.Notify(n.run_ended(RUN, Outcome.CONVERGED, "")),
-        *(e.Send(s, m.Finished(RUN, Outcome.CONVERGED, "")) for s in "ab"),
+        e.NotifyObservers(n.run_ended(RUN, Outcome.CONVERGED, "")),
+        *(e.SendToSite(s, m.Finished(RUN, Outcome.CONVERGED, "")) for s in "ab"),
         e.SetDeadline(RUN, 5, 3.0),
     ]
     assert machine.handle(fetches("a")) == []
     assert machine.handle(e.Received("a", m.Leaving("over"))) == [
-        e.Notify(n.left(RUN, "a", "over", lost=False))
+        e.NotifyObservers(n.left(RUN, "a", "over", lost=False))
     ]
     assert machine.awaited == ("b",)
     assert machine.handle(fetches("b")) == [e.Finish(RUN, Outcome.CONVERGED, "")]
@@ -288,10 +290,12 @@ def test_a_lost_session_with_the_same_keys_goes_on_in_the_same_attempt() -> None
     assert machine.awaited == ("a", "c")
     step = m.Step(RUN, 0, 0, tuple(offer_of(s, machine.plan) for s in "abc"))
     for site in "ab":
-        assert all_of(machine, [joins(site)])[-1] == e.Send(site, m.Proposal(RUN, 0, machine.plan))
+        assert all_of(machine, [joins(site)])[-1] == e.SendToSite(
+            site, m.Proposal(RUN, 0, machine.plan)
+        )
         assert machine.handle(answers(site)) == [], "it has not offered in this session"
         sent = sends(machine.handle(offers(machine, site)))
-        assert sent == ([e.Send(site, step)] if site == "a" else []), "b has answered it"
+        assert sent == ([e.SendToSite(site, step)] if site == "a" else []), "b has answered it"
     all_of(machine, [e.SiteLost("b", "gone"), answers("a", summed=words(1))])
     assert steps_sent(machine.handle(answers("c", summed=words(1)))).keys() == set("ac")
     assert steps_sent(all_of(machine, comes_back(machine, "b"))) == {
@@ -304,8 +308,8 @@ def test_a_site_in_another_process_begins_another_attempt_of_everybody() -> None
     machine = begun()
     all_of(machine, [answers("a"), e.SiteLost("b", "killed"), joins("b")])
     actions = machine.handle(offers(machine, "b", key="new"))
-    assert n.keys_changed(RUN, 1, "b") in told(actions)
-    assert sends(actions) == [e.Send(s, m.Proposal(RUN, 1, machine.plan)) for s in "abc"]
+    assert n.notice(n.NoticeName.KEYS_CHANGED, RUN, "b", attempt=1) in told(actions)
+    assert sends(actions) == [e.SendToSite(s, m.Proposal(RUN, 1, machine.plan)) for s in "abc"]
     assert machine.handle(answers("a")) == [], "of the attempt before"
     actions = all_of(machine, [offers(machine, s) for s in "abc"])
     assert steps_sent(actions)["a"].roster == tuple(offer_of(s, machine.plan, 1) for s in "abc")
@@ -325,7 +329,7 @@ def test_every_attempt_has_the_same_sites_and_ten_begin(dropout: str) -> None:
     actions = all_of(machine, [joins("b"), offers(machine, "b", key="another key")])
     assert written(actions) == [Ended(Outcome.STALLED, reason)], "for good"
     assert sends(actions)[-3:] == [
-        e.Send(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "abc"
+        e.SendToSite(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "abc"
     ]
     # Of an additive training three begin, over all processes.
     plan = replace(sealed(make_plan()), objective=Additive())
@@ -349,12 +353,12 @@ def test_a_fault_ends_a_run_whose_plan_waits() -> None:
     actions = machine.handle(FULL)
     assert written(actions) == [Ended(Outcome.SITE_FAULT, reason)]
     assert told(actions) == [
-        n.site_dismissed(RUN, "b", reason, excluded=True),
+        n.notice(n.NoticeName.SITE_DISMISSED, RUN, "b", reason=reason, excluded=True),
         n.run_ended(RUN, Outcome.SITE_FAULT, reason),
     ]
     assert sends(actions) == [
-        e.Send("b", m.Dismissed(RUN, Outcome.SITE_FAULT, reason)),
-        *(e.Send(s, m.Finished(RUN, Outcome.SITE_FAULT, reason)) for s in "ac"),
+        e.SendToSite("b", m.Dismissed(RUN, Outcome.SITE_FAULT, reason)),
+        *(e.SendToSite(s, m.Finished(RUN, Outcome.SITE_FAULT, reason)) for s in "ac"),
     ]
     assert machine.awaited == ("a", "c"), "nobody waits for the site at fault"
 
@@ -362,7 +366,7 @@ def test_a_fault_ends_a_run_whose_plan_waits() -> None:
 def test_a_fault_is_borne_by_a_plan_that_continues() -> None:
     machine = begun(make_plan(on_dropout="continue"))
     actions = all_of(machine, [answers("a"), FULL])
-    assert sends(actions)[1:] == [e.Send(s, m.Proposal(RUN, 1, machine.plan)) for s in "ac"]
+    assert sends(actions)[1:] == [e.SendToSite(s, m.Proposal(RUN, 1, machine.plan)) for s in "ac"]
     reason = dismissed(machine, joins("b"), Outcome.SITE_FAULT, excluded=True)
     assert reason == "b: no longer in this run: b: the disk is full"
     machine = begun()
@@ -411,13 +415,16 @@ def test_a_plan_that_waits_ends_stalled_and_names_the_site() -> None:
     machine = begun()
     all_of(machine, [answers("a"), answers("c"), e.SiteLost("b", "gone")])
     stalled = n.stalled(RUN, ("b",), "waiting for b to connect", 4.0)
-    assert machine.handle(machine.deadline) == [e.Notify(stalled), e.SetDeadline(RUN, 4, 4.0)]
+    assert machine.handle(machine.deadline) == [
+        e.NotifyObservers(stalled),
+        e.SetDeadline(RUN, 4, 4.0),
+    ]
     assert machine.phase is Phase.STALLED
     reason = "b did not reconnect within 4 s"
     assert machine.handle(machine.deadline) == [
         e.Persist(RUN, Ended(Outcome.STALLED, reason)),
-        e.Notify(n.run_ended(RUN, Outcome.STALLED, reason)),
-        *(e.Send(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "ac"),
+        e.NotifyObservers(n.run_ended(RUN, Outcome.STALLED, reason)),
+        *(e.SendToSite(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "ac"),
         e.SetDeadline(RUN, 5, 3.0),
     ]
     assert machine.handle(fetches("a")) == []
@@ -450,10 +457,13 @@ def test_a_site_that_connects_before_the_run_is_over_has_the_end_at_once_and_is_
     None
 ):
     machine = ending("a", "b")
-    assert machine.handle(joins("c")) == [e.Notify(n.joined(RUN, "c", 3, 3)), e.Send("c", END)]
+    assert machine.handle(joins("c")) == [
+        e.NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "c", here=3, of=3)),
+        e.SendToSite("c", END),
+    ]
     assert machine.awaited == ("a", "b", "c")
     all_of(machine, [fetches("a")])
-    assert e.Send("a", END) in machine.handle(joins("a"))
+    assert e.SendToSite("a", END) in machine.handle(joins("a"))
     assert machine.awaited == ("b", "c"), "it has said that it has it"
     assert all_of(machine, [fetches(s) for s in "bc"]) == [OVER]
 
@@ -481,7 +491,7 @@ def head_of(machine: Machine, site: str, *signed: str) -> tuple[HeadSigned, list
     """`Fetched` with the ledger's head, which is countersigned beside the loop: the record, and
     what follows from it.
     """
-    assert machine.handle(e.Received(site, FETCHED)) == [e.Countersign(site, FETCHED)]
+    assert machine.handle(e.Received(site, FETCHED)) == [e.CountersignHead(site, FETCHED)]
     record = signed_by(site, *signed)
     return record, machine.handle(e.HeadCountersigned(RUN, record))
 
@@ -490,10 +500,10 @@ def test_a_head_is_on_record_before_the_site_hears_of_it_and_before_the_run_is_o
     machine = ending("a", "b", "c")
     for _ in range(2):
         signed, actions = head_of(machine, "a")
-        assert actions == [e.Persist(RUN, signed), e.Send("a", signed.message)]
+        assert actions == [e.Persist(RUN, signed), e.SendToSite("a", signed.message)]
     machine.handle(fetches("b"))
     signed, actions = head_of(machine, "c")
-    assert actions == [e.Persist(RUN, signed), e.Send("c", signed.message), OVER]
+    assert actions == [e.Persist(RUN, signed), e.SendToSite("c", signed.message), OVER]
     assert machine.handle(e.HeadCountersigned(RUN, signed)) == [], (
         "of a run that is over nothing is kept any more"
     )
@@ -506,10 +516,12 @@ def test_a_site_that_leaves_while_its_head_is_signed_loses_no_signature() -> Non
         n.left(RUN, "a", "done", lost=False)
     ]
     signed = signed_by("a")
-    told_last = [e.Persist(RUN, signed), e.Send("a", signed.message), OVER]
+    told_last = [e.Persist(RUN, signed), e.SendToSite("a", signed.message), OVER]
     assert machine.handle(e.HeadCountersigned(RUN, signed)) == told_last
     doubtful, actions = head_of(ending("a", "b", "c"), "a", "", "a: of another key")
     assert actions == [
-        e.Notify(n.ledger_doubtful(RUN, "a", "a: of another key")),
-        e.Send("a", doubtful.message),
+        e.NotifyObservers(
+            n.notice(n.NoticeName.LEDGER_DOUBTFUL, RUN, "a", reason="a: of another key")
+        ),
+        e.SendToSite("a", doubtful.message),
     ]

@@ -264,7 +264,7 @@ class Machine:
 
     def __init__(self, plan: Plan, timeouts: Timeouts = TIMEOUTS, begun: Begun = NOT_BEGUN):
         self.plan, self.timeouts, self.begun = plan, timeouts, begun
-        self.federation = federations.Federation()
+        self.federation = federations.FederationState()
 
     def start(self) -> list[e.Action]:
         self.federation, actions = federations.begin(self.plan, self.timeouts, self.begun)
@@ -308,7 +308,7 @@ class Pump:
         self.machine = Machine(plan, TIMEOUTS, begun_by(self.records))
         self.kill_after, self.killed, self._wire = kill_after, False, wire
         self.events: deque[e.Event] = deque()
-        self.sent: list[e.Send] = []
+        self.sent: list[e.SendToSite] = []
         self.end: e.Finish | None = None
         self.bits: dict[str, Any] = {}
         self.carry_out(self.machine.start())
@@ -324,8 +324,10 @@ class Pump:
             if self.killed:
                 return
             match action:
-                case e.Send(name, message) if (message := self._wire(name, message)) is not None:
-                    self.sent.append(e.Send(name, message))
+                case e.SendToSite(name, message) if (
+                    message := self._wire(name, message)
+                ) is not None:
+                    self.sent.append(e.SendToSite(name, message))
                     self.events.extend(
                         e.Received(name, answer) for answer in self.sites[name].handle(message)
                     )

@@ -50,7 +50,7 @@ def test_every_command_starts_from_the_wheel_alone(installed, script):
 
 def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"coordinator/web/static/page.html", "coordinator/web/static/page.js"} <= names
+    assert {"coordinator/web/page.html", "coordinator/web/static/page.css"} <= names
     packages = (
         "coreg_federation",
         "coreg_core",
@@ -61,7 +61,7 @@ def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
     )
     assert {f"{package}/py.typed" for package in packages} <= names
     assert {name.split("/")[1] for name in names if name.startswith("coreg_sim/")} == {
-        "__init__.py", "py.typed", "closed_form.py", "problems.py", "simulate.py", "tables.py",
+        "__init__.py", "py.typed", "closed_form.py", "problems.py", "simulate.py",
         "over_ray.py", "benefit", "cli",
     }, "papers, the study, the fault simulator and the demonstration are not installed"  # fmt: skip
 

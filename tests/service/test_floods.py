@@ -28,6 +28,10 @@ def test_quiet_peers_leave_nothing_behind():
     floods = Floods(lambda: now[0])
     for number in range(1_000):
         now[0] += 1.0
-        floods.passes(notices.enrolment_busy(f"10.0.{number}.1", 5, 5))
+        floods.passes(
+            notices.notice(
+                notices.NoticeName.ENROLMENT_BUSY, address=f"10.0.{number}.1", of_it=5, of_all=5
+            )
+        )
         floods.over()
     assert len(floods._seen) <= 60

@@ -24,7 +24,7 @@ from coreg_sim.benefit.partition import (
     partition,
     table_of,
 )
-from coreg_sim.benefit.trial import Federation, SiteOutcome, trial
+from coreg_sim.benefit.trial import SiteOutcome, TrainedPartition, trial
 from coreg_sim.benefit.verdict import METHODS, figure, figures, findings
 
 
@@ -75,7 +75,7 @@ def test_a_table_fits_a_regime_if_it_has_the_rows_and_columns(name):
 
 def test_every_method_of_a_federation_against_the_local_model():
     drawn = partition(table(500), REGIMES["n20"], (3,))
-    federation, found = Federation(drawn, 3), trial(drawn, 3)
+    federation, found = TrainedPartition(drawn, 3), trial(drawn, 3)
     methods = federation.methods()
     assert set(methods) == {*METHODS, "pooled"}
     errors = {
@@ -91,7 +91,7 @@ def test_every_method_of_a_federation_against_the_local_model():
     assert np.ptp(scores - scores.mean(axis=1, keepdims=True), axis=0).max() < 1e-9, (
         "one score, own intercepts"
     )
-    private = Federation(drawn, 3, private=True)
+    private = TrainedPartition(drawn, 3, private=True)
     assert private.changes(private.scores()).mean() > federation.changes(federation.scores()).mean()
 
 

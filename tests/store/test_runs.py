@@ -180,9 +180,12 @@ def test_the_status_of_sites_and_of_the_service_is_read_by_other_processes(tmp_p
     status = Status(tmp_path / "runs.sqlite")
     noticed(status, "2026-01-01", n.session_opened("b", "0.2.0", "2027"))
     noticed(status, "2026-01-02", n.session_opened("a", "", ""))
-    noticed(status, "2026-01-03", n.session_ended("a", "gone"))
+    noticed(status, "2026-01-03", n.notice(n.NoticeName.SESSION_ENDED, site="a", reason="gone"))
     noticed(
-        status, "2026-01-04", n.session_rejected("c", "revoked"), n.access_denied("", "nameless")
+        status,
+        "2026-01-04",
+        n.notice(n.NoticeName.SESSION_REJECTED, site="c", reason="revoked"),
+        n.access_denied("", "nameless"),
     )
     status.set_service({"state": "ready", "sites": ["a"]}, "2026-01-05")
     reader = Status(status.path, read_only=True)
@@ -310,7 +313,10 @@ def test_notices_come_back_the_last_first_and_the_oldest_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = Status(tmp_path / "runs.sqlite")
-    stalled, joined = n.stalled(RUN, ("b",), "", 600.0), n.joined("run-2", "a", 1, 3)
+    stalled, joined = (
+        n.stalled(RUN, ("b",), "", 600.0),
+        n.notice(n.NoticeName.JOINED, "run-2", "a", here=1, of=3),
+    )
     for at, notice in (
         (1, stalled),
         (2, joined),
@@ -322,7 +328,11 @@ def test_notices_come_back_the_last_first_and_the_oldest_go(
     assert status.notices(50) == [second, first]
     assert status.notices(1) == [second]
     monkeypatch.setattr("coordinator.store.status.MAX_NOTICES", 3)
-    noticed(status, NOW, *(n.session_ended("a", f"{i}") for i in range(8)))
+    noticed(
+        status,
+        NOW,
+        *(n.notice(n.NoticeName.SESSION_ENDED, site="a", reason=f"{i}") for i in range(8)),
+    )
     assert [row["reason"] for row in status.notices(50)] == ["7", "6", "5"]
     status.close()
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from coordinator.store.schema import Tables
+from coordinator.store.schema import StoreTables
 
 
 class Process:
@@ -225,21 +225,21 @@ def _log_of(store: Path) -> tuple[int, bytes, int]:
 @contextmanager
 def followed() -> Iterator[Durable]:
     """What is synced while the block runs."""
-    disk, real, transaction = Durable(), os.fsync, Tables.transaction
+    disk, real, transaction = Durable(), os.fsync, StoreTables.transaction
 
     @contextmanager
-    def watched(self: Tables, *, durable: bool = True) -> Iterator[None]:
+    def watched(self: StoreTables, *, durable: bool = True) -> Iterator[None]:
         with transaction(self, durable=durable):
             yield
         if durable:
             disk.committed(self.path)
 
     os.fsync = disk.fsync  # type: ignore[assignment]
-    Tables.transaction = watched  # type: ignore[method-assign]
+    StoreTables.transaction = watched  # type: ignore[method-assign]
     try:
         yield disk
     finally:
-        os.fsync, Tables.transaction = real, transaction  # type: ignore[method-assign]
+        os.fsync, StoreTables.transaction = real, transaction  # type: ignore[method-assign]
 
 
 # --- the end of a simulating process --------------------------------------------------------------

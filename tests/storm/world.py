@@ -23,7 +23,7 @@ from cryptography import x509
 from coordinator.authority import pki
 from coordinator.authority.authorised import revoke
 from coordinator.config.federation_toml import read_configuration
-from coordinator.config.study_toml import Trained, study_plan
+from coordinator.config.study_toml import TrainedRun, study_plan
 from coordinator.service.access import AccessControl
 from coordinator.service.daemon import Daemon, ServiceOptions
 from coordinator.store.runs import RunStore, RunSummary
@@ -380,7 +380,9 @@ class World:
         """The plan of a study; ``earlier`` is the run whose models score."""
         path = self.folder / f"{name}.toml"
         path.write_text(study.format(name=name), encoding="utf-8")
-        plan = study_plan(path, self.configuration, lambda _: Trained(earlier, "additive", SITES))
+        plan = study_plan(
+            path, self.configuration, lambda _: TrainedRun(earlier, "additive", SITES)
+        )
         return replace(plan, run=name)
 
     def submit(self, plan: Plan) -> None:

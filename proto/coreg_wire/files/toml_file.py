@@ -86,7 +86,7 @@ def unknown_key(key: str, known: Iterable[str], kind: str = "key", section: str 
 def file_faults(
     path: Path,
     error: ValidationError,
-    known: Iterable[str],
+    keys: Iterable[str],
     skip: tuple[str, ...] = (),
     instead: Mapping[str, str] | None = None,
 ) -> UsageError:
@@ -95,7 +95,7 @@ def file_faults(
     In ``skip`` a location's second part is the member of a union. ``instead``: for a key that
     people expect, what the file has in its place.
     """
-    known = list(known)
+    keys = list(keys)
     faults = dict[str, list[str]]()
     for fault in error.errors():  # one for each member of a union ("paper" or a number)
         if fault["type"] == "too_short" and fault["input"]:
@@ -103,7 +103,7 @@ def file_faults(
         location = tuple(part for part in fault["loc"] if not _MEMBER.match(str(part)))
         if location[:1] and location[0] in skip:
             location = (location[0], *location[2:])
-        where, text = _key_and_message(fault, location, known, instead or {})
+        where, text = _key_and_message(fault, location, keys, instead or {})
         faults.setdefault(where, []).append(text)
     lines = "\n".join(
         f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items()

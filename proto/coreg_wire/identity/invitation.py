@@ -62,8 +62,8 @@ class Invitation:
 
 def invitation_in(text: str) -> str | None:
     """The first invitation in a text, without the quotes, brackets or byte order mark around it."""
-    found = _LINE.search(text)
-    return None if found is None else found[0].rstrip(".,;:)")
+    match = _LINE.search(text)
+    return None if match is None else match[0].rstrip(".,;:)")
 
 
 def parse_invitation(text: str) -> Invitation:
@@ -95,8 +95,8 @@ def proof(secret: str, site: str, request_pem: str) -> str:
 
     It serves for no other site and no other request.
     """
-    said = "\0".join(("coreg enrolment 1", site, request_pem))  # a site's name has no \0
-    return hmac.digest(bytes.fromhex(secret), said.encode(), "sha256").hex()
+    statement = "\0".join(("coreg enrolment 1", site, request_pem))  # a site's name has no \0
+    return hmac.digest(bytes.fromhex(secret), statement.encode(), "sha256").hex()
 
 
 # --- the eight words ------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def request_name(request: x509.CertificateSigningRequest, where: str = "The requ
     if identities not in ([], [site_uri(name)]):
         raise Refused(
             f"{where} has the name {name!r} and other names too"
-            f" ({', '.join(repr(each.value) for each in identities)}). A site has one name: make"
+            f" ({', '.join(repr(other.value) for other in identities)}). A site has one name: make"
             " the request again with `coreg-agent join`."
         )
     return name
@@ -66,7 +66,7 @@ def load_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
             " operator made of it."
         )
     try:
-        return [_whole(each) for each in x509.load_pem_x509_certificates(pem)]
+        return [_whole(certificate) for certificate in x509.load_pem_x509_certificates(pem)]
     except MALFORMED as error:
         raise BadData(
             f"{where} has no readable PEM certificate. Copy it again from its source."

@@ -42,17 +42,16 @@ def load_key(pem: bytes, where: object) -> ec.EllipticCurvePrivateKey:
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The key in PEM (PKCS#8)."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def check_private(path: Path, if_read: str = "") -> None:
     """Refuse a key or token that others can read (the own group can: 0640)."""
-    found = path.stat()
-    beyond = found.st_mode & 0o777 & ~0o600
-    if not beyond or (beyond == 0o040 and found.st_gid in (os.getegid(), *os.getgroups())):
+    status = path.stat()
+    beyond = status.st_mode & 0o777 & ~0o600
+    if not beyond or (beyond == 0o040 and status.st_gid in (os.getegid(), *os.getgroups())):
         return
-    why = f"{path} has mode {found.st_mode & 0o777:04o}, so other users of this machine can"
+    why = f"{path} has mode {status.st_mode & 0o777:04o}, so other users of this machine can"
     todo = f"Run `chmod 600 {path}`."
     if beyond & 0o020:
         kubernetes = (
@@ -60,7 +59,7 @@ def check_private(path: Path, if_read: str = "") -> None:
             " securityContext too."
         )
         raise Refused(f"{why} change it. {todo} {kubernetes}{if_read}")
-    if not found.st_mode & 0o222:  # a secret of Docker
+    if not status.st_mode & 0o222:  # a secret of Docker
         docker = (
             "A secret of Docker has this mode: mount its folder instead, or give the secret mode"
             " 0400."

@@ -7,11 +7,11 @@ field's type, be among its values (`Literal`) and satisfy its limits (`Ge`, `Gt`
 """
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
-from functools import cache, lru_cache, partial
-from math import inf, isfinite
+from functools import cache, lru_cache
+from math import isfinite
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import (
@@ -38,9 +38,8 @@ from coreg_core.terms import Named
 
 MAX_TEXT = 10_000  # characters of a reason; longer ones are cut before sending, refused on receipt
 T = TypeVar("T")
+L = TypeVar("L")
 Payloads: TypeAlias = Iterator[bytes]
-Reader: TypeAlias = Callable[[Any, Payloads], Any]
-Checked: TypeAlias = Callable[[Any], Any]
 Limit: TypeAlias = BaseMetadata | Named
 
 
@@ -73,8 +72,8 @@ def fill(message: Any, value: Any, *, with_payloads: bool = True) -> None:
             case Enum() as member:
                 setattr(message, name, member.name)
             case (first, *_) as entries if is_dataclass(first):
-                for each in entries:
-                    fill(getattr(message, name).add(), each, with_payloads=with_payloads)
+                for entry in entries:
+                    fill(getattr(message, name).add(), entry, with_payloads=with_payloads)
             case tuple() as entries:
                 getattr(message, name).extend(entries)
             case (str() | float() | int()) as plain:
@@ -104,6 +103,24 @@ def _set_plain(message: Any, name: str, value: str | float) -> None:
 # --- in -----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Field:
+    """A field of a dataclass: what its type says of the values that fit.
+
+    Of a list ``kind`` and ``limits`` are those of an entry, and ``length`` is the list's. ``rules``
+    are names that can stand in place of a number.
+    """
+
+    name: str
+    where: str  # for messages
+    kind: Any
+    limits: tuple[Limit, ...]
+    parts: tuple[Any, ...]  # the dataclasses that it can be
+    length: Len | None
+    rules: frozenset[str]
+    optional: bool  # absent: None, or an empty text
+
+
 def payloads_of(message: Any) -> list[Any]:
     """The payloads of an answer or a step as protobuf messages, in the order of reading."""
     summed = [message.summed] if message.HasField("summed") else []
@@ -113,9 +130,7 @@ def payloads_of(message: Any) -> list[Any]:
 def read(kind: type[T], message: Any, payloads: Iterable[bytes] = ()) -> T:
     """The dataclass of that kind from its protobuf message and its payloads, in order."""
     left = iter(payloads)
-    values = {}
-    for name, reader in _readers(cast(Hashable, kind)):
-        values[name] = reader(message, left)
+    values = {field.name: _read(field, message, left) for field in _fields(cast(Hashable, kind))}
     try:
         return kind(**values)
     except UsageError as error:  # each value is valid, but not their combination
@@ -123,49 +138,53 @@ def read(kind: type[T], message: Any, payloads: Iterable[bytes] = ()) -> T:
 
 
 @cache
-def _readers(kind: Any) -> list[tuple[str, Reader]]:
+def _fields(kind: Any) -> list[_Field]:
     hints = get_type_hints(kind, include_extras=True)
-    return [(field.name, _reader(kind, field, hints[field.name])) for field in fields(kind)]
+    return [_field(kind, field, hints[field.name]) for field in fields(kind)]
 
 
-def _reader(kind: type, field: "Field[Any]", hint: Any) -> Reader:
-    where = f"{kind.__name__}.{field.name}"
+def _field(kind: type, field: "Field[Any]", hint: Any) -> _Field:
     base, limits = _unwrapped(hint)
-    members = get_args(base) if get_origin(base) in (Union, UnionType) else (base,)
-    if Words in members:
-        return partial(_words, field.name, where)
-    if base is bytes:
-        return _bytes
-    kinds = tuple(member for member in members if is_dataclass(member))
-    if kinds:
-        return partial(_part, field.name, where, kinds, NoneType in members)
+    length = None
     if get_origin(base) is tuple:
-        return _reader_of_many(field.name, where, get_args(base)[0], limits)
+        length = _limit(Len, limits) or Len(0)
+        base, limits = _unwrapped(get_args(base)[0])
+    members = get_args(base) if get_origin(base) in (Union, UnionType) else (base,)
+    rules = frozenset[str]()
     if len(members) > 1:
-        return _reader_of_rule(field.name, where, members)
-    absent = field.default is not MISSING and base is str  # an empty text is none
-    return partial(_plain, field.name, _value(base, limits, where, absent=absent))
+        rules, value = _rules(members)
+        base, limits = _unwrapped(value)
+    return _Field(
+        name=field.name,
+        where=f"{kind.__name__}.{field.name}",
+        kind=base,
+        limits=limits,
+        parts=tuple(filter(_is_part, members)),
+        length=length,
+        rules=rules,
+        optional=NoneType in members or (field.default is not MISSING and base is str),
+    )
 
 
-def _reader_of_many(name: str, where: str, hint: Any, limits: tuple[Limit, ...]) -> Reader:
-    """The reader of a list. ``hint``: the type of an entry; ``limits``: those of the list."""
-    item, item_limits = _unwrapped(hint)
-    each = None if is_dataclass(item) else _value(item, item_limits, where)
-    length = next((limit for limit in limits if isinstance(limit, Len)), Len(0))
-    return partial(_many, name, where, item, each, length)
+def _is_part(member: Any) -> bool:
+    return is_dataclass(member) and member is not Words
 
 
-def _reader_of_rule(name: str, where: str, members: tuple[Any, ...]) -> Reader:
-    """The reader of the name of a rule, or of a number with its limits."""
-    rules = set[str]()
-    numbers = []
+def _rules(members: Iterable[Any]) -> tuple[frozenset[str], Any]:
+    """Of a union: the names that it allows, and the type of its other values."""
+    names = set[str]()
+    value: Any = NoneType
     for member in members:
         if get_origin(member) is Literal:
-            rules.update(get_args(member))
-        else:
-            numbers.append(_unwrapped(member))
-    number, limits = numbers[0]
-    return partial(_rule, name, where, rules, _value(number, limits, where))
+            names.update(get_args(member))
+        elif member is not NoneType:
+            value = member
+    return frozenset(names), value
+
+
+def _limit(kind: type[L], limits: Iterable[Limit]) -> L | None:
+    """The limit of this kind, if there is one."""
+    return next((limit for limit in limits if isinstance(limit, kind)), None)
 
 
 def _unwrapped(hint: Any) -> tuple[Any, tuple[Limit, ...]]:
@@ -176,149 +195,109 @@ def _unwrapped(hint: Any) -> tuple[Any, tuple[Limit, ...]]:
     return hint, ()
 
 
-def _value(kind: Any, limits: tuple[Limit, ...], where: str, *, absent: bool = False) -> Checked:
-    """The check of a text, a number, or one of a list."""
-    if kind is str:
-        named = next((limit for limit in limits if isinstance(limit, Named)), None)
-        length = next((limit for limit in limits if isinstance(limit, Len)), Len(0))
-        return partial(_text, where, absent, length, named)
-    if (isinstance(kind, type) and issubclass(kind, Enum)) or get_origin(kind) is Literal:
-        return partial(_one_of, where, kind)
-    return partial(_number, where, _Range.of(limits))
+def _read(field: _Field, message: Any, payloads: Payloads) -> Any:
+    if field.kind is Words:
+        return _words(field, next(payloads)) if message.HasField(field.name) else None
+    if field.kind is bytes:
+        return next(payloads)
+    if field.length is not None:
+        return _many(field, field.length, getattr(message, field.name), payloads)
+    if field.parts:
+        return _part(field, message, payloads)
+    value = getattr(message, field.name)
+    return _number_or_rule(field, value) if field.rules else _checked(field, value)
 
 
-# --- one field ----------------------------------------------------------------------------------
-
-
-def _words(name: str, where: str, message: Any, payloads: Payloads) -> Words | None:
-    if not message.HasField(name):
-        return None
-    data = next(payloads)
+def _words(field: _Field, data: bytes) -> Words:
     if len(data) % WORD.itemsize:
-        raise ProtocolError(f"{where} has {len(data)} bytes, which are no whole words.")
+        raise ProtocolError(f"{field.where} has {len(data)} bytes, which are no whole words.")
     return Words(np.frombuffer(data, dtype=WORD))
 
 
-def _bytes(_message: Any, payloads: Payloads) -> bytes:
-    return next(payloads)
-
-
-def _plain(name: str, checked: Checked, message: Any, _payloads: Payloads) -> Any:
-    return checked(getattr(message, name))
-
-
-def _part(
-    name: str,
-    where: str,
-    kinds: tuple[Any, ...],
-    optional: bool,
-    message: Any,
-    payloads: Payloads,
-) -> Any:
+def _part(field: _Field, message: Any, payloads: Payloads) -> Any:
     """A message in a message, or one of several kinds."""
-    if name in message.DESCRIPTOR.oneofs_by_name:
-        chosen = message.WhichOneof(name)
-        for kind in kinds:
+    if field.name in message.DESCRIPTOR.oneofs_by_name:
+        chosen = message.WhichOneof(field.name)
+        for kind in field.parts:
             if snake(kind.__name__) == chosen:
                 return read(kind, getattr(message, chosen), payloads)
-        raise ProtocolError(f"{where} is of a kind that this version does not know.")
-    if message.HasField(name):
-        return read(kinds[0], getattr(message, name), payloads)
-    if optional:
+        raise ProtocolError(f"{field.where} is of a kind that this version does not know.")
+    if message.HasField(field.name):
+        return read(field.parts[0], getattr(message, field.name), payloads)
+    if field.optional:
         return None
-    raise ProtocolError(f"{where} is missing.")
+    raise ProtocolError(f"{field.where} is missing.")
 
 
-def _many(
-    name: str,
-    where: str,
-    item: Any,
-    each: Checked | None,
-    length: Len,
-    message: Any,
-    payloads: Payloads,
-) -> tuple[Any, ...]:
-    values = getattr(message, name)
+def _many(field: _Field, length: Len, values: Any, payloads: Payloads) -> tuple[Any, ...]:
     if not length.min_length <= len(values) <= (length.max_length or len(values)):
         fits = f"{length.min_length} to {length.max_length} fit"
-        raise ProtocolError(f"{where} has {len(values)} entries; {fits}.")
-    if each is not None:
-        return tuple(map(each, values))
-    return tuple(map(partial(read, item, payloads=payloads), values))
+        raise ProtocolError(f"{field.where} has {len(values)} entries; {fits}.")
+    if field.parts:
+        return tuple(read(field.kind, entry, payloads) for entry in values)
+    return tuple(_checked(field, entry) for entry in values)
 
 
-def _rule(
-    name: str, where: str, rules: set[str], number: Checked, message: Any, _payloads: Payloads
-) -> str | float:
-    value = getattr(message, name)
+def _number_or_rule(field: _Field, value: Any) -> str | float:
     match value.WhichOneof("kind"):
-        case "rule" if value.rule in rules:
+        case "rule" if value.rule in field.rules:
             return str(value.rule)
         case "value":
-            return float(number(value.value))
+            return float(_checked(field, value.value))
         case None:
-            raise ProtocolError(f"{where} is missing.")
+            raise ProtocolError(f"{field.where} is missing.")
         case _:
-            unknown = ascii(value.rule[:40])
-            raise ProtocolError(f"{where} is {unknown}, which this version does not know.")
+            raise _unknown(field, value.rule)
 
 
-# --- one value ----------------------------------------------------------------------------------
+def _checked(field: _Field, value: Any) -> Any:
+    """A text, a number, or one of the names of a type."""
+    kind = field.kind
+    if kind is str:
+        return _text(field, value)
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise _unknown(field, value)
+        return value
+    if issubclass(kind, Enum):
+        if value not in kind.__members__:
+            raise _unknown(field, value)
+        return kind[value]
+    return _number(field, value)
 
 
-@dataclass(frozen=True)
-class _Range:
-    """The numbers that fit: from ``least`` (``above``: without it) to ``most``."""
-
-    least: float = -inf
-    most: float = inf
-    above: bool = False
-
-    @classmethod
-    def of(cls, limits: tuple[Limit, ...]) -> "_Range":
-        found = cls()
-        for limit in limits:
-            match limit:
-                case Ge(ge=least):
-                    found = replace(found, least=cast(float, least))
-                case Gt(gt=least):
-                    found = replace(found, least=cast(float, least), above=True)
-                case Le(le=most):
-                    found = replace(found, most=cast(float, most))
-                case _:
-                    pass
-        return found
+def _unknown(field: _Field, value: str) -> ProtocolError:
+    unknown = ascii(value[:40])
+    return ProtocolError(f"{field.where} is {unknown}, which this version does not know.")
 
 
-def _number(where: str, fits: _Range, value: Any) -> Any:
+def _number(field: _Field, value: Any) -> Any:
     if not isfinite(value):
-        raise ProtocolError(f"{where} is {value}.")
-    if value > fits.most:
-        raise ProtocolError(f"{where} is {value}; at most {fits.most} fits.")
-    if fits.above and value <= fits.least:
-        raise ProtocolError(f"{where} is {value}; only more than {fits.least} fits.")
-    if value < fits.least:
-        raise ProtocolError(f"{where} is {value}; at least {fits.least} fits.")
+        raise ProtocolError(f"{field.where} is {value}.")
+    for limit in field.limits:
+        match limit:
+            case Le(le=most) if value > most:
+                raise ProtocolError(f"{field.where} is {value}; at most {most} fits.")
+            case Gt(gt=least) if value <= least:
+                raise ProtocolError(f"{field.where} is {value}; only more than {least} fits.")
+            case Ge(ge=least) if value < least:
+                raise ProtocolError(f"{field.where} is {value}; at least {least} fits.")
+            case _:
+                pass
     return value
 
 
-def _one_of(where: str, kind: Any, value: str) -> Any:
-    is_enum = isinstance(kind, type)
-    if value not in (kind.__members__ if is_enum else get_args(kind)):
-        unknown = ascii(value[:40])
-        raise ProtocolError(f"{where} is {unknown}, which this version does not know.")
-    return kind[value] if is_enum else value
-
-
-def _text(where: str, absent: bool, length: Len, named: Named | None, value: str) -> str:
-    if absent and not value:
+def _text(field: _Field, value: str) -> str:
+    if field.optional and not value:
         return ""
-    if not length.min_length <= len(value) <= (length.max_length or MAX_TEXT):
-        most = length.max_length or MAX_TEXT
+    length = _limit(Len, field.limits) or Len(0)
+    most = length.max_length or MAX_TEXT
+    if not length.min_length <= len(value) <= most:
         fits = f"{length.min_length} to {most} fit"
-        raise ProtocolError(f"{where} has {len(value)} characters; {fits}.")
+        raise ProtocolError(f"{field.where} has {len(value)} characters; {fits}.")
+    named = _limit(Named, field.limits)
     if named is not None and (value or not named.optional) and not _is_name(named.what, value):
-        raise ProtocolError(f"{where} is {value[:80]!a}, which is no {named.what}'s name.")
+        raise ProtocolError(f"{field.where} is {value[:80]!a}, which is no {named.what}'s name.")
     return value if value.isprintable() else text(value)
 
 

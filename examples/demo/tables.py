@@ -5,8 +5,11 @@ A clinic measures age, sex, bmi and bp. One laboratory measures s1 to s3, anothe
 patients are held out. Of the other 362, each site has the labels of 60; all sites know these 180,
 and each knows nine in ten of the others. The first laboratory writes ids in capitals. The default
 seed was not chosen for its result; `--seed` makes another draw.
+
+    python examples/demo/tables.py FOLDER
 """
 
+import argparse
 import csv
 import io
 from dataclasses import dataclass
@@ -138,3 +141,19 @@ def _put(path: Path, text: str) -> Path:
     kinds = {path.suffix: lambda earlier: earlier.read_bytes() == data}
     write_output(path, data, "folder", kinds)
     return path
+
+
+def main() -> None:
+    """Write the tables and studies into a folder, and print their paths."""
+    parser = argparse.ArgumentParser(description="Write the tables of the demonstration.")
+    parser.add_argument("folder", type=Path, help="the output folder; it is created if absent")
+    parser.add_argument("--seed", type=int, default=0, help="another draw of patients")
+    options = parser.parse_args()
+    options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    data = write_tables(options.folder, options.seed)
+    for paths in (data.tables, data.held_out, data.judged, data.studies):
+        print(*paths.values(), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
