@@ -32,6 +32,8 @@ _MOMENT = re.compile(
     r"(?P<day>\d{4}-\d{2}-\d{2})[T ](?P<time>\d{2}:\d{2}(:\d{2}(\.\d+)?)?)"
     r" ?(?P<zone>Z|UTC|[+-]\d{2}:?\d{2})?"
 )
+PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _TIME_OF_DAY = re.compile(r"\d{2}:\d{2}:\d{2}\.\d+")
 
 
@@ -126,3 +128,18 @@ def texts_of_column(shown: Sequence[str], decimal: Literal[".", ",", "?"] = ".")
 
 def _is_decimal(text: str, other: str) -> bool:
     return text != other and _DECIMALS.fullmatch(text.replace(",", ".")) is not None
+
+
+# --- ids that a spreadsheet would run as formulas -------------------------------------------------
+
+
+def guarded(text: str) -> str:
+    """An id for a CSV file: an apostrophe before what a spreadsheet would run as a formula.
+
+    Numbers stay.
+    """
+    return f"'{text}" if _FORMULA.match(text) and not PLAIN.fullmatch(text) else text
+
+
+def unguarded(text: str) -> str:
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

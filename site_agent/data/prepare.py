@@ -271,7 +271,7 @@ def load_site_tables(
     doubts = list[str]()
     with own.caught():
         for each in (table,) if unlabelled is None else (table, shared):
-            doubts += each.doubts([name for name in features if name in each.columns], id_column)
+            doubts += each.doubts(id_column)
     ids: list[str] = [""] * len(shared)
     written = ids
     with own.caught():

@@ -19,8 +19,8 @@ from coreg_core.errors import UsageError
 from coreg_core.evaluation import AnyProbability
 from coreg_core.objectives.alignment import IdRule
 from coreg_wire.files.output import Kinds, check_output, write_output
+from site_agent.data.cell_text import guarded
 from site_agent.data.inputs import Inputs
-from site_agent.data.notation import guarded
 from site_agent.data.prepare import (
     SharedIds,
     ids_digest,
@@ -153,7 +153,7 @@ def batch_of(
     phi = np.zeros((len(ids), some_phi.shape[1]))
     X = np.full((len(ids), len(preprocessing.feature_names)), np.nan)
     local: Arr | None = None
-    notes = [*table.notes, *table.doubts(preprocessing.sources, inputs.id)]
+    notes = [*table.notes, *table.doubts(inputs.id)]
     if len(known):
         phi[known] = some_phi
         X[known] = model.features(own)
