@@ -14,9 +14,11 @@ import polars as pl
 
 from coreg_core.arrays import Arr
 from coreg_core.spread import constant
+from site_agent.data.columns import Column
+from site_agent.data.ids import normalised
 from site_agent.data.notation import flag
-from site_agent.data.prepare import SiteTable, normalised
-from site_agent.data.preprocessing import Column, Preprocessing
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.site_tables import SiteTable
 from site_agent.data.sources import some
 from site_agent.data.tables import Table
 

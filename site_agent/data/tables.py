@@ -23,6 +23,7 @@ from site_agent.data.cell_text import canonical, unguarded
 from site_agent.data.cells import Cells, is_numeric
 from site_agent.data.csv_file import read_csv_file
 from site_agent.data.databases import ask
+from site_agent.data.inputs import Inputs
 from site_agent.data.notation import (
     NUMBER,
     OPEN_MARK,
@@ -329,6 +330,23 @@ def read_table(
     else:
         found.add(*faults)
     return table
+
+
+def read_inputs(
+    inputs: Inputs,
+    faults: Faults | None = None,
+    source: Source | Any | None = None,
+    *,
+    joined: bool = True,
+) -> Table:
+    """Read the table of these inputs, or another ``source`` of the same notation.
+
+    ``joined``: an id in several columns is joined into one.
+    """
+    if source is None:
+        source = inputs.table
+    table = read_table(source, faults, inputs.na_values, inputs.notation)
+    return table.with_id(inputs.id or "") if joined else table
 
 
 def _read(

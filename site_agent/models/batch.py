@@ -19,17 +19,10 @@ from coreg_core.errors import UsageError
 from coreg_core.evaluation import AnyProbability
 from coreg_core.objectives.alignment import IdRule
 from coreg_wire.files.output import Kinds, check_output, write_output
+from site_agent.data.aligned_ids import SharedIds, with_shared_ids
 from site_agent.data.cell_text import guarded
+from site_agent.data.ids import ids_digest, normalised, order_of, own_name, unique_ids
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import (
-    SharedIds,
-    ids_digest,
-    normalised,
-    order_of,
-    own_name,
-    unique_ids,
-    with_shared_ids,
-)
 from site_agent.data.sources import Faults, some
 from site_agent.data.tables import Table, read_table
 from site_agent.machine.results import JointScores, ScoringResult

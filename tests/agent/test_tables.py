@@ -27,10 +27,14 @@ import coreg_federation as coreg
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
 from coreg_core.kernels import Gaussian
+from site_agent.data.aligned_ids import read_ids
+from site_agent.data.ids import ids_digest
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import HEAD, Notation
-from site_agent.data.prepare import WAITING, ids_digest, named, prepare, read_ids
+from site_agent.data.open_columns import named
+from site_agent.data.prepare import prepare
 from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.site_tables import WAITING
 from site_agent.data.sources import NA_VALUES, BadTable, Query
 from site_agent.data.tables import read_table
 from site_agent.models.file import ModelFile, load_model, save_model
