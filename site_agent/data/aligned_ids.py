@@ -99,7 +99,7 @@ def guessable(ids: Sequence[str]) -> str:
 def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
     """All ids of this site's tables, sorted."""
     faults = Faults()
-    ids = set[str]()
+    ids: set[str] = set()
     for source in (inputs.table, inputs.unlabelled):
         with faults.caught():
             if source is not None:
@@ -127,7 +127,7 @@ def with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete: 
                 " table."
             )
         raise BadTable(Fault(table.source, what, todo, "missing", column))
-    return table.rows(np.flatnonzero(is_shared(ids, aligned)))
+    return table.rows(np.array(is_shared(ids, aligned), dtype=np.bool_))
 
 
 def is_shared(ids: Sequence[str], aligned: SharedIds) -> list[bool]:

@@ -39,26 +39,20 @@ _TIME_OF_DAY = re.compile(r"\d{2}:\d{2}:\d{2}\.\d+")
 
 def text_of(value: Any) -> str | None:
     """The text of a value that has a type; None for a missing one. TypeError: neither."""
-    match value:
-        case None:
-            return None
-        case str():
-            return value
-        case bool() | np.bool_():
-            return "true" if value else "false"
-        case np.floating() if value.dtype.itemsize < 8:
-            return None if math.isnan(value) else _of_float(float(str(value)))
-        case float() | np.floating():
-            return None if math.isnan(value) else _of_float(float(value))
-        case int() | np.integer():
-            return str(value)
-        case Decimal():
-            return canonical(f"{value:f}")
-        case date() | datetime() | time():
-            return canonical(value.isoformat())
-        case _:
-            pass
-    raise TypeError("bytes" if isinstance(value, bytes) else type(value).__name__)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | np.integer):
+        return str(value)
+    if isinstance(value, float | np.floating):
+        # The text of a float32 is the shortest one that float32 rounds to it.
+        return None if math.isnan(value) else _of_float(float(str(value)))
+    if isinstance(value, Decimal):
+        return canonical(f"{value:f}")
+    if isinstance(value, date | time):
+        return canonical(value.isoformat())
+    raise TypeError(type(value).__name__)
 
 
 def _of_float(number: float) -> str:
@@ -89,11 +83,9 @@ def _of_number_or_moment(text: str, decimal: str) -> str:
 
 
 def _without_zeros(number: str) -> str:
-    sign, digits = ("-", number[1:]) if number[0] == "-" else ("", number.lstrip("+"))
-    whole, _, part = digits.partition(".")
-    part = part.rstrip("0")
-    plain = f"{whole or '0'}.{part}" if part else whole or "0"
-    return plain if plain == "0" else sign + plain
+    plain = number.lstrip("+").rstrip("0").rstrip(".")
+    plain = re.sub(r"^(-?)\.", r"\g<1>0.", plain)
+    return "0" if plain in ("", "-", "-0") else plain
 
 
 def _of_moment(day: str, clock: str, zone: str | None) -> str | None:

@@ -27,7 +27,8 @@ AS_PROGRAMS_WRITE = Decimals()
 
 @dataclass(eq=False)
 class Cells:
-    """One column of a source: a series of polars or pandas, or a list of texts.
+    """One column of a source: a series of polars or pandas, a list of texts, or a function that
+    reads a series of texts.
 
     ``numeric`` is a series of numbers, null where a cell is empty; None if a cell is no number.
     """
@@ -63,12 +64,11 @@ class Cells:
         codes = [float(text) for text in self.na_values if PLAIN.fullmatch(text)]
         if self.numeric is not None and not np.isin(self._floats, codes).any():
             return np.isnan(self._floats)
-        missing = {text for text in set(self.shown) if self._is_missing(text)}
+        missing = {""}
+        for text in set(self.shown):
+            if {text, canonical(text, self.decimals.mark)} & self.na_values:
+                missing.add(text)
         return np.array([text in missing for text in self.shown], dtype=np.bool_)
-
-    def _is_missing(self, text: str) -> bool:
-        value = canonical(text, self.decimals.mark)
-        return not text or text in self.na_values or value in self.na_values
 
     @cached_property
     def _floats(self) -> Arr:
@@ -101,6 +101,8 @@ def is_numeric(raw: Any) -> bool:
 
 def values_of(raw: Any) -> Any:
     """The values of a column, None where one is missing; those of float32 as such."""
+    if callable(raw):
+        return raw().to_list()
     if isinstance(raw, list):
         return raw
     if is_numeric(raw) and str(raw.dtype).lower() == "float32":

@@ -36,10 +36,7 @@ def notes_on_fit(
             yield _found_layout(labelled, column)
         if column.kind == "numeric":
             yield from _codes(labelled, column)
-    numbers = [column for column in columns if column.kind != "text"]
-    alike = [column.name for column in numbers if is_constant(column.numbers(labelled))]
-    if alike:
-        yield f"constant among the labelled rows, so without effect: {some(alike, COLUMNS)}"
+    yield from _without_effect(columns, labelled)
     total = sum(len(column.feature_names) for column in columns)
     for column in columns:
         own = len(column.feature_names)
@@ -50,6 +47,13 @@ def notes_on_fit(
             )
         if column.kind == "date":
             yield from _after_today(column, tables)
+
+
+def _without_effect(columns: Sequence[Column], labelled: Table) -> Iterator[str]:
+    numbers = [column for column in columns if column.kind != "text"]
+    alike = [column.name for column in numbers if is_constant(column.numbers(labelled))]
+    if alike:
+        yield f"constant among the labelled rows, so without effect: {some(alike, COLUMNS)}"
 
 
 def _found_layout(table: Table, column: Column) -> str:
@@ -68,7 +72,7 @@ def _codes(table: Table, column: Column) -> Iterator[str]:
     values = values[~np.isnan(values)]
     if (values != np.floor(values)).any():
         return
-    texts = pl.Series(table.shown(name), dtype=pl.String).drop_nulls()
+    texts = pl.Series(table.present(name), dtype=pl.String)
     if texts.str.contains(_COMPACT).all():
         yield (
             f"{name!r} looks like dates, such as {texts[0]!r}, and is read as numbers:"

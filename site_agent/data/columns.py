@@ -71,8 +71,7 @@ class Column:
             kind = "date"
             if ZONE.search(text):
                 todo = without_zone(self.name)
-        lines = tuple(table.lines[rows].tolist())
-        return Fault(table.source, what, todo, kind, self.name, lines)
+        return table.fault(what, todo, kind, self.name, rows)
 
     def places(self, table: Table) -> Ints:
         """The place of each row's level; -1: missing, or a text that is no level.

@@ -6,41 +6,60 @@ those, since it knows the line of each row. A row of another length is a fault, 
 
 polars does not tell a short row from one with empty cells, and takes a quote after a space as text.
 So lines and separators are counted, and a file with such a quote is read row by row.
+
+Columns whose first cells are numbers are read as numbers. Their texts are read when they are asked
+for, for example of an id. A column is one of numbers if it has as many numbers as texts.
 """
 
 import csv
 import io
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
 from coreg_core.arrays import Ints
-from site_agent.data.notation import SEPARATORS, Decimals, Notation, find_decimals, separator_of
+from site_agent.data.notation import (
+    HEAD,
+    SEPARATORS,
+    Decimals,
+    Mark,
+    Notation,
+    as_numbers,
+    find_decimals,
+    separator_of,
+)
 from site_agent.data.sources import BadTable, Fault, Faults
 
 BOM = b"\xef\xbb\xbf"
 BROKEN = "Quote a cell that holds a quote, and double the inner quote. End lines with LF or CRLF."
+Texts: TypeAlias = dict[str, pl.Series]
+_SWAPPED = bytes.maketrans(b".,", b",.")
 
 
 @dataclass(frozen=True)
 class CsvFile:
-    """The names of the header, their columns as texts ("0", "1", …), and the line of each row."""
+    """The columns of a file, and the line of each row.
 
-    names: list[str]
-    texts: pl.DataFrame
+    A column is its name, its texts or a function that reads them, and its numbers. The numbers are
+    None if a cell is neither a number nor empty.
+    """
+
+    columns: Sequence[tuple[str, Any, pl.Series | None]]
     lines: Ints
     decimals: Decimals
-    notes: tuple[str, ...]
 
 
-def read_csv_file(path: Path, notation: Notation, faults: Faults) -> CsvFile:
-    """Read a CSV file.
+def read_csv_file(path: Path, notation: Notation, faults: Faults) -> tuple[CsvFile, list[str]]:
+    """Read a CSV file; with notes on its notation.
 
-    (1) Decode the file. (2) Find the separator. (3) Read the rows. (4) Find the decimal mark.
-    ``faults`` collects those of rows, BadTable is another fault.
+    (1) Decode the file. (2) Find the separator. (3) Read the rows. ``faults`` collects those of
+    rows, BadTable is another fault.
     """
     source = str(path)
     # (1)
@@ -48,25 +67,16 @@ def read_csv_file(path: Path, notation: Notation, faults: Faults) -> CsvFile:
     # (2)
     separator = notation.separator or separator_of(body, source)
     # (3)
-    read = _by_line(body, separator)
-    if read is None:
-        names, texts, lines = _by_row(body.decode(), above, separator, source, faults)
-        marks = {".", ","}
-    else:
-        names, texts = read
-        lines = np.arange(above + 2, above + 2 + texts.height)
-        marks = {mark for mark in (".", ",") if mark != separator and mark.encode() in body}
-        if _count(body, separator) > _separators(texts):
-            marks.add(separator)
-    # (4)
-    if notation.decimal is None:
-        decimals = find_decimals(names, texts, separator, marks)
-    else:
-        decimals = Decimals(notation.decimal)
-    notes = [decimals.note] if decimals.note else []
+    file = _by_line(body, above, separator, notation.decimal)
+    if file is None:
+        names, texts, lines = _by_row(body, above, separator, source, faults)
+        decimals = find_decimals(notation.decimal, names, texts, texts.to_dict, separator)
+        columns = [(name, cells, None) for name, cells in zip(names, texts, strict=True)]
+        file = CsvFile(columns, lines, decimals)
+    notes = [file.decimals.note] if file.decimals.note else []
     if separator != "," and notation.separator is None:
         notes.insert(0, f"columns separated by {SEPARATORS[separator]}")
-    return CsvFile(names, texts, lines, decimals, tuple(f"{source}: {note}" for note in notes))
+    return file, notes
 
 
 def _body(data: bytes, source: str) -> tuple[bytes, int]:
@@ -86,7 +96,9 @@ def _body(data: bytes, source: str) -> tuple[bytes, int]:
         raise BadTable(Fault(source, "empty."))
     above = data[: len(data) - len(body)].count(b"\n")
     # polars overlooks an empty cell too many in a last line that does not end.
-    return body.rstrip(b"\r\n") + b"\n", above
+    if not body.endswith(b"\n") or body.endswith((b"\n\n", b"\n\r\n")):
+        body = body.rstrip(b"\r\n") + b"\n"
+    return body, above
 
 
 def _not_text(data: bytes, at: int, what: str, todo: str, source: str) -> BadTable:
@@ -94,45 +106,89 @@ def _not_text(data: bytes, at: int, what: str, todo: str, source: str) -> BadTab
     return BadTable(Fault(source, what, todo, kind="encoding", lines=(line,)))
 
 
-def _separators(texts: pl.DataFrame) -> int:
-    return (texts.height + 1) * (texts.width - 1)
-
-
 def _count(body: bytes, character: str) -> int:
     return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(character)))
 
 
-def _by_line(body: bytes, separator: str) -> tuple[list[str], pl.DataFrame] | None:
-    """Names and cells, if each line is one row of the header's width; else None."""
+def _by_line(
+    body: bytes, above: int, separator: str, decimal: Literal[".", ","] | None
+) -> CsvFile | None:
+    """The columns, if each line is one row of the header's width; else None."""
     header, _, rows = body.partition(b"\n")
     lone_returns = b"\r" in body and body.count(b"\r") != body.count(b"\r\n")
     if lone_returns or b' "' in body:
         return None
+    read = partial(pl.read_csv, has_header=False, separator=separator)
     try:
         names = next(csv.reader([header.decode()], delimiter=separator, strict=True))
         schema = {str(place): pl.String for place in range(len(names))}
-        texts = pl.read_csv(rows, has_header=False, schema=schema, separator=separator)
+        texts = cache(lambda: read(rows, schema=schema).to_dict())
+        head = read(rows, schema=schema, n_rows=HEAD)
+        decimals = find_decimals(decimal, names, head, texts, separator)
+        kinds = schema | _kinds_of(head, decimals.mark, separator)
+        if b'"' in body and pl.String in kinds.values():
+            texts()  # polars refuses a quote inside a text
+        pointed = rows.translate(_SWAPPED) if decimals.mark == "," else rows
+        columns = read(pointed, schema=kinds, ignore_errors=True)
+        numbers = _numbers(columns, texts)
     except (csv.Error, PolarsError):
         return None
-    if len(names) < 2 or texts.height != _count(rows, "\n"):
+    if not _is_complete(columns, body, separator):
         return None
-    # polars refuses a row with too many cells, and fills up one with too few.
-    last = texts.to_series(texts.width - 1)
-    exact = b'"' not in body and _count(body, separator) == _separators(texts)
-    if last.null_count() and not exact:
-        return None
-    return [name.strip() for name in names], texts
+    cells = [(partial(_column, texts, place), numbers.get(place)) for place in schema]
+    lines = np.arange(columns.height) + above + 2
+    named = [(name, *values) for name, values in zip(names, cells, strict=True)]
+    return CsvFile(named, lines, decimals)
+
+
+def _column(texts: Callable[[], Texts], place: str) -> pl.Series:
+    return texts()[place]
+
+
+def _is_complete(columns: pl.DataFrame, body: bytes, separator: str) -> bool:
+    """Whether each line is a row, and no row is too short: polars fills it up.
+
+    It refuses a row with too many cells.
+    """
+    if columns.width < 2 or columns.height != _count(body, "\n") - 1:
+        return False
+    last = columns.to_series(columns.width - 1)
+    between = (columns.height + 1) * (columns.width - 1)
+    return not last.null_count() or (b'"' not in body and _count(body, separator) == between)
+
+
+def _kinds_of(head: pl.DataFrame, mark: Mark, separator: str) -> dict[str, type[pl.DataType]]:
+    """The columns whose first cells are numbers. No cell can have the separator as a mark."""
+    if mark in ("?", separator):
+        return {}
+    numbers = head.select(as_numbers(mark))
+    return {
+        text.name: pl.Float64
+        for text, values in zip(head, numbers, strict=True)
+        if values.count() == text.count()
+    }
+
+
+def _numbers(columns: pl.DataFrame, texts: Callable[[], Texts]) -> dict[str, pl.Series]:
+    """The columns with as many finite numbers as texts."""
+    numbers = columns.select(pl.col(pl.Float64))
+    finite = numbers.select(pl.all().is_finite().sum()).row(0)
+    return {
+        column.name: column
+        for column, count in zip(numbers, finite, strict=True)
+        if count == columns.height or count == texts()[column.name].count()
+    }
 
 
 def _by_row(
-    body: str, above: int, separator: str, source: str, faults: Faults
+    body: bytes, above: int, separator: str, source: str, faults: Faults
 ) -> tuple[list[str], pl.DataFrame, Ints]:
-    """Names and cells by the standard library's reader, and the first line of each row."""
-    text = list(io.StringIO(body, newline=""))
+    """Names, cells and the first line of each row, by the standard library's reader."""
+    text = list(io.StringIO(body.decode(), newline=""))
     reader = csv.reader(text, strict=True, delimiter=separator)
-    rows = list[list[str]]()
-    lines = list[int]()
-    ragged = dict[int, int]()
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    ragged: dict[int, int] = {}
     begin = 0
     try:
         for cells in reader:
@@ -149,7 +205,7 @@ def _by_row(
         what = f"not a CSV row ({error})."
         todo = "Look for a quote that is not closed or not doubled."
         raise BadTable(Fault(source, what, todo, lines=(above + begin + 1,))) from None
-    names = [name.strip() for name in rows.pop(0)]
+    names = rows.pop(0)
     if ragged:
         faults.add(_ragged(ragged, len(names), separator, source))
     schema = {str(place): pl.String for place in range(len(names))}

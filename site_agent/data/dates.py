@@ -11,15 +11,10 @@ from datetime import date, datetime
 from functools import cache
 
 from coreg_core.errors import UsageError
-from site_agent.data.notation import DATE, flag, most
-from site_agent.data.sources import BadTable, Fault
+from site_agent.data.notation import flag
 
-DAY_FIRST = "%d/%m/%Y"
-MONTH_FIRST = "%m/%d/%Y"
-_LAYOUTS = ("%Y-%m-%d", "%d.%m.%Y", DAY_FIRST, MONTH_FIRST)
 _TIME = re.compile(r"[T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$")
 ZONE = re.compile(r"[T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*([Zz]|UTC|GMT|[+-]\d{2}:?(\d{2})?)$")
-_SHORT_YEAR = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2}$")
 _EPOCH = date(1970, 1, 1).toordinal()
 _LATEST = ",latest="
 
@@ -32,16 +27,12 @@ def without_zone(column: str) -> str:
     )
 
 
-def holds_dates(texts: Iterable[str]) -> bool:
-    return most(texts, re.compile(DATE).search)
-
-
 # --- layouts of the operator ----------------------------------------------------------------------
 
 
 def dates_of(values: Iterable[str]) -> dict[str, str]:
     """The layouts by column of the option's values: COLUMN=FORMAT, or COLUMN=FORMAT,latest=DATE."""
-    layouts = dict[str, str]()
+    layouts = {}
     for text in values:
         column, _, layout = text.partition("=")
         if not column or not layout:
@@ -119,46 +110,3 @@ def _up_to(day: date, latest: date) -> date:
     if (year, day.month, day.day) > (latest.year, latest.month, latest.day):
         year -= 100
     return day.replace(year=year)
-
-
-def find_layout(column: str, places: Mapping[str, tuple[str, int]]) -> str:
-    """The layout that reads most of a column's texts. ``places``: file and line of each text."""
-    read = {
-        layout: [text for text in places if day_of(text, layout) is not None] for layout in _LAYOUTS
-    }
-    layout = max(_LAYOUTS, key=lambda layout: len(read[layout]))
-    if not read[layout]:
-        text, (file, line) = next(iter(places.items()))
-        raise BadTable(_unknown(column, file, line, text))
-    if "/" not in layout:
-        return layout
-    ambiguous = {*read[DAY_FIRST]} & {*read[MONTH_FIRST]}
-    day_first = [text for text in read[DAY_FIRST] if text not in ambiguous]
-    month_first = [text for text in read[MONTH_FIRST] if text not in ambiguous]
-    if day_first and not month_first:
-        return DAY_FIRST
-    if month_first and not day_first:
-        return MONTH_FIRST
-    texts = [*day_first[:1], *month_first[:1]] or read[layout][:1]
-    what = f"{' and '.join(map(repr, texts))} have the day and the month first."
-    if not day_first:
-        what = (
-            f"{texts[0]!r} has the day or the month first, and no cell of the column shows which."
-        )
-    todo = f"Give {flag('dates', f'{column}=%d/%m/%Y')}; or %m/%d/%Y."
-    file = places[texts[0]][0]
-    lines = tuple(places[text][1] for text in texts if places[text][0] == file)
-    raise BadTable(Fault(file, what, todo, "date of two readings", column, lines))
-
-
-def _unknown(column: str, file: str, line: int, text: str) -> Fault:
-    """A date that no layout fits, with the option that names one, if one can."""
-    what = f"{text!r} is a date in an unknown notation."
-    todo = f"Give {flag('dates', f'{column}=%d.%m.%Y')}, for example."
-    short = _SHORT_YEAR.match(text)
-    if short:
-        todo = f"Give {century(column, short[1].join(('%d', '%m', '%y')))}"
-    if ZONE.search(text):
-        what = f"{text!r} is a time with a zone."
-        todo = without_zone(column)
-    return Fault(file, what, todo, "date", column, (line,))

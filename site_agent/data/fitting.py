@@ -6,6 +6,7 @@ from the labelled rows. Kinds, levels and missing values are from the labelled a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from jaxtyping import Float64
@@ -13,7 +14,7 @@ from jaxtyping import Float64
 from coreg_core.arrays import Arr
 from coreg_core.spread import constant, mean_and_deviation
 from site_agent.data.columns import TRUTH, Column
-from site_agent.data.dates import find_layout, holds_dates
+from site_agent.data.date_layouts import find_layout, holds_dates
 from site_agent.data.notation import flag
 from site_agent.data.sources import BadTable, Fault, Faults
 from site_agent.data.tables import Table
@@ -34,22 +35,26 @@ class Wishes:
     scale: bool
 
 
-def fit_column(name: str, tables: Sequence[Table], wishes: Wishes) -> Column:
-    """Fit one column; ``tables``: the labelled rows, then the shared ones.
+def fit_column(name: str, tables: Sequence[Table], together: Table, wishes: Wishes) -> Column:
+    """Fit one column; ``tables``: the labelled rows, then the shared ones. ``together``: both, if
+    they are rows of one file.
 
     (1) Find its kind. (2) Look for missing values. (3) Collect the levels, or (4) read all rows and
     take the mean of the labelled ones.
     """
-    having = [table for table in tables if name in table.columns]  # that one lacks it is a fault
+    having = [table for table in tables if name in table]  # that one lacks it is a fault
     labelled = having[0]
     # (1)
-    column = _of_its_kind(name, having, wishes)
+    rows = having
+    if len(having) > 1 and labelled.cells(name) is having[1].cells(name):
+        rows = [together]  # so a fault of the column is one fault
+    column = _of_its_kind(name, rows, wishes)
     # (2)
     missing = labelled.missing(name).astype(np.float64)
     if missing.all():
         what = "no labelled row has a value, so the model cannot learn from it."
-        raise BadTable(_without_value(labelled, name, what))
-    if any(table.missing(name).any() for table in having):
+        raise _without_value(labelled, name, what)
+    if any(table.missing(name).any() for table in rows):
         mean, deviation = _spread(missing) if wishes.scale else (0.0, 1.0)
         column = replace(column, indicator=True, indicator_mean=mean, indicator_scale=deviation)
     # (3)
@@ -57,7 +62,7 @@ def fit_column(name: str, tables: Sequence[Table], wishes: Wishes) -> Column:
         return replace(column, levels=_levels(name, having, name in wishes.categorical))
     # (4)
     faults = Faults()
-    for table in _once(name, having):
+    for table in rows:
         with faults.caught():
             column.numbers(table)
     faults.raise_any()
@@ -65,13 +70,6 @@ def fit_column(name: str, tables: Sequence[Table], wishes: Wishes) -> Column:
     for fault in size_fault(labelled, name, values):
         raise BadTable(fault)
     return _of_numbers(column, values, wishes.scale)
-
-
-def _once(name: str, tables: Sequence[Table]) -> Sequence[Table]:
-    """The tables, as one if both are rows of one file: then a fault of a column is one fault."""
-    if len(tables) > 1 and tables[0].cells(name) is tables[1].cells(name):
-        return [tables[0].beside(tables[1])]
-    return tables
 
 
 def _of_its_kind(name: str, tables: Sequence[Table], wishes: Wishes) -> Column:
@@ -84,22 +82,18 @@ def _of_its_kind(name: str, tables: Sequence[Table], wishes: Wishes) -> Column:
         return Column(name, "date", layout=wishes.dates[name])
     if any(table.is_numeric(name) for table in tables):
         return Column(name, "numeric")
-    texts = [text for table in tables for text in table.shown(name) if text is not None]
+    texts = list(chain.from_iterable(table.present(name) for table in tables))
     if not texts:
-        raise BadTable(_without_value(tables[0], name, "no row has a value."))
+        raise _without_value(tables[0], name, "no row has a value.")
     if holds_dates(texts):
-        places = dict[str, tuple[str, int]]()
-        for table in tables:
-            for text, line in zip(table.shown(name), table.lines.tolist(), strict=True):
-                places.setdefault(text or "", (table.source, line))
-        places.pop("", None)
-        return Column(name, "date", layout=find_layout(name, places))
+        distinct = list(dict.fromkeys(texts))
+        return Column(name, "date", layout=find_layout(name, distinct, tables))
     boolean = {text.lower() for text in texts} <= TRUTH.keys()
     return Column(name, "boolean" if boolean else "text")
 
 
-def _without_value(table: Table, name: str, what: str) -> Fault:
-    return Fault(table.source, what, f"Leave it out: {flag('drop', name)}.", "missing", name)
+def _without_value(table: Table, name: str, what: str) -> BadTable:
+    return BadTable(table.fault(what, f"Leave it out: {flag('drop', name)}.", "missing", name))
 
 
 def _levels(name: str, tables: Sequence[Table], categorical: bool) -> tuple[str, ...]:
@@ -116,7 +110,7 @@ def _levels(name: str, tables: Sequence[Table], categorical: bool) -> tuple[str,
     todo = f"Group them, or leave the column out: {flag('drop', name)}."
     if len(levels) <= MOST_LEVELS:
         todo = f"If they are categories: {flag('categorical', name)}. {todo}"
-    raise BadTable(Fault(tables[0].source, what, todo, "text", name))
+    raise BadTable(tables[0].fault(what, todo, "text", name))
 
 
 def _of_numbers(column: Column, values: Float64[Arr, " n"], scale: bool) -> Column:
@@ -142,14 +136,14 @@ def size_fault(table: Table, name: str, values: Float64[Arr, " n"]) -> list[Faul
     if size == 0.0 or SMALLEST <= size <= LARGEST:
         return []
     text = table.shown(name)[row]
-    lines = (int(table.lines[row]),)
-    if size > LARGEST:
-        what = f"{text!r} is outside ±{LARGEST:g}, so its square overflows."
-        todo = "Correct the cell, or write the column in another unit."
-        return [Fault(table.source, what, todo, "too large", name, lines)]
-    what = f"no value is above {SMALLEST:g}, so their squares vanish; the largest is {text!r}."
-    todo = "Write the column in another unit."
-    return [Fault(table.source, what, todo, "too small", name, lines)]
+    kind = "too large"
+    what = f"{text!r} is outside ±{LARGEST:g}, so its square overflows."
+    todo = "Correct the cell, or write the column in another unit."
+    if size < SMALLEST:
+        kind = "too small"
+        what = f"no value is above {SMALLEST:g}, so their squares vanish; the largest is {text!r}."
+        todo = "Write the column in another unit."
+    return [table.fault(what, todo, kind, name, [row])]
 
 
 def is_constant(values: Float64[Arr, " n"]) -> bool:

@@ -8,7 +8,8 @@ import hashlib
 import hmac
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from coreg_core.arrays import Ints
 from coreg_core.objectives.alignment import IdRule
 from site_agent.data.notation import flag
-from site_agent.data.sources import SHOWN, Fault, Faults, some
+from site_agent.data.sources import SHOWN, Faults, some
 from site_agent.data.tables import Table
 
 # How ids are compared under a rule, if not as they are written.
@@ -44,34 +45,28 @@ def compared_ids(table: Table, column: str, rule: IdRule) -> list[str]:
 def unique_ids(table: Table, column: str, rule: IdRule, faults: Faults) -> list[str]:
     """The ids of all rows, normalised; an empty one, and one that occurs twice, is a fault."""
     ids = compared_ids(table, column, rule)
-    lines_of = lines_by_id(ids, table.lines)
-    repeated = {text: lines for text, lines in lines_of.items() if text and len(lines) > 1}
-
-    def add(what: str, kind: str, lines: Iterable[int], todo: str = "") -> None:
-        faults.add(Fault(table.source, what, todo, kind, lines=tuple(lines), about=column))
-
-    if "" in lines_of:
-        add(f"no id in {column!r}.", "missing", lines_of[""])
+    rows_of: dict[str, list[int]] = {}
+    for row, text in enumerate(ids):
+        rows_of.setdefault(text, []).append(row)
+    empty = rows_of.pop("", [])
+    repeated = {text: rows for text, rows in rows_of.items() if len(rows) > 1}
     todo = (
         "Keep one row of each individual, by a rule such as the latest visit. If each row is an"
         f" individual of its own, add a column to the id: {flag('id', f'{column}+NAME')}."
     )
+    wrong = []
+    if empty:
+        wrong.append(table.fault(f"no id in {column!r}.", "", "missing", rows=empty))
     if len(repeated) > SHOWN:
         what = f"{len(repeated)} ids occur more than once{_COMPARED[rule]}: {some(repeated)}."
-        add(what, "duplicate", chain.from_iterable(repeated.values()), todo)
-        return ids
-    for text, lines in repeated.items():
-        what = f"the id {text!r} occurs {len(lines)} times{_COMPARED[rule]}."
-        add(what, "duplicate", lines, todo)
+        rows = list(chain.from_iterable(repeated.values()))
+        wrong.append(table.fault(what, todo, "duplicate", rows=rows))
+        repeated = {}
+    for text, rows in repeated.items():
+        what = f"the id {text!r} occurs {len(rows)} times{_COMPARED[rule]}."
+        wrong.append(table.fault(what, todo, "duplicate", rows=rows))
+    faults.add(*(replace(fault, about=column) for fault in wrong))
     return ids
-
-
-def lines_by_id(ids: Sequence[str], lines: Ints) -> dict[str, list[int]]:
-    """The lines of each id, in the order of the table."""
-    lines_of = dict[str, list[int]]()
-    for text, line in zip(ids, lines.tolist(), strict=True):
-        lines_of.setdefault(text, []).append(line)
-    return lines_of
 
 
 def order_of(ids: Sequence[str]) -> Ints:

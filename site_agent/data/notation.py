@@ -10,7 +10,7 @@ import io
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -35,7 +35,7 @@ _CODES = "AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|INR|JPY|NOK|PLN|SEK|USD"
 CURRENCY = rf"^[+-]?([A-Z]{{0,2}}[$€£¥₹₩₽₺₪฿]|{_CODES})\s*[+-]?\d[\d.,' ]*$"  # €28.31, EUR 3
 NUMBER = re.compile(f"{INTEGER}|{DECIMAL}|{THOUSANDS}|{LIMIT}")
 HEADER = 1 << 16  # bytes that hold the header
-HEAD = 1000  # rows that decide on the decimal mark of a file that has only one mark
+HEAD = 1000  # rows that decide on the decimal mark if they have decimals
 SLIPS = 5  # at most one decimal in so many may have the other mark, to count as a mistake
 
 
@@ -103,42 +103,48 @@ class Decimals:
 
 
 def find_decimals(
-    names: Sequence[str], texts: pl.DataFrame, separator: str, marks: Set[str]
+    decimal: Literal[".", ","] | None,
+    names: Sequence[str],
+    head: pl.DataFrame,
+    texts: Callable[[], dict[str, pl.Series]],
+    separator: str,
 ) -> Decimals:
-    """The decimal mark of a CSV file. ``marks``: those that its cells can hold."""
-    if "," not in marks and (separator == "," or not marks):
-        return Decimals()
-    if len(marks) == 1:  # then one decimal decides, and no cell contradicts it
-        decimals = _decimals_of(names, texts.head(HEAD), separator)
-        if decimals.why and decimals.mark != "?":
-            return decimals
-    return _decimals_of(names, texts, separator)
+    """The operator's decimal mark, or that of a CSV file. Its first rows decide if they have
+    decimals.
+
+    A later cell with the other mark is refused in any case, so no number can be read wrongly.
+    """
+    if decimal is not None:
+        return Decimals(decimal)
+    decimals = _decimals_of(names, head, separator)
+    if separator == "," or decimals.why or head.height < HEAD:
+        return decimals
+    return _decimals_of(names, pl.DataFrame(texts()), separator)
 
 
 def _decimals_of(names: Sequence[str], texts: pl.DataFrame, separator: str) -> Decimals:
     """A mark shows what it is where it cannot separate thousands, as in 1,5 and 0,125."""
     cell = pl.col("value").str.strip_chars()
-    decimals = texts.unpivot().select("variable", cell).filter(cell.str.contains(DECIMAL))
-    comma, grouped = cell.str.contains(",", literal=True), cell.str.contains(GROUPED)
-    points = decimals.filter(~comma & ~grouped)
-    commas = decimals.filter(comma & ~grouped)
+    marked = texts.unpivot().filter(pl.col("value").str.contains("[.,]"))
+    decimals = marked.with_columns(cell).filter(cell.str.contains(DECIMAL))
+    comma = cell.str.contains(",", literal=True)
     if separator == ",":
-        return _beside_commas(decimals.filter(comma).height, points.height)
-    fewer, more = sorted((points.height, commas.height))
-    if fewer and SLIPS * fewer > more:
-        why = (
-            f"the table has decimal commas ({_examples(names, commas)[0]}) and decimal points"
-            f" ({_examples(names, points)[0]})"
-        )
+        commas = decimals.filter(comma).height
+        return _beside_commas(commas, decimals.height - commas)
+    sure = decimals.filter(~cell.str.contains(GROUPED))
+    of_points = _examples(names, sure.filter(~comma))
+    of_commas = _examples(names, sure.filter(comma))
+    commas = sure.filter(comma).height
+    points = sure.height - commas
+    if min(points, commas) * SLIPS > max(points, commas):
+        why = f"the table has decimal commas ({of_commas[0]}) and decimal points ({of_points[0]})"
         return Decimals("?", why)
-    if commas.height > points.height:
-        examples = _examples(names, commas)
-        note = f"numbers with decimal commas, such as {' and '.join(examples)}"
-        return Decimals(",", f"this table's decimals have commas ({examples[0]})", note)
-    if points.height:
-        return Decimals(".", f"this table's decimals have points ({_examples(names, points)[0]})")
-    if decimals.height:
-        example = _examples(names, decimals)[0]
+    if commas > points:
+        note = f"numbers with decimal commas, such as {' and '.join(of_commas)}"
+        return Decimals(",", f"this table's decimals have commas ({of_commas[0]})", note)
+    if points:
+        return Decimals(".", f"this table's decimals have points ({of_points[0]})")
+    for example in _examples(names, decimals)[:1]:
         mark = "commas" if "," in decimals["value"][0] else "points"
         why = f"no cell of the table shows whether its {mark} ({example}) separate decimals or"
         return Decimals("?", f"{why} thousands")
@@ -173,11 +179,10 @@ def as_numbers(mark: Mark) -> pl.Expr:
     return text.cast(pl.Float64, strict=False)
 
 
-def most(texts: Iterable[str | None], fits: Callable[[str], object]) -> bool:
+def most(texts: Iterable[str], fits: Callable[[str], object]) -> bool:
     """Whether at least half of the texts fit, and there is one."""
     counts = Counter(texts)
-    del counts[None]
-    fitting = sum(count for text, count in counts.items() if fits(str(text)))
+    fitting = sum(count for text, count in counts.items() if fits(text))
     return 2 * fitting >= counts.total() > 0
 
 

@@ -20,17 +20,13 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
         return inputs
     table = read_inputs(inputs, Faults(), joined=False)
     faults = Faults()
-    chosen = dict[str, str | None]()
-    if inputs.id is None:
-        chosen["id"] = id_column or _usual_id(table.columns)
-        if chosen["id"] is None:
-            faults.add(_open(table, "the id column", "--id."))
-    if open_target and not inputs.labels:
-        chosen["target"] = _empty_target(table, target)
-    elif open_target:
-        chosen["target"] = target or _only([n for n in USUAL_TARGETS if n in table.columns])
-        if chosen["target"] is None:
-            faults.add(_open(table, "the column to predict", f"--target.{WITHOUT_LABELS}"))
+    chosen = {"id": inputs.id or id_column or _usual_id(table.columns), "target": inputs.target}
+    if chosen["id"] is None:
+        faults.add(_open(table, "the id column", "--id."))
+    if open_target:
+        chosen["target"] = _target(table, target, inputs.labels)
+    if open_target and inputs.labels and chosen["target"] is None:
+        faults.add(_open(table, "the column to predict", f"--target.{WITHOUT_LABELS}"))
     faults.raise_any()
     return inputs.model_copy(update=chosen)
 
@@ -45,9 +41,12 @@ def _only(names: Sequence[str]) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _empty_target(table: Table, target: str) -> str | None:
-    """The target's column of a site without labels, which is empty and no feature."""
-    names = [name for name in (target, *USUAL_TARGETS) if name in table.columns]
+def _target(table: Table, target: str, labels: bool) -> str | None:
+    """The study's target or the usual one; without labels it is empty, and no feature."""
+    usual = [name for name in USUAL_TARGETS if name in table]
+    if labels:
+        return target or _only(usual)
+    names = [name for name in (target, *usual) if name in table]
     return next((name for name in names if table.missing(name).all()), None)
 
 

@@ -70,13 +70,14 @@ class Preprocessing:
         tables = [labelled] if unlabelled is None else [labelled, unlabelled]
         if unlabelled is not None and not len(labelled):
             tables = [unlabelled]
+        together = tables[0].beside(tables[-1])
         faults = Faults()
-        columns = list[Column]()
+        columns = []
         for name in tables[0].columns:
             with faults.caught():
-                columns.append(fit_column(name, tables, wishes))
+                columns.append(fit_column(name, tables, together, wishes))
         faults.raise_any()
-        ranges = dict[str, Range]()
+        ranges = {}
         for column in columns:
             if column.kind in ("numeric", "date"):
                 values = np.concatenate([column.numbers(table) for table in tables])
@@ -89,7 +90,7 @@ class Preprocessing:
         """The matrix (n, d), C-contiguous float64."""
         table.require(self.sources, "a feature of this model")
         faults = Faults()
-        blocks = list[Arr]()
+        blocks = []
         for column in self.columns:
             with faults.caught():
                 blocks.append(column.encoded(table))
@@ -129,7 +130,7 @@ class Preprocessing:
 
 def _check(wishes: Wishes, labelled: Table) -> None:
     for option, names in (("categorical", wishes.categorical), ("dates", wishes.dates)):
-        unknown = [name for name in names if name not in labelled.columns]
+        unknown = [name for name in names if name not in labelled]
         if unknown:
             raise UsageError(
                 f"--{option} {', '.join(unknown)}: no such feature column. The columns are"

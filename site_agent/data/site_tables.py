@@ -4,6 +4,7 @@ The shared rows are those without a label, those of a table of their own, or tho
 that an alignment found. They are sorted by id, so every site has them in the same order.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from coreg_core.objectives.alignment import IdRule
 from site_agent.data.aligned_ids import SharedIds, is_shared, with_shared_ids
 from site_agent.data.cell_text import canonical
 from site_agent.data.fitting import size_fault
-from site_agent.data.ids import compared_ids, lines_by_id, order_of, unique_ids
+from site_agent.data.ids import compared_ids, order_of, unique_ids
 from site_agent.data.inputs import Inputs
 from site_agent.data.sources import BadTable, Fault, Faults, some
 from site_agent.data.tables import CLASSES_OF_A_STUDY, Table, read_inputs
@@ -48,80 +49,77 @@ def load_site_tables(
 ) -> SiteTable:
     """Read labelled and shared rows; ``aligned``: the shared are those with these ids.
 
-    (1) Read the table. (2) Find its features. (3) Read the labels. (4) Find the shared rows.
+    (1) Read the tables. (2) Find the features. (3) Read the labels. (4) Find the shared rows.
     (5) Read the ids of both. ``faults`` collects faults, to find more.
     """
     target = inputs.target or ""
     column = inputs.id or ""
     # (1)
     table = read_inputs(inputs, faults, joined=False)
+    apart: Table | None = None
     with faults.caught():
         table = table.with_id(column)
+    with faults.caught():
+        if inputs.unlabelled is not None:
+            apart = read_inputs(inputs, faults, inputs.unlabelled)
     _check_columns(table, inputs, faults)
     # (2)
     features = _features(table, inputs, faults)
     # (3)
-    y, unread = _labels(table, inputs, classes, faults)
-    has_label = ~np.isnan(y) | unread
-    labelled = table.rows(np.flatnonzero(has_label))
-    unlabelled = table.rows(np.flatnonzero(~has_label))
-    if not len(faults) or target in table.columns:  # else the rows cannot be split
-        of_table = inputs.unlabelled is None and aligned is None
-        faults.add(*_parts_lacking(inputs, labelled, unlabelled, of_table))
+    y, has_label = _labels(table, inputs, classes, faults)
+    labelled = table.rows(has_label)
+    unlabelled = table.rows(~has_label)
     y = np.ascontiguousarray(y[has_label])
-    notes = [*table.notes]
-    if inputs.positive and len(y) and not y.any():
-        notes.append(
-            f"{table.source}: no row of {target!r} has the positive value {inputs.positive!r}, so"
-            " all labels are 0"
-        )
+    if not len(faults) or target in table:  # else the rows cannot be split
+        faults.add(*_parts_lacking(inputs, labelled, unlabelled, aligned))
+    notes = [*table.notes, *_notes_on_labels(inputs, y, unlabelled)]
     # (4)
-    tables = [table]
+    source = table
     shared = unlabelled
-    if inputs.unlabelled is not None:
-        if len(unlabelled):
-            notes.append(
-                f"{table.source}: {len(unlabelled)} rows without a target are left out:"
-                " --unlabelled names the shared set"
-            )
+    if apart is not None:
+        source = shared = apart
         with faults.caught():
-            shared = read_inputs(inputs, faults, inputs.unlabelled)
-            tables.append(shared)
-            notes += _notes_on_shared(shared, table, features, inputs)
+            notes += _notes_on_shared(apart, table, features, inputs)
     if aligned is not None:
         with faults.caught():
-            of_shared = tables[-1]
-            # The ids of malformed lines are not read.
-            complete = all(fault.kind != "ragged" for fault in faults)
-            candidates = unlabelled if inputs.unlabelled is None else shared
-            shared = with_shared_ids(of_shared, column, aligned, complete=complete)
-            notes += _notes_on_unused(candidates, column, aligned)
+            notes += _notes_on_unused(shared, column, aligned)
+            shared = with_shared_ids(source, column, aligned, complete=not _ragged(faults))
     # (5)
-    doubts = [doubt for source in tables for doubt in source.doubts(column)]
-    rule: IdRule = "exact" if aligned is None else aligned.rule
-    own_ids = list[str]()
-    ids = [""] * len(shared)
-    written = ids
-    with faults.caught():
-        if column in table.columns and column in shared.columns:
-            own_ids = compared_ids(labelled, column, rule)
-            doubts += _doubts_on_copies(own_ids, labelled)
-            ids = unique_ids(shared, column, rule, faults)
-            written = shared.ids(column)
+    doubts = list(dict.fromkeys([*table.doubts(column), *source.doubts(column)]))
+    own_ids, ids, written = _ids_of(labelled, shared, inputs, aligned, faults)
+    doubts += _doubts_on_copies(own_ids, table.source)
     order = order_of(ids)
-    places = {ids[row]: place for place, row in enumerate(order)}
+    shared_ids = tuple(map(ids.__getitem__, order))
+    places = dict(zip(shared_ids, range(len(order)), strict=True))
     return SiteTable(
         labelled=labelled.select(features),
         y=y,
-        unlabelled=shared.rows(order).select([name for name in features if name in shared.columns]),
-        unlabelled_ids=tuple(ids[row] for row in order),
-        written_ids=tuple(written[row] for row in order),
+        unlabelled=shared.rows(order).select(list(filter(shared.__contains__, features))),
+        unlabelled_ids=shared_ids,
+        written_ids=tuple(map(written.__getitem__, order)),
         notes=tuple(notes),
         doubts=tuple(doubts),
         positions=np.array([places.get(text, -1) for text in own_ids], dtype=np.int64),
         labelled_ids=tuple(own_ids),
         negative=_negative(table, target, inputs.positive),
     )
+
+
+def _ragged(faults: Faults) -> bool:
+    """Whether lines of a table are malformed, so that their ids are not read."""
+    return any(fault.kind == "ragged" for fault in faults)
+
+
+def _ids_of(
+    labelled: Table, shared: Table, inputs: Inputs, aligned: SharedIds | None, faults: Faults
+) -> tuple[list[str], list[str], list[str]]:
+    """The ids of the labelled and of the shared rows, and the latter as the table writes them."""
+    column = inputs.id or ""
+    rule: IdRule = "exact" if aligned is None else aligned.rule
+    with faults.caught():
+        ids = unique_ids(shared, column, rule, faults)
+        return compared_ids(labelled, column, rule), ids, shared.ids(column)
+    return [], [""] * len(shared), [""] * len(shared)
 
 
 def _check_columns(table: Table, inputs: Inputs, faults: Faults) -> None:
@@ -144,9 +142,9 @@ def _check_columns(table: Table, inputs: Inputs, faults: Faults) -> None:
 def _features(table: Table, inputs: Inputs, faults: Faults) -> list[str]:
     apart = {inputs.target, inputs.id, *inputs.drop}
     for name in (inputs.target if inputs.labels else None, inputs.id):
-        if name not in table.columns:
+        if name not in table:
             apart.add(table.like(name or ""))  # it is misspelt, and no feature
-    features = list[str]()
+    features = []
     for name in dict.fromkeys(table.columns):
         with faults.caught():
             if name not in apart:
@@ -160,87 +158,96 @@ def _features(table: Table, inputs: Inputs, faults: Faults) -> list[str]:
 def _labels(
     table: Table, inputs: Inputs, classes: Sequence[str], faults: Faults
 ) -> tuple[Arr, NDArray[np.bool_]]:
-    """The label column (NaN: empty), and which rows have a label that cannot be read."""
+    """The label column (NaN: empty), and which rows have a label, also one that cannot be read."""
     target = inputs.target or ""
-    y = np.full(len(table), np.nan)
-    unread = np.zeros(len(table), dtype=np.bool_)
-    if target not in table.columns:
-        return y, unread
+    nothing = np.full(len(table), np.nan)
+    if target not in table:
+        return nothing, np.zeros(len(table), dtype=np.bool_)
     try:
         coded = table.with_places(target, classes).with_classes(target, inputs.positive)
         y = coded.numbers(target, target=True)
     except BadTable as error:
         faults.add(*error.faults)
-        unread[:] = True
         with faults.caught():
-            unread = ~table.missing(target)
-    if not np.isnan(y).all():
+            return nothing, ~table.missing(target)
+        return nothing, np.ones(len(table), dtype=np.bool_)
+    present = ~np.isnan(y)
+    if present.any():
         faults.add(*size_fault(table, target, y))
-    return y, unread
+    return y, present
 
 
 def _negative(table: Table, target: str, positive: str) -> str:
     """The value of a yes/no target besides the positive one; "" without one."""
-    if not positive or target not in table.columns:
+    if not positive or target not in table:
         return ""
     return next((text for text in table.counts(target) if text != canonical(positive)), "")
 
 
+def _notes_on_labels(inputs: Inputs, y: Arr, unlabelled: Table) -> Iterator[str]:
+    source = unlabelled.source
+    if inputs.positive and len(y) and not y.any():
+        yield (
+            f"{source}: no row of {inputs.target!r} has the positive value {inputs.positive!r}, so"
+            " all labels are 0"
+        )
+    if inputs.unlabelled is not None and len(unlabelled):
+        yield (
+            f"{source}: {len(unlabelled)} rows without a target are left out: --unlabelled names"
+            " the shared set"
+        )
+
+
 def _parts_lacking(
-    inputs: Inputs, labelled: Table, unlabelled: Table, of_table: bool
+    inputs: Inputs, labelled: Table, unlabelled: Table, aligned: SharedIds | None
 ) -> Iterator[Fault]:
     """Faults if there is no labelled row, a labelled row with --no-labels, or no shared row."""
-    source = labelled.source
     target = inputs.target or ""
     if inputs.labels and not len(labelled):
         what = f"no row has a value in {target!r}. A site needs labelled rows of its own."
         todo = "Under the additive objective a site without labels can take part with --no-labels."
-        yield Fault(source, what, todo, kind="missing", about=target)
+        yield Fault(labelled.source, what, todo, kind="missing", about=target)
     if not inputs.labels and len(labelled):
         what = f"{len(labelled)} rows have a value in {target!r}, although --no-labels is given."
-        yield Fault(source, what, kind="column", about=target)
-    if of_table and not len(unlabelled):
+        yield Fault(labelled.source, what, kind="column", about=target)
+    if inputs.unlabelled is None and aligned is None and not len(unlabelled):
         what = f"no row has an empty {target!r}, so there are no shared unlabelled instances."
         todo = (
             "A run aligns the ids first. Without that, add rows with an empty target, or name their"
             " table with --unlabelled."
         )
-        yield Fault(source, what, todo, kind=UNSHARED, about=target)
+        yield Fault(labelled.source, what, todo, kind=UNSHARED, about=target)
 
 
 def _notes_on_shared(
     shared: Table, table: Table, features: Sequence[str], inputs: Inputs
-) -> list[str]:
+) -> Iterator[str]:
     """Notes on a table of shared rows. BadTable: it lacks a column."""
+    yield from shared.notes
     shared.require([inputs.id or ""], "the id column")
     shared.require(features, f"features of {table.source}")
     used = {*features, inputs.target, inputs.id, *inputs.drop}
     extra = [name for name in shared.columns if name not in used]
-    notes = [*shared.notes]
     if extra:
-        notes.append(
+        yield (
             f"{shared.source}: not used, because {table.source} does not have these columns:"
             f" {some(extra)}"
         )
-    return notes
 
 
-def _notes_on_unused(candidates: Table, column: str, aligned: SharedIds) -> list[str]:
+def _notes_on_unused(candidates: Table, column: str, aligned: SharedIds) -> Iterator[str]:
     unused = is_shared(compared_ids(candidates, column, aligned.rule), aligned).count(False)
-    if not unused:
-        return []
-    return [
-        f"{candidates.source}: {unused} rows have no label and no shared id. They are not used, and"
-        " not checked"
-    ]
+    if unused:
+        yield (
+            f"{candidates.source}: {unused} rows have no label and no shared id. They are not used,"
+            " and not checked"
+        )
 
 
-def _doubts_on_copies(ids: Sequence[str], labelled: Table) -> list[str]:
-    lines_of = lines_by_id(ids, labelled.lines)
-    copies = [text for text, lines in lines_of.items() if text and len(lines) > 1]
-    if not copies:
-        return []
-    return [
-        f"{labelled.source}: more than one labelled row has the id {some(copies)}. A run that"
-        " aligns ids refuses the table"
-    ]
+def _doubts_on_copies(ids: Sequence[str], source: str) -> Iterator[str]:
+    copies = [text for text, count in Counter(ids).items() if text and count > 1]
+    if copies:
+        yield (
+            f"{source}: more than one labelled row has the id {some(copies)}. A run that"
+            " aligns ids refuses the table"
+        )

@@ -40,17 +40,15 @@ class Fault:
     @property
     def text(self) -> str:
         column = "" if self.column is None else f", column {self.column!r}"
-        places, todo = _places("line", self.lines), self.todo
+        places = _places("line", self.lines)
+        todo = f" {self.todo}" if self.todo else ""
         if self.file == FRAME:  # in Python: rows from 0, and keywords
-            places = _places("row", [line - 1 for line in self.lines]) + " (from 0)" * bool(
-                self.lines
-            )
-            todo = (
-                todo.replace("--no-labels", "labels=False")
-                .replace("--na-values", "na_values")
-                .replace("--", "")
-            )
-        return f"{self.file}{places}{column}: {self.what}{' ' if todo else ''}{todo}"
+            places = _places("row", [line - 1 for line in self.lines])
+            if places:
+                places += " (from 0)"
+            todo = todo.replace("--no-labels", "labels=False").replace("--na-values", "na_values")
+            todo = todo.replace("--", "")
+        return f"{self.file}{places}{column}: {self.what}{todo}"
 
     def fields(self) -> dict[str, Any]:
         """Fields for a program, without the content of a cell."""
@@ -65,14 +63,12 @@ class Fault:
 
 
 def _places(what: str, lines: Sequence[int]) -> str:
-    if len(lines) < 2:
-        return "".join(f", {what} {line}" for line in lines)
-    shown, last = (
-        (lines[:-1], lines[-1])
-        if len(lines) <= SHOWN
-        else (lines[:SHOWN], f"{len(lines) - SHOWN} more")
-    )
-    return f", {what}s {', '.join(map(str, shown))} and {last}"
+    places = list(map(str, lines[:SHOWN]))
+    if len(lines) > SHOWN:
+        places.append(f"{len(lines) - SHOWN} more")
+    if len(places) < 2:
+        return "".join(f", {what} {place}" for place in places)
+    return f", {what}s {', '.join(places[:-1])} and {places[-1]}"
 
 
 class BadTable(BadData):
@@ -92,16 +88,11 @@ class BadTable(BadData):
     def _told(self) -> str:
         if len(self.faults) == 1:
             return self.faults[0].text
-        more = [f"{len(self.faults) - MOST} more; `coreg-agent check` lists them all"] * (
-            len(self.faults) > MOST
-        )
-        return "\n  ".join(
-            [
-                f"{len(self.faults)} faults in the table:",
-                *(f.text for f in self.faults[:MOST]),
-                *more,
-            ]
-        )
+        texts = [f"{len(self.faults)} faults in the table:"]
+        texts += [fault.text for fault in self.faults[:MOST]]
+        if len(self.faults) > MOST:
+            texts.append(f"{len(self.faults) - MOST} more; `coreg-agent check` lists them all")
+        return "\n  ".join(texts)
 
 
 class Faults:

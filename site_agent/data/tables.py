@@ -5,7 +5,7 @@ A column is looked at when it is used, so the faults of other columns do not mat
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -30,7 +30,6 @@ from site_agent.data.notation import (
     Decimals,
     Notation,
     advice,
-    as_numbers,
     flag,
     kind_of,
     most,
@@ -75,11 +74,26 @@ class Table:
     def __len__(self) -> int:
         return len(self.lines)
 
+    def __contains__(self, column: object) -> bool:
+        return column in self._by_name
+
+    def fault(
+        self,
+        what: str,
+        todo: str = "",
+        kind: str = "table",
+        column: str | None = None,
+        rows: Sequence[int] = (),
+    ) -> Fault:
+        """A fault of these rows of a column."""
+        lines = tuple(self.lines[list(rows)].tolist()) if rows else ()
+        return Fault(self.source, what, todo, kind, column, lines)
+
     # --- columns ----------------------------------------------------------------------------------
 
     def require(self, names: Sequence[str], what: str, todo: str = "") -> None:
         """Raise `BadTable` for names that are no columns; ``todo``: more that helps."""
-        missing = [name for name in names if name not in self._by_name]
+        missing = [name for name in names if name not in self]
         if not missing:
             return
         similar = {name: self.like(name) for name in missing}
@@ -106,7 +120,7 @@ class Table:
         if not name:
             what = f"column {self.columns.index(name) + 1} has no name in the header."
         if not name or self._repeated[name] > 1:
-            raise BadTable(Fault(self.source, what, kind="header"))
+            raise BadTable(self.fault(what, kind="header"))
         cells = self._by_name[name]
         if cells.numeric is None:
             cells.shown  # noqa: B018 - raises here
@@ -119,7 +133,7 @@ class Table:
     def select(self, names: Sequence[str]) -> "Table":
         return replace(self, held=tuple(self.cells(name) for name in names))
 
-    def rows(self, keep: Ints) -> "Table":
+    def rows(self, keep: Ints | NDArray[np.bool_]) -> "Table":
         return replace(self, lines=self.lines[keep], kept=self.kept[keep])
 
     def beside(self, other: "Table") -> "Table":
@@ -137,6 +151,10 @@ class Table:
         """How often each text occurs."""
         return Counter(text for text in self.texts(name) if text is not None)
 
+    def present(self, name: str) -> list[str]:
+        """The cells that are not missing, as the source shows them."""
+        return [text for text in self.shown(name) if text is not None]
+
     def shown(self, name: str) -> list[str | None]:
         """The cells as the source shows them. None: missing."""
         return self._present(name, self.cells(name).shown)
@@ -153,7 +171,7 @@ class Table:
         number is a fault.
         """
         values = self.cells(name).numbers[self.kept]
-        return not np.isnan(values).all() or most(self.shown(name), NUMBER.search)
+        return not np.isnan(values).all() or most(self.present(name), NUMBER.search)
 
     def numbers(self, name: str, *, target: bool = False) -> Arr:
         """A column as float64, NaN where missing.
@@ -170,41 +188,39 @@ class Table:
         """One fault for each kind of cell that is no number."""
         decimals = self.cells(name).decimals
         texts = self.shown(name)
-        rows = dict[str, list[int]]()
+        rows: dict[str, list[int]] = {}
         for row in unread.tolist():
             rows.setdefault(kind_of(texts[row] or "", decimals.mark), []).append(row)
         if target and "text" in rows and np.isnan(self.cells(name).numbers[self.kept]).all():
             yield self._texts_as_target(name)
             return
         for kind, places in rows.items():
-            lines = tuple(self.lines[places].tolist())
-            several = "is not a finite number"
-            if len(lines) > 1:
-                several = "and similar cells are not finite numbers"
-            what = f"{texts[places[0]]!r} {several}"
+            todo = advice(kind, name, target=target)
             if kind == OPEN_MARK:  # one fault for the whole table
-                yield Fault(self.source, f"{decimals.why}.", advice(kind, name), kind)
+                yield self.fault(f"{decimals.why}.", todo, kind)
                 continue
+            what = f"{texts[places[0]]!r} is not a finite number"
+            if len(places) > 1:
+                what = f"{texts[places[0]]!r} and similar cells are not finite numbers"
             if kind.startswith("decimal") and decimals.why:
                 what += f": {decimals.why}"
-            todo = advice(kind, name, target=target)
-            yield Fault(self.source, f"{what}.", todo, kind, name, lines)
+            yield self.fault(f"{what}.", todo, kind, name, places)
 
     def _texts_as_target(self, name: str) -> Fault:
-        texts = sorted({text for text in self.shown(name) if text is not None})
+        texts = sorted(set(self.present(name)))
         what = f"the target has {len(texts)} texts: {some(texts)}."
         if len(texts) > 2:
             todo = (
                 "If they are classes, the study names all of them (classes in [model]). Else"
                 " correct the wrong cells, or name another target."
             )
-            return Fault(self.source, what, todo, CLASSES_OF_A_STUDY, name)
+            return self.fault(what, todo, CLASSES_OF_A_STUDY, name)
         flags = " or ".join(flag("positive", text) for text in texts)
         todo = (
             f"If it is yes/no, add {flags}: the value that means 1 at every site. Else name another"
             " target."
         )
-        return Fault(self.source, what, todo, "text", name)
+        return self.fault(what, todo, "text", name)
 
     # --- ids --------------------------------------------------------------------------------------
 
@@ -218,7 +234,7 @@ class Table:
 
     def doubts(self, id_column: str | None) -> tuple[str, ...]:
         """A note on ids that were rounded."""
-        rounded = self.cells(id_column).rounded if id_column in self._by_name else ""
+        rounded = self.cells(id_column).rounded if id_column and id_column in self else ""
         if not rounded:
             return ()
         return (
@@ -232,7 +248,7 @@ class Table:
         if a part is.
         """
         parts = column.split("+")
-        if column in self._by_name or len(parts) < 2:
+        if column in self or len(parts) < 2:
             return self
         self.require(parts, "a part of the id")
         rows = zip(*(self.cells(part).own for part in parts), strict=True)
@@ -246,49 +262,42 @@ class Table:
         """With 1 for the positive value of a yes/no column, and 0 for the other one, which is
         ``negative`` if that is known.
         """
-        if not positive or column not in self._by_name:
+        if not positive or column not in self:
             return self
         positive = canonical(positive)
         others = self.counts(column)
         del others[positive]
-        wrong = others.keys() - {negative or max(others, key=others.__getitem__, default="")}
+        unlike = [text for text in others if text.casefold() != positive.casefold()]
+        zero = negative or max(unlike, key=others.__getitem__, default="")
         what = f"holds {some(sorted(others))} besides the positive value, {positive!r}."
         if negative:
+            wrong = others.keys() - {negative}
             what = f"holds {some(sorted(wrong))}; known are {positive!r} and {negative!r}."
-        else:
-            wrong = {text for text in others if text.casefold() == positive.casefold()} or wrong
         todo = (
             "A yes/no target has two values. Correct these cells, or the positive value (capitals"
             " count)."
         )
-        self._refuse(column, wrong, what, todo)
-        return self._coded(column, {**dict.fromkeys(others, "0"), positive: "1"})
+        return self._coded(column, {positive: "1", zero: "0"}, what, todo)
 
     def with_places(self, column: str, classes: Sequence[str]) -> "Table":
         """With the place among the classes for each value of a column."""
-        if not classes or column not in self._by_name:
+        if not classes or column not in self:
             return self
         places = {canonical(name): str(place) for place, name in enumerate(classes)}
         unknown = self.counts(column).keys() - places.keys()
-        what = f"holds {some(sorted(unknown))}; the classes are {some(list(classes))}."
+        what = f"holds {some(sorted(unknown))}; the classes are {some(classes)}."
         todo = "Correct these cells (capitals count), or the study's classes."
-        self._refuse(column, unknown, what, todo)
-        return self._coded(column, places)
+        return self._coded(column, places, what, todo)
 
-    def _refuse(self, column: str, wrong: Set[str], what: str, todo: str) -> None:
-        rows = [row for row, text in enumerate(self.texts(column)) if text in wrong]
-        if rows:
-            lines = tuple(self.lines[rows].tolist())
-            raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
-
-    def _coded(self, column: str, codes: Mapping[str, str]) -> "Table":
-        """With the code of each text of a column."""
+    def _coded(self, column: str, codes: Mapping[str, str], what: str, todo: str) -> "Table":
+        """With the code of each text of a column; a text without one is a fault."""
+        known = {None, *codes}
+        wrong = [row for row, text in enumerate(self.texts(column)) if text not in known]
+        if wrong:
+            raise BadTable(self.fault(what, todo, "classes", column, wrong))
         cells = self.cells(column)
-        coded = [
-            "" if gone else codes.get(text, "")
-            for gone, text in zip(cells.missing, cells.own, strict=True)
-        ]
-        new = Cells(column, coded, self.source)
+        texts = np.where(cells.missing, "", cells.own).tolist()
+        new = Cells(column, [codes.get(text, "") for text in texts], self.source)
         return replace(self, held=tuple(new if old is cells else old for old in self.held))
 
 
@@ -352,49 +361,39 @@ def read_inputs(
 def _read(
     source: Any, name: str, na_values: frozenset[str], notation: Notation, faults: Faults
 ) -> Table:
-    if isinstance(source, Path) and not source.exists():
-        raise FileNotFoundError(source)
+    notes: list[str] = []
     if isinstance(source, Path) and source.suffix.lower() == ".csv":
-        return _csv(source, na_values, notation, faults)
-    decimals = Decimals(notation.decimal or ".")
+        file, notes = read_csv_file(source, notation, faults)
+        columns = file.columns
+        decimals = file.decimals
+        lines = file.lines
+    else:
+        columns = _columns_of(source, name)
+        decimals = Decimals(notation.decimal or ".")
+        lines = np.arange(len(columns[0][1]) if columns else 0) + (1 if name == FRAME else 2)
     held = tuple(
-        Cells(column.strip(), raw, name, na_values, decimals, raw if is_numeric(raw) else None)
-        for column, raw in _columns_of(source, name)
+        Cells(column.strip(), raw, name, na_values, decimals, numeric)
+        for column, raw, numeric in columns
     )
-    rows = np.arange(len(held[0].raw) if held else 0)
-    return Table(name, rows + (1 if name == FRAME else 2), held, rows)
+    noted = tuple(f"{name}: {note}" for note in notes)
+    return Table(name, lines, held, np.arange(len(lines)), noted)
 
 
-def _csv(path: Path, na_values: frozenset[str], notation: Notation, faults: Faults) -> Table:
-    file = read_csv_file(path, notation, faults)
-    numbers = file.texts.select(as_numbers(file.decimals.mark))
-    finite = numbers.select(pl.all().is_finite().sum()).row(0)
-    held = [
-        Cells(
-            name,
-            texts,
-            str(path),
-            na_values,
-            file.decimals,
-            column if texts.count() == count else None,
-        )
-        for name, texts, column, count in zip(file.names, file.texts, numbers, finite, strict=True)
-    ]
-    return Table(str(path), file.lines, tuple(held), np.arange(len(file.lines)), file.notes)
-
-
-def _columns_of(source: Any, name: str) -> Iterable[tuple[str, Any]]:
-    """Names and columns of a source whose columns have types."""
-    if hasattr(source, "columns") and hasattr(source, "iloc"):
-        return [(str(column), source.iloc[:, i]) for i, column in enumerate(source.columns)]
+def _columns_of(source: Any, name: str) -> list[tuple[str, Any, Any]]:
+    """Names and columns of a source whose columns have types, and its numbers."""
     if isinstance(source, Query):
         source = ask(source)
     elif isinstance(source, Path):
         source = _parquet(source, name)
-    if not isinstance(source, pl.DataFrame):
+    if hasattr(source, "iloc") and hasattr(source, "columns"):
+        columns = [source.iloc[:, place] for place in range(source.shape[1])]
+    elif isinstance(source, pl.DataFrame):
+        columns = source.get_columns()
+    else:
         what = type(source).__name__
         raise BadData(f"a pandas or polars DataFrame with named columns is needed, not a {what}.")
-    return zip(source.columns, source.get_columns(), strict=True)
+    numbers = [column if is_numeric(column) else None for column in columns]
+    return list(zip(map(str, source.columns), columns, numbers, strict=True))
 
 
 def _parquet(path: Path, name: str) -> pl.DataFrame:
