@@ -111,15 +111,15 @@ def texts_of_column(shown: Sequence[str], decimal: Literal[".", ",", "?"] = ".")
     """The texts of a column of cells without a type. Its decimals stay if two of them would become
     one text: they are codes.
     """
-    known = {text: canonical(text, decimal) for text in set(shown)}
-    decimals = {text for text, other in known.items() if _is_decimal(text, other)}
-    if len({known[text] for text in decimals} | (set(known) - decimals)) < len(known):
-        known |= {text: text for text in decimals}
-    return [known[text] for text in shown]
-
-
-def _is_decimal(text: str, other: str) -> bool:
-    return text != other and _DECIMALS.fullmatch(text.replace(",", ".")) is not None
+    texts = {text: canonical(text, decimal) for text in set(shown)}
+    decimals = {
+        text
+        for text, value in texts.items()
+        if text != value and _DECIMALS.fullmatch(text.replace(",", "."))
+    }
+    if len({texts[text] for text in decimals} | (texts.keys() - decimals)) < len(texts):
+        texts |= dict(zip(decimals, decimals, strict=True))
+    return [texts[text] for text in shown]
 
 
 # --- ids that a spreadsheet would run as formulas -------------------------------------------------

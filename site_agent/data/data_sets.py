@@ -32,7 +32,7 @@ class DataSets:
         self.salt = salt
         self._inputs = dict(inputs)
         self._prepare = read
-        self._known: dict[tuple[str, ...], tuple[Any, Any]] = {}  # from what it was made, and it
+        self._values: dict[tuple[str, ...], tuple[Any, Any]] = {}  # from what it was made, and it
         self._lock = threading.RLock()  # a run that needs a data set waits until it is read
 
     def choose(self, name: str) -> str:
@@ -69,10 +69,10 @@ class DataSets:
         def make() -> Inputs:
             return named(inputs, target, id_column, trains=trains)
 
-        return self.made((name, "named"), inputs, (inputs, target, id_column, trains), make)[0]
+        return self.cached((name, "named"), inputs, (inputs, target, id_column, trains), make)[0]
 
     def ids(self, name: str, inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
-        return self.made((name, "ids", rule), inputs, inputs, lambda: read_ids(inputs, rule))[0]
+        return self.cached((name, "ids", rule), inputs, inputs, lambda: read_ids(inputs, rule))[0]
 
     def get(
         self,
@@ -90,9 +90,9 @@ class DataSets:
         def make() -> Prepared:
             return self._prepare(own, self.salt, aligned, classes)
 
-        return self.made((name, "rows"), own, (own, aligned, classes), make)
+        return self.cached((name, "rows"), own, (own, aligned, classes), make)
 
-    def made(
+    def cached(
         self, key: tuple[str, ...], inputs: Inputs, asked: Any, make: Callable[[], T]
     ) -> tuple[T, bool]:
         """``make()`` or what it made before from the same question and files; and whether it is
@@ -100,17 +100,17 @@ class DataSets:
         """
         with self._lock, one_snapshot():
             question = (asked, _stamp(inputs))
-            before, value = self._known.get(key, (None, None))
+            before, value = self._values.get(key, (None, None))
             if before == question:
                 return value, False
-            made = make()
+            value = make()
             if _stamp(inputs) != question[1]:
                 raise BadData(
                     f"{inputs.table}: the file changed during reading. Write a new file beside it,"
                     " then rename that."
                 )
-            self._known[key] = (question, made)
-            return made, True
+            self._values[key] = (question, value)
+            return value, True
 
 
 def _stamp(inputs: Inputs) -> Stamp:

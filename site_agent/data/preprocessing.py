@@ -118,7 +118,9 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":
-        columns = [Column(**{**each, "levels": tuple(each["levels"])}) for each in plain["columns"]]
+        columns = [
+            Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"]
+        ]
         ranges: dict[str, Range] | None = None
         if plain.get("ranges") is not None:
             ranges = {

@@ -79,13 +79,13 @@ class BadTable(BadData):
 
     def __init__(self, *faults: Fault):
         self.faults = faults
-        super().__init__(self._told())
+        super().__init__(self._text())
 
     def advised(self, advice: Callable[[str], str]) -> "BadTable":
         """The same faults with other advice, for a command that reads no agent.toml."""
         return BadTable(*(replace(fault, todo=advice(fault.todo)) for fault in self.faults))
 
-    def _told(self) -> str:
+    def _text(self) -> str:
         if len(self.faults) == 1:
             return self.faults[0].text
         texts = [f"{len(self.faults)} faults in the table:"]
@@ -101,10 +101,10 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        self._found: dict[Fault, None] = {}
+        self._faults: dict[Fault, None] = {}
 
     def add(self, *faults: Fault) -> None:
-        self._found |= dict.fromkeys(faults)
+        self._faults |= dict.fromkeys(faults)
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -114,17 +114,17 @@ class Faults:
             self.add(*error.faults)
 
     def __iter__(self) -> Iterator[Fault]:
-        return iter(self._found)
+        return iter(self._faults)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._faults)
 
     def raise_any(self) -> None:
         """Raise the collected faults, by file in reading order, then by line."""
-        if self._found:
-            files = list(dict.fromkeys(fault.file for fault in self._found))  # as they were read
+        if self._faults:
+            files = list(dict.fromkeys(fault.file for fault in self._faults))  # as they were read
             raise BadTable(
-                *sorted(self._found, key=lambda fault: (files.index(fault.file), fault.lines))
+                *sorted(self._faults, key=lambda fault: (files.index(fault.file), fault.lines))
             )
 
 

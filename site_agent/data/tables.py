@@ -291,8 +291,8 @@ class Table:
 
     def _coded(self, column: str, codes: Mapping[str, str], what: str, todo: str) -> "Table":
         """With the code of each text of a column; a text without one is a fault."""
-        known = {None, *codes}
-        wrong = [row for row, text in enumerate(self.texts(column)) if text not in known]
+        valid = {None, *codes}
+        wrong = [row for row, text in enumerate(self.texts(column)) if text not in valid]
         if wrong:
             raise BadTable(self.fault(what, todo, "classes", column, wrong))
         cells = self.cells(column)
@@ -311,13 +311,13 @@ def name_of(source: Source | Any) -> str:
 
 def read_table(
     source: Source | Any,
-    found: Faults | None = None,
+    collected: Faults | None = None,
     na_values: Sequence[str] = NA_VALUES,
     notation: Notation = Notation(),  # noqa: B008 - it is frozen
 ) -> Table:
     """Read a CSV or Parquet file, the rows of a query, or a frame.
 
-    ``found`` collects faults, which are raised without it.
+    Faults are added to ``collected``, and raised without it.
     """
     name = name_of(source)
     faults = Faults()
@@ -334,10 +334,10 @@ def read_table(
         raise BadTable(Fault(name, what, kind="file")) from None
     if not len(table) and not len(faults) and name != FRAME:
         faults.add(Fault(name, "no rows below the header."))
-    if found is None or not len(table):
+    if collected is None or not len(table):
         faults.raise_any()
     else:
-        found.add(*faults)
+        collected.add(*faults)
     return table
 
 

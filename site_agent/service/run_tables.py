@@ -225,7 +225,7 @@ class RunTables:
                 return batch, scored, Alone.of(model, inputs, rule)
 
             asked = inputs, aligned, model.run, model.name
-            return self.data_sets.made((name, "batch"), inputs, asked, make)
+            return self.data_sets.cached((name, "batch"), inputs, asked, make)
 
     # --- before a run ---------------------------------------------------------------------------
 
