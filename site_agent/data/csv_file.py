@@ -126,8 +126,9 @@ def _by_line(
         head = read(rows, schema=schema, n_rows=HEAD)
         decimals = find_decimals(decimal, names, head, texts, separator)
         kinds = schema | _kinds_of(head, decimals.mark, separator)
-        if b'"' in body and pl.String in kinds.values():
-            texts()  # polars refuses a quote inside a text
+        words = [place for place, kind in kinds.items() if kind == pl.String]
+        if b'"' in body and words and _hold_quotes(pl.DataFrame(texts()).select(words)):
+            return None
         pointed = rows.translate(_SWAPPED) if decimals.mark == "," else rows
         columns = read(pointed, schema=kinds, ignore_errors=True)
         numbers = _numbers(columns, texts)
@@ -143,6 +144,11 @@ def _by_line(
 
 def _column(texts: Callable[[], Texts], place: str) -> pl.Series:
     return texts()[place]
+
+
+def _hold_quotes(texts: pl.DataFrame) -> bool:
+    """Whether a text has a quote inside, which can be a doubled one or a stray one."""
+    return any(texts.select(pl.all().str.contains('"', literal=True).any()).row(0))
 
 
 def _is_complete(columns: pl.DataFrame, body: bytes, separator: str) -> bool:
@@ -194,8 +200,8 @@ def _by_row(
         for cells in reader:
             row = cells or [""]  # of a blank line
             line = above + begin + 1
+            _check_quotes(row, "".join(text[begin : reader.line_num]), source)
             if not rows or len(row) == len(rows[0]):
-                _check_quotes(row, "".join(text[begin : reader.line_num]), source)
                 rows.append(row)
                 lines.append(line)
             elif row[0].strip() or len(row) > 1:

@@ -103,6 +103,8 @@ REFUSED = {
     ),
     "a quote never closed": (b'id,a,y\n1,2,3\n2,"5,4\n3,6,\n', "line 3: not a CSV row"),
     "a quote inside a cell": (b'id,a,y\n1,5" pipe,3\n3,6,\n', "not a CSV table"),
+    "two quotes inside cells": (b'id,a,y\n5" pipe,5" pipe,3\n3,6,\n', "not a CSV table"),
+    "a space before a quote": (b'id,a,y\n1, "x",3\n3,6,\n', "not a CSV table"),
     "an id and its other spelling": (
         "id,a,y\n1,2,3\ncaf\u00e9,5,\ncafe\u0301 ,6,\n".encode(),
         "lines 3 and 4",
