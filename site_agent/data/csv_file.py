@@ -4,8 +4,8 @@ polars reads the file if each of its lines is one row of the header's width. Oth
 over several lines, blank lines, or rows of another length. The standard library's reader reads
 those, since it knows the line of each row. A row of another length is a fault, and is left out.
 
-polars does not tell a short row from one with empty cells, and takes a quote after a space as text.
-So lines and separators are counted, and a file with such a quote is read row by row.
+polars does not tell a short row from one with empty cells, and takes a stray quote as text. So
+lines and separators are counted, and a file with a quote inside a text is read row by row.
 
 Columns whose first cells are numbers are read as numbers. Their texts are read when they are asked
 for, for example of an id. A column is one of numbers if it has as many numbers as texts.
@@ -13,7 +13,7 @@ for, for example of an id. A column is one of numbers if it has as many numbers 
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -115,8 +115,7 @@ def _by_line(
 ) -> CsvFile | None:
     """The columns, if each line is one row of the header's width; else None."""
     header, _, rows = body.partition(b"\n")
-    lone_returns = b"\r" in body and body.count(b"\r") != body.count(b"\r\n")
-    if lone_returns or b' "' in body:
+    if b"\r" in body and body.count(b"\r") != body.count(b"\r\n"):
         return None
     read = partial(pl.read_csv, has_header=False, separator=separator)
     try:
@@ -126,8 +125,7 @@ def _by_line(
         head = read(rows, schema=schema, n_rows=HEAD)
         decimals = find_decimals(decimal, names, head, texts, separator)
         kinds = schema | _kinds_of(head, decimals.mark, separator)
-        words = [place for place, kind in kinds.items() if kind == pl.String]
-        if b'"' in body and words and _hold_quotes(pl.DataFrame(texts()).select(words)):
+        if b'"' in body and _hold_quotes(kinds, texts):
             return None
         pointed = rows.translate(_SWAPPED) if decimals.mark == "," else rows
         columns = read(pointed, schema=kinds, ignore_errors=True)
@@ -146,9 +144,10 @@ def _column(texts: Callable[[], Texts], place: str) -> pl.Series:
     return texts()[place]
 
 
-def _hold_quotes(texts: pl.DataFrame) -> bool:
+def _hold_quotes(kinds: Mapping[str, object], texts: Callable[[], Texts]) -> bool:
     """Whether a text has a quote inside, which can be a doubled one or a stray one."""
-    return any(texts.select(pl.all().str.contains('"', literal=True).any()).row(0))
+    columns = [texts()[place] for place, kind in kinds.items() if kind == pl.String]
+    return any(column.str.contains('"', literal=True).any() for column in columns)
 
 
 def _is_complete(columns: pl.DataFrame, body: bytes, separator: str) -> bool:

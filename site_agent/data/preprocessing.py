@@ -121,12 +121,9 @@ class Preprocessing:
         columns = [
             Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"]
         ]
-        ranges: dict[str, Range] | None = None
-        if plain.get("ranges") is not None:
-            ranges = {
-                name: (float(least), float(greatest), int(cells))
-                for name, (least, greatest, cells) in plain["ranges"].items()
-            }
+        ranges: Any = plain.get("ranges")
+        if ranges is not None:
+            ranges = {name: tuple(values) for name, values in ranges.items()}
         return cls(tuple(columns), (), ranges, tuple(plain["na_values"]))
 
 
