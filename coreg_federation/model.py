@@ -112,7 +112,7 @@ class Model:
         known = self._model.preprocessing
         table = read_table(frame, na_values=known.na_values)
         known.transform(table)  # names the faults of all columns
-        for note in (*table.doubts(known.sources), *known.moved(table)):
+        for note in known.moved(table):
             warnings.warn(note, UserWarning, stacklevel=3)
         return table
 

@@ -18,7 +18,7 @@ from coreg_federation.report import TrainingReport, report_of
 from coreg_wire.identity.invitation import parse_invitation
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from site_agent.config.settings import AgentSettings, read_settings, start
-from site_agent.data.notation import unguarded
+from site_agent.data.cell_text import unguarded
 from site_agent.identity.identity import check_authority, check_identity
 from site_agent.identity.identity import join as redeem
 from site_agent.identity.run_keys import OTHERS

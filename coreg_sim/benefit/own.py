@@ -152,7 +152,7 @@ class OwnTable:
                 f"{without} of {len(y) + without} rows have no target. In a federation they would"
                 " be shared rows. Here they are left out, because errors are measured on every row."
             )
-        notes = (*features.notes, *features.doubts(features.columns), *preprocessing.notes)
+        notes = (*features.notes, *preprocessing.notes)
         warnings = (
             f"{len(y)} rows with a target; features from the columns {preprocessing.summary}",
             *(text.removeprefix(f"{self.name}: ") for text in notes),

@@ -35,8 +35,9 @@ from examples.demo import draws, shown, svg
 from examples.demo.processes import DemoFailed, create, run, together
 from examples.demo.svg import Plot, Series
 from examples.demo.tables import COUPLINGS, ID, TARGET, DemoData, write_tables
+from site_agent.data.aligned_ids import SharedIds
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import Prepared, SharedIds, prepare
+from site_agent.data.prepare import Prepared, prepare
 from site_agent.data.tables import read_table
 from site_agent.models.file import load_model
 

@@ -123,7 +123,7 @@ def predict(
     write_predictions(
         output, predictions, ids=ids, id_column=id_column, column=column, beside=beside
     )
-    notes = [*table.notes, *table.doubts(known.sources, id_column), *known.moved(table)]
+    notes = [*table.notes, *table.doubts(id_column), *known.moved(table)]
     if id_column is None:
         notes.append(
             f"{output} has no ids, but the order of {table.source}. Give --id NAME to copy a column"

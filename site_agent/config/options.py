@@ -37,10 +37,7 @@ TABLE_HELP = {
     ),
     "unlabelled": "A table of the shared unlabelled set [the rows of --data with an empty target].",
     "separator": "What separates the columns of a CSV file: ',', ';', '|' or tab [found].",
-    "decimal": (
-        "The decimal mark: . or , [found]. The other mark before groups of three digits then"
-        " separates thousands."
-    ),
+    "decimal": "The decimal mark: . or , [found].",
     "dates": (
         "The format of the dates of a column: COLUMN=FORMAT, such as 'admitted=%d/%m/%Y'; of"
         " years with two digits 'born=%d.%m.%y,latest=DATE', the latest that can occur;"

@@ -32,31 +32,27 @@ _MOMENT = re.compile(
     r"(?P<day>\d{4}-\d{2}-\d{2})[T ](?P<time>\d{2}:\d{2}(:\d{2}(\.\d+)?)?)"
     r" ?(?P<zone>Z|UTC|[+-]\d{2}:?\d{2})?"
 )
+PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _TIME_OF_DAY = re.compile(r"\d{2}:\d{2}:\d{2}\.\d+")
 
 
 def text_of(value: Any) -> str | None:
     """The text of a value that has a type; None for a missing one. TypeError: neither."""
-    match value:
-        case None:
-            return None
-        case str():
-            return value
-        case bool() | np.bool_():
-            return "true" if value else "false"
-        case np.floating() if value.dtype.itemsize < 8:
-            return None if math.isnan(value) else _of_float(float(str(value)))
-        case float() | np.floating():
-            return None if math.isnan(value) else _of_float(float(value))
-        case int() | np.integer():
-            return str(value)
-        case Decimal():
-            return canonical(f"{value:f}")
-        case date() | datetime() | time():
-            return canonical(value.isoformat())
-        case _:
-            pass
-    raise TypeError("bytes" if isinstance(value, bytes) else type(value).__name__)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | np.integer):
+        return str(value)
+    if isinstance(value, float | np.floating):
+        # The text of a float32 is the shortest one that float32 rounds to it.
+        return None if math.isnan(value) else _of_float(float(str(value)))
+    if isinstance(value, Decimal):
+        return canonical(f"{value:f}")
+    if isinstance(value, date | time):
+        return canonical(value.isoformat())
+    raise TypeError(type(value).__name__)
 
 
 def _of_float(number: float) -> str:
@@ -87,11 +83,9 @@ def _of_number_or_moment(text: str, decimal: str) -> str:
 
 
 def _without_zeros(number: str) -> str:
-    sign, digits = ("-", number[1:]) if number[0] == "-" else ("", number.lstrip("+"))
-    whole, _, part = digits.partition(".")
-    part = part.rstrip("0")
-    plain = f"{whole or '0'}.{part}" if part else whole or "0"
-    return plain if plain == "0" else sign + plain
+    plain = number.lstrip("+").rstrip("0").rstrip(".")
+    plain = re.sub(r"^(-?)\.", r"\g<1>0.", plain)
+    return "0" if plain in ("", "-", "-0") else plain
 
 
 def _of_moment(day: str, clock: str, zone: str | None) -> str | None:
@@ -117,12 +111,27 @@ def texts_of_column(shown: Sequence[str], decimal: Literal[".", ",", "?"] = ".")
     """The texts of a column of cells without a type. Its decimals stay if two of them would become
     one text: they are codes.
     """
-    known = {text: canonical(text, decimal) for text in set(shown)}
-    decimals = {text for text, other in known.items() if _is_decimal(text, other)}
-    if len({known[text] for text in decimals} | (set(known) - decimals)) < len(known):
-        known |= {text: text for text in decimals}
-    return [known[text] for text in shown]
+    texts = {text: canonical(text, decimal) for text in set(shown)}
+    decimals = {
+        text
+        for text, value in texts.items()
+        if text != value and _DECIMALS.fullmatch(text.replace(",", "."))
+    }
+    if len({texts[text] for text in decimals} | (texts.keys() - decimals)) < len(texts):
+        texts |= dict(zip(decimals, decimals, strict=True))
+    return [texts[text] for text in shown]
 
 
-def _is_decimal(text: str, other: str) -> bool:
-    return text != other and _DECIMALS.fullmatch(text.replace(",", ".")) is not None
+# --- ids that a spreadsheet would run as formulas -------------------------------------------------
+
+
+def guarded(text: str) -> str:
+    """An id for a CSV file: an apostrophe before what a spreadsheet would run as a formula.
+
+    Numbers stay.
+    """
+    return f"'{text}" if _FORMULA.match(text) and not PLAIN.fullmatch(text) else text
+
+
+def unguarded(text: str) -> str:
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

@@ -116,7 +116,7 @@ def _of_file(query: Query) -> pl.DataFrame:
 
 def _as_written(connection: sqlite3.Connection, query: Query, frame: pl.DataFrame) -> pl.DataFrame:
     """Truth and float32, which SQLite stores as integers and as float64."""
-    declared = list[str]()
+    declared = []
     with suppress(sqlite3.Error):  # not every statement can be a view
         connection.execute(f"CREATE TEMP VIEW coreg_rows AS {query.sql}")
         columns = connection.execute("PRAGMA table_info(coreg_rows)")

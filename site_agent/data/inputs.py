@@ -54,8 +54,8 @@ def _as_dates(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {
-        column: layout_of(given) if isinstance(given, Mapping) else given
-        for column, given in value.items()
+        column: layout_of(layout) if isinstance(layout, Mapping) else layout
+        for column, layout in value.items()
     }
 
 
@@ -63,7 +63,7 @@ class Inputs(BaseModel):
     """One table.
 
     A target and an id that are not given follow from the study or the table
-    (`site_agent.data.prepare`).
+    (`site_agent.data.open_columns`).
     """
 
     model_config = ConfigDict(

@@ -40,17 +40,15 @@ class Fault:
     @property
     def text(self) -> str:
         column = "" if self.column is None else f", column {self.column!r}"
-        places, todo = _places("line", self.lines), self.todo
+        places = _places("line", self.lines)
+        todo = f" {self.todo}" if self.todo else ""
         if self.file == FRAME:  # in Python: rows from 0, and keywords
-            places = _places("row", [line - 1 for line in self.lines]) + " (from 0)" * bool(
-                self.lines
-            )
-            todo = (
-                todo.replace("--no-labels", "labels=False")
-                .replace("--na-values", "na_values")
-                .replace("--", "")
-            )
-        return f"{self.file}{places}{column}: {self.what}{' ' if todo else ''}{todo}"
+            places = _places("row", [line - 1 for line in self.lines])
+            if places:
+                places += " (from 0)"
+            todo = todo.replace("--no-labels", "labels=False").replace("--na-values", "na_values")
+            todo = todo.replace("--", "")
+        return f"{self.file}{places}{column}: {self.what}{todo}"
 
     def fields(self) -> dict[str, Any]:
         """Fields for a program, without the content of a cell."""
@@ -65,14 +63,12 @@ class Fault:
 
 
 def _places(what: str, lines: Sequence[int]) -> str:
-    if len(lines) < 2:
-        return "".join(f", {what} {line}" for line in lines)
-    shown, last = (
-        (lines[:-1], lines[-1])
-        if len(lines) <= SHOWN
-        else (lines[:SHOWN], f"{len(lines) - SHOWN} more")
-    )
-    return f", {what}s {', '.join(map(str, shown))} and {last}"
+    places = list(map(str, lines[:SHOWN]))
+    if len(lines) > SHOWN:
+        places.append(f"{len(lines) - SHOWN} more")
+    if len(places) < 2:
+        return "".join(f", {what} {place}" for place in places)
+    return f", {what}s {', '.join(places[:-1])} and {places[-1]}"
 
 
 class BadTable(BadData):
@@ -83,25 +79,20 @@ class BadTable(BadData):
 
     def __init__(self, *faults: Fault):
         self.faults = faults
-        super().__init__(self._told())
+        super().__init__(self._text())
 
     def advised(self, advice: Callable[[str], str]) -> "BadTable":
         """The same faults with other advice, for a command that reads no agent.toml."""
         return BadTable(*(replace(fault, todo=advice(fault.todo)) for fault in self.faults))
 
-    def _told(self) -> str:
+    def _text(self) -> str:
         if len(self.faults) == 1:
             return self.faults[0].text
-        more = [f"{len(self.faults) - MOST} more; `coreg-agent check` lists them all"] * (
-            len(self.faults) > MOST
-        )
-        return "\n  ".join(
-            [
-                f"{len(self.faults)} faults in the table:",
-                *(f.text for f in self.faults[:MOST]),
-                *more,
-            ]
-        )
+        texts = [f"{len(self.faults)} faults in the table:"]
+        texts += [fault.text for fault in self.faults[:MOST]]
+        if len(self.faults) > MOST:
+            texts.append(f"{len(self.faults) - MOST} more; `coreg-agent check` lists them all")
+        return "\n  ".join(texts)
 
 
 class Faults:
@@ -110,10 +101,10 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        self._found: dict[Fault, None] = {}
+        self._faults: dict[Fault, None] = {}
 
     def add(self, *faults: Fault) -> None:
-        self._found |= dict.fromkeys(faults)
+        self._faults |= dict.fromkeys(faults)
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -123,17 +114,17 @@ class Faults:
             self.add(*error.faults)
 
     def __iter__(self) -> Iterator[Fault]:
-        return iter(self._found)
+        return iter(self._faults)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._faults)
 
     def raise_any(self) -> None:
         """Raise the collected faults, by file in reading order, then by line."""
-        if self._found:
-            files = list(dict.fromkeys(fault.file for fault in self._found))  # as they were read
+        if self._faults:
+            files = list(dict.fromkeys(fault.file for fault in self._faults))  # as they were read
             raise BadTable(
-                *sorted(self._found, key=lambda fault: (files.index(fault.file), fault.lines))
+                *sorted(self._faults, key=lambda fault: (files.index(fault.file), fault.lines))
             )
 
 

@@ -7,6 +7,7 @@ option that mends it. None is a fault, since a table can be right that way.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -14,9 +15,11 @@ import polars as pl
 
 from coreg_core.arrays import Arr
 from coreg_core.spread import constant
+from site_agent.data.columns import Column
+from site_agent.data.ids import normalised
 from site_agent.data.notation import flag
-from site_agent.data.prepare import SiteTable, normalised
-from site_agent.data.preprocessing import Column, Preprocessing
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.site_tables import SiteTable
 from site_agent.data.sources import some
 from site_agent.data.tables import Table
 
@@ -98,9 +101,7 @@ def rank_correlation(x: Arr, y: Arr) -> float:
 
 
 def _alike_levels(column: Column) -> str:
-    def folded(level: str) -> str:
-        return normalised(level, "folded")
-
+    folded = partial(normalised, rule="folded")
     groups = [list(group) for _, group in groupby(sorted(column.levels, key=folded), key=folded)]
     alike = [group for group in groups if len(group) > 1]
     if not alike:

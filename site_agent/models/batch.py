@@ -19,17 +19,10 @@ from coreg_core.errors import UsageError
 from coreg_core.evaluation import AnyProbability
 from coreg_core.objectives.alignment import IdRule
 from coreg_wire.files.output import Kinds, check_output, write_output
+from site_agent.data.aligned_ids import SharedIds, with_shared_ids
+from site_agent.data.cell_text import guarded
+from site_agent.data.ids import ids_digest, normalised, order_of, own_name, unique_ids
 from site_agent.data.inputs import Inputs
-from site_agent.data.notation import guarded
-from site_agent.data.prepare import (
-    SharedIds,
-    ids_digest,
-    normalised,
-    order_of,
-    own_name,
-    unique_ids,
-    with_shared_ids,
-)
 from site_agent.data.sources import Faults, some
 from site_agent.data.tables import Table, read_table
 from site_agent.machine.results import JointScores, ScoringResult
@@ -151,7 +144,7 @@ def batch_of(
     ids = tuple(table.ids(column))
     absent = np.all([table.missing(name) for name in preprocessing.sources], axis=0)
     phi, X, local = _arrays(model, table, absent)
-    notes = [*table.notes, *table.doubts(preprocessing.sources, inputs.id)]
+    notes = [*table.notes, *table.doubts(inputs.id)]
     if not absent.all():
         notes += preprocessing.moved(table.rows(np.flatnonzero(~absent)))
     if lacking := [ids[i] for i in np.flatnonzero(absent)]:

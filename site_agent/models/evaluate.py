@@ -118,7 +118,7 @@ def _labelled(
         raise BadData(
             f"{data}: {len(rows)} rows have a value in {target!r}. An error needs at least two."
         )
-    notes = [*whole.notes, *whole.doubts(used)]
+    notes = [*whole.notes]
     if positive and not y[rows].any():
         notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}")
     if len(rows) < len(whole):

@@ -33,7 +33,8 @@ from coreg_core.evaluation import AnyProbability, ClassProbabilities, Probabilit
 from coreg_core.kernels import Gaussian, Kernel, Linear, make_kernel
 from coreg_core.stability import Shares
 from coreg_wire.files.disk import write_whole
-from site_agent.data.preprocessing import Preprocessing, Range
+from site_agent.data.column_notes import Range
+from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.sources import BadTable
 from site_agent.data.tables import Table
 from site_agent.models.figures import Values

@@ -29,7 +29,8 @@ from coreg_core.errors import UsageError
 from coreg_core.evaluation import ClassProbabilities, Probability
 from coreg_core.kernels import Gaussian, Linear
 from coreg_wire.files.output import ONNX, write_output
-from site_agent.data.preprocessing import Column, Preprocessing
+from site_agent.data.columns import Column
+from site_agent.data.preprocessing import Preprocessing
 from site_agent.models.file import Function, ModelFile
 
 if TYPE_CHECKING:

@@ -21,7 +21,9 @@ from coreg_wire.terminal.service import on_signals
 from coreg_wire.transport.service import host_port
 from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings
 from site_agent.consent.policy import read_policy
-from site_agent.data.prepare import AlignedIds, DataSets, site_salt
+from site_agent.data.aligned_ids import AlignedIds
+from site_agent.data.data_sets import DataSets
+from site_agent.data.salt import site_salt
 from site_agent.identity.identity import Identity, check_identity, install_renewed
 from site_agent.identity.run_keys import Members
 from site_agent.ledger import Disclosed, HeadSigner, Ledger

@@ -20,7 +20,7 @@ import polars as pl
 
 from coreg_core.errors import Refused, Unreachable
 from coreg_core.plan import Plan, is_on_demand
-from site_agent.data.prepare import normalised
+from site_agent.data.ids import normalised
 from site_agent.machine.results import ScoringResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.batch import Alone, Scored, as_answers

@@ -19,7 +19,10 @@ from site_agent.consent.objections import before_offer, trainings
 from site_agent.consent.participant import Consent, Means, Participant
 from site_agent.consent.policy import Policy, read_policy
 from site_agent.consent.request import BEFORE
-from site_agent.data.prepare import AlignedIds, DataSets, Prepared, named, read_ids
+from site_agent.data.aligned_ids import AlignedIds, read_ids
+from site_agent.data.data_sets import DataSets
+from site_agent.data.open_columns import named
+from site_agent.data.prepare import Prepared
 from site_agent.identity.identity import check_identity
 from site_agent.ledger.ledger import remember
 from site_agent.service.run_tables import NotAligned, RunTables, Unusable

@@ -58,7 +58,7 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
                 answer["contributions"] = {
                     name: of.tolist() for name, of in contributions(model, table).items()
                 }
-            return answer | {"notes": [*table.doubts(columns), *model.preprocessing.moved(table)]}
+            return answer | {"notes": model.preprocessing.moved(table)}
 
     async def predict(request: Request) -> JSONResponse:
         try:

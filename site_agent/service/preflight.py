@@ -14,19 +14,14 @@ from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import host_port, release
 from site_agent.config.settings import AgentSettings
 from site_agent.consent.policy import read_policy
+from site_agent.data.aligned_ids import guessable, read_ids
+from site_agent.data.data_sets import DataSets
 from site_agent.data.databases import one_snapshot
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import (
-    WAITING,
-    DataSets,
-    Prepared,
-    guessable,
-    left_open,
-    named,
-    prepare,
-    read_ids,
-    site_salt,
-)
+from site_agent.data.open_columns import left_open, named
+from site_agent.data.prepare import Prepared, prepare
+from site_agent.data.salt import site_salt
+from site_agent.data.site_tables import WAITING
 from site_agent.data.sources import BadTable, Faults, some
 from site_agent.data.suspects import suspects
 from site_agent.identity.identity import check_identity

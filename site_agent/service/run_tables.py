@@ -19,20 +19,14 @@ from coreg_core.plan import Plan, is_on_demand
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal.command_line import owner_hint
 from site_agent.consent.policy import Policy
+from site_agent.data.aligned_ids import AlignedIds, SharedIds, guessable
+from site_agent.data.data_sets import DataSets
 from site_agent.data.databases import one_snapshot
+from site_agent.data.ids import ids_digest, keyed, own_name
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import (
-    WAITING,
-    AlignedIds,
-    DataSets,
-    Prepared,
-    SharedIds,
-    guessable,
-    ids_digest,
-    keyed,
-    left_open,
-    own_name,
-)
+from site_agent.data.open_columns import left_open
+from site_agent.data.prepare import Prepared
+from site_agent.data.site_tables import WAITING
 from site_agent.data.sources import BadTable, Faults
 from site_agent.data.tables import read_table
 from site_agent.machine import notices
@@ -231,7 +225,7 @@ class RunTables:
                 return batch, scored, Alone.of(model, inputs, rule)
 
             asked = inputs, aligned, model.run, model.name
-            return self.data_sets.made((name, "batch"), inputs, asked, make)
+            return self.data_sets.cached((name, "batch"), inputs, asked, make)
 
     # --- before a run ---------------------------------------------------------------------------
 

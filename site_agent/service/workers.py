@@ -43,7 +43,7 @@ from site_agent.consent.objections import (
 from site_agent.consent.participant import Consent, Means, Participant
 from site_agent.consent.policy import Policy
 from site_agent.consent.request import describe_request
-from site_agent.data.prepare import guessable
+from site_agent.data.aligned_ids import guessable
 from site_agent.disclosure import Disclosure
 from site_agent.ledger import Ledger
 from site_agent.machine import notices

@@ -4,8 +4,9 @@ from typer.testing import CliRunner
 
 from site_agent.cli.app import app
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import load_site_tables, prepare
+from site_agent.data.prepare import prepare
 from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.site_tables import load_site_tables
 from site_agent.data.sources import Faults
 from site_agent.data.tables import read_table
 

@@ -10,7 +10,8 @@ from test_data_sets import TABLE
 from coreg_core.messages import Hello, Proposal
 from coreg_wire.transport.codec import Assembler, frames_of
 from site_agent.consent.policy import Policy
-from site_agent.data.prepare import AlignedIds, DataSets
+from site_agent.data.aligned_ids import AlignedIds
+from site_agent.data.data_sets import DataSets
 from site_agent.ledger import Ledger, read_ledger
 from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore

@@ -13,7 +13,7 @@ from agent_files import inputs, prepared, write
 from coreg_core.errors import BadData, UsageError
 from site_agent.config.settings import inputs_of, read_settings
 from site_agent.data import databases
-from site_agent.data.prepare import DataSets
+from site_agent.data.data_sets import DataSets
 from site_agent.data.sources import BadTable, Query, at, source_of
 from site_agent.data.tables import read_table
 

@@ -18,7 +18,7 @@ from site_agent.consent.objection import refusal
 from site_agent.consent.objections import before_offer
 from site_agent.consent.participant import Consent
 from site_agent.consent.policy import Policy
-from site_agent.data.prepare import ids_digest, keyed, own_name
+from site_agent.data.ids import ids_digest, keyed, own_name
 from site_agent.disclosure import Disclosure, row_set
 from site_agent.ledger import Ledger, read_ledger
 

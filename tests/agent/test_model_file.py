@@ -22,8 +22,7 @@ from trained_sites import SITES
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Linear
-from site_agent.data.cell_text import texts_of_column
-from site_agent.data.notation import guarded, unguarded
+from site_agent.data.cell_text import guarded, texts_of_column, unguarded
 from site_agent.data.sources import NA_VALUES
 from site_agent.data.tables import read_table
 from site_agent.models.batch import write_predictions

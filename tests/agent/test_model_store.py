@@ -27,7 +27,8 @@ from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.terms import Membership, Privacy
 from coreg_sim.simulate import SharedFold, SimulatedSite
-from site_agent.data.prepare import DataSets, SharedIds
+from site_agent.data.aligned_ids import SharedIds
+from site_agent.data.data_sets import DataSets
 from site_agent.data.tables import read_table
 from site_agent.machine.results import AgreementResult
 from site_agent.models import report

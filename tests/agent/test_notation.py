@@ -18,7 +18,7 @@ from coreg_core.errors import BadData, UsageError
 from site_agent.data.dates import day_of
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import Notation
-from site_agent.data.sources import BadTable, Faults
+from site_agent.data.sources import BadTable
 from site_agent.data.tables import read_table
 
 
@@ -154,22 +154,13 @@ def test_an_open_decimal_mark_is_one_fault_of_the_whole_table(tmp_path):
     assert [fault.kind for fault in error.value.faults] == ["decimal mark"]
 
 
-def test_thousands_beside_decimals_in_one_cell_show_both(tmp_path):
-    assert table(tmp_path, "id;a\n1;1.234,5\n2;2.000\n3;7\n").numbers("a").tolist() == [
-        1234.5,
-        2000.0,
-        7.0,
-    ]
-    assert table(tmp_path, "id;a\n1;1,234.5\n2;2,000\n3;7\n").numbers("a").tolist() == [
-        1234.5,
-        2000.0,
-        7.0,
-    ]
-    found = table(tmp_path, "id;a\n1;1.234.567\n2;80.157\n3;7\n")
-    assert found.numbers("a").tolist() == [1234567.0, 80157.0, 7.0]
-    assert found.notes[1].endswith(
-        "numbers with points between thousands, such as '1.234.567' in 'a'"
-    )
+@pytest.mark.parametrize("cell", ["1.234,5", "1,234.5", "1.234.567", "1 234"])
+@pytest.mark.parametrize("decimal", [None, ".", ","])
+def test_a_mark_between_thousands_is_refused_in_any_notation(tmp_path, cell, decimal):
+    path = write(tmp_path, f"id;a\n1;{cell}\n2;7\n")
+    with pytest.raises(BadTable, match=r"line 2, column 'a'.* without a mark for thousands") as one:
+        read_table(path, notation=Notation(";", decimal)).numbers("a")
+    assert [fault.kind for fault in one.value.faults] == ["thousands separators"]
 
 
 def faults_of(folder, separator, mark, slips):
@@ -314,15 +305,12 @@ def test_a_format_without_a_day_is_refused(tmp_path, layout):
         inputs(tmp_path / "t.csv", dates=["d"])
 
 
-def test_the_operators_decimal_mark_shows_what_it_makes_of_the_other_one(tmp_path):
-    table = read_table(
-        write(tmp_path, "id;a\n1;42.355\n2;1.5\n"), notation=Notation(decimal=","), found=Faults()
-    )
-    assert any("'42.355' in 'a' is read as 42355" in note for note in table.notes)
+def test_the_operators_decimal_mark_holds_for_all_cells(tmp_path):
     alone = write(tmp_path, "id;a\n1;80.157\n2;643\n")
-    assert [
-        read_table(alone, notation=Notation(decimal=mark)).numbers("a")[0] for mark in ",."
-    ] == [80157.0, 80.157]
+    assert read_table(alone, notation=Notation(decimal=".")).numbers("a").tolist() == [80.157, 643]
+    with pytest.raises(BadTable, match=r"line 2, column 'a': '80\.157' .* decimal commas") as error:
+        read_table(alone, notation=Notation(decimal=",")).numbers("a")
+    assert error.value.faults[0].kind == "decimal point"
 
 
 # --- years of two digits --------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from agent_files import inputs, prepared, write
 
 from site_agent.data import databases
-from site_agent.data.prepare import DataSets
+from site_agent.data.data_sets import DataSets
 from site_agent.data.sources import BadTable, source_of
 from site_agent.data.tables import read_table
 

@@ -26,8 +26,10 @@ from site_agent.cli.app import app
 from site_agent.cli.service import print_scores
 from site_agent.config.options import OWN, TABLE
 from site_agent.config.settings import ONLY, AgentSettings, read_settings
+from site_agent.data.aligned_ids import AlignedIds, SharedIds, read_ids
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import AlignedIds, SharedIds, prepare, read_ids, site_salt
+from site_agent.data.prepare import prepare
+from site_agent.data.salt import site_salt
 from site_agent.data.sources import NA_VALUES, Query
 from site_agent.data.tables import read_table
 from site_agent.disclosure import Disclosure

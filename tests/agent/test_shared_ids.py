@@ -1,4 +1,4 @@
-"""Points, hops and files of an alignment (site_agent/id_points.py, site_agent/data/prepare.py)."""
+"""Points, hops and files of an alignment (id_points.py, data/aligned_ids.py)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,10 @@ from coreg_core.plan import Plan
 from coreg_core.terms import Membership
 from site_agent import id_points
 from site_agent.consent.policy import Policy
+from site_agent.data.aligned_ids import AlignedIds, SharedIds, guessable, read_ids
+from site_agent.data.ids import normalised
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import AlignedIds, SharedIds, guessable, normalised, prepare, read_ids
+from site_agent.data.prepare import prepare
 from site_agent.data.sources import BadTable
 
 VECTOR = "4fe60a9c1b7adbafbbdaedaf9377841e3f55503aa3ca3fb33e07a8474430086f"

@@ -27,11 +27,14 @@ import coreg_federation as coreg
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData
 from coreg_core.kernels import Gaussian
-from site_agent.data import tables
+from site_agent.data.aligned_ids import read_ids
+from site_agent.data.ids import ids_digest
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import HEAD, Notation
-from site_agent.data.prepare import WAITING, ids_digest, named, prepare, read_ids
+from site_agent.data.open_columns import named
+from site_agent.data.prepare import prepare
 from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.site_tables import WAITING
 from site_agent.data.sources import NA_VALUES, BadTable, Query
 from site_agent.data.tables import read_table
 from site_agent.models.file import ModelFile, load_model, save_model
@@ -100,6 +103,8 @@ REFUSED = {
     ),
     "a quote never closed": (b'id,a,y\n1,2,3\n2,"5,4\n3,6,\n', "line 3: not a CSV row"),
     "a quote inside a cell": (b'id,a,y\n1,5" pipe,3\n3,6,\n', "not a CSV table"),
+    "two quotes inside cells": (b'id,a,y\n5" pipe,5" pipe,3\n3,6,\n', "not a CSV table"),
+    "a space before a quote": (b'id,a,y\n1, "x",3\n3,6,\n', "not a CSV table"),
     "an id and its other spelling": (
         "id,a,y\n1,2,3\ncaf\u00e9,5,\ncafe\u0301 ,6,\n".encode(),
         "lines 3 and 4",
@@ -184,6 +189,13 @@ def test_cells_that_mean_a_missing_value_are_a_list_of_the_operator(tmp_path):
     assert own.table.unlabelled_ids == ("3", "4")
     again = Preprocessing.from_json(json.loads(json.dumps(own.preprocessing.to_json())))
     assert again.na_values == ("-999", "n/a", "NULL")
+
+
+def test_a_number_that_means_a_missing_value_is_missing_in_each_notation(tmp_path):
+    path = write(tmp_path, "id,a,c\n1,-99.0,-99\n2,-99.00,x\n3,-9.9e1,-99.0\n4,-98,099\n5,2,99\n")
+    found = read_table(path, na_values=["-99", "99"])
+    assert found.missing("a").tolist() == [True, True, True, False, False]
+    assert found.texts("c") == [None, "x", None, "099", None]
 
 
 def test_the_digest_is_of_lengths_and_bytes():
@@ -562,11 +574,10 @@ def test_an_id_that_parquet_holds_as_a_large_float_is_a_doubt(tmp_path, large):
     frame = pl.DataFrame({"id": [1.0, large, None], "x": [1, 2, 3], "y": [1.0, None, 2.0]})
     frame.write_parquet(tmp_path / "t.parquet")
     assert any(
-        "is a rounded number" in text
-        for text in read_table(tmp_path / "t.parquet").doubts(["x"], "id")
+        "is a rounded number" in text for text in read_table(tmp_path / "t.parquet").doubts("id")
     )
     small = pl.DataFrame({"id": [1, 10**17], "x": [1e17, 2.0]})
-    assert read_table(small).doubts(["x"], "id") == ()
+    assert read_table(small).doubts("id") == ()
 
 
 # --- columns that are not used --------------------------------------------------------------------
@@ -638,30 +649,26 @@ MANY_CELLS += ["x", "NA", "1.234,5", "007", "1e5", "inf", "nan", '"6"']
     rows=[["", "", ""], ["", "", ""], ["", "", "3,5"]], separator=";", decimal=None, late=False
 )
 @example(rows=[["1.5", "2.5", "7"]], separator=",", decimal=",", late=False)
-def test_a_file_is_read_by_lines_as_by_rows(tmp_path_factory, rows, separator, decimal, late):
-    """The fast reader types a column by its first cells; the standard library's reader sees texts
-    only.
-    """
+def test_a_blank_line_changes_no_cell(tmp_path_factory, rows, separator, decimal, late):
+    """polars reads a file without blank lines, and the standard library's reader one with them."""
     quoted = [[f'"{cell}"' if separator in cell else cell for cell in row] for row in rows]
     first = [["1", "2", "3"]] * (HEAD if late else 0)
-    body = "\n".join(separator.join(row) for row in [["a", "b", "c"], *first, *quoted])
-    path = write(tmp_path_factory.mktemp("lines"), body + "\n")
+    body = "\n".join(separator.join(row) for row in [*first, *quoted])
+    folder = tmp_path_factory.mktemp("lines")
 
-    def found():
+    def read(blank):
+        path = write(folder, separator.join("abc") + blank + body + "\n")
         try:
-            read = read_table(path, notation=Notation(separator, decimal))
+            found = read_table(path, notation=Notation(separator, decimal))
         except BadTable as error:
             return str(error)
         columns = [
-            [read.is_numeric(c), *read.texts(c), *map(repr, read.cells(c).numbers.tolist())]
+            [found.is_numeric(c), *found.texts(c), *map(repr, found.cells(c).numbers.tolist())]
             for c in "abc"
         ]
-        return read.lines.tolist(), read.notes, columns
+        return found.notes, columns
 
-    by_lines = found()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "_by_line", lambda *_: None)
-        assert by_lines == found()
+    assert read("\n") == read("\n\n")
 
 
 @pytest.mark.parametrize("at", [0, 1500, 2999])

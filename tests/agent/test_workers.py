@@ -23,7 +23,7 @@ from coreg_core.terms import Membership, Privacy
 from coreg_sim.simulate import simulated_keys
 from coreg_wire.transport.codec import Assembler
 from site_agent.consent.policy import Policy
-from site_agent.data.prepare import keyed
+from site_agent.data.ids import keyed
 from site_agent.data.tables import read_table
 from site_agent.disclosure import Disclosure, row_set
 from site_agent.ledger import read_ledger

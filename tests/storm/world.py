@@ -38,8 +38,10 @@ from coreg_wire import clock
 from coreg_wire.identity.names import key_fingerprint, load_certificates
 from coreg_wire.identity.signatures import private_key
 from site_agent.consent.policy import Policy
+from site_agent.data.aligned_ids import AlignedIds, SharedIds
+from site_agent.data.data_sets import DataSets
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import AlignedIds, DataSets, Prepared, SharedIds, prepare
+from site_agent.data.prepare import Prepared, prepare
 from site_agent.identity.identity import Identity, check_identity, enrol, install, install_renewed
 from site_agent.identity.run_keys import Members
 from site_agent.ledger import HeadSigner, Ledger

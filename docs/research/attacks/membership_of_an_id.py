@@ -11,7 +11,7 @@ from typing import Any
 
 from federation import reported
 
-from site_agent.data.prepare import ids_digest, keyed
+from site_agent.data.ids import ids_digest, keyed
 
 CANDIDATES = [f"patient {number}" for number in range(9)]
 SHARED_IDS = [CANDIDATES[i] for i in (0, 2, 3, 5, 7)]

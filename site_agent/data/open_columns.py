@@ -1,0 +1,77 @@
+"""The target and the id that a site leaves open: its study names them, or their usual names do."""
+
+from collections.abc import Sequence
+
+from site_agent.data.inputs import Inputs
+from site_agent.data.site_tables import WITHOUT_LABELS
+from site_agent.data.sources import BadTable, Fault, Faults, some
+from site_agent.data.tables import Table, read_inputs
+
+USUAL_TARGETS = ("y", "target", "label")
+USUAL_ID = "id"
+
+
+def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool = True) -> Inputs:
+    """The inputs with both columns; ``target`` and ``id_column`` are the study's, "" where it names
+    none.
+    """
+    open_target = trains and inputs.target is None
+    if inputs.id is not None and not open_target:
+        return inputs
+    table = read_inputs(inputs, Faults(), joined=False)
+    faults = Faults()
+    chosen = {"id": inputs.id or id_column or _usual_id(table.columns), "target": inputs.target}
+    if chosen["id"] is None:
+        faults.add(_open(table, "the id column", "--id."))
+    if open_target:
+        chosen["target"] = _target(table, target, inputs.labels)
+    if open_target and inputs.labels and chosen["target"] is None:
+        faults.add(_open(table, "the column to predict", f"--target.{WITHOUT_LABELS}"))
+    faults.raise_any()
+    return inputs.model_copy(update=chosen)
+
+
+def _usual_id(columns: Sequence[str]) -> str | None:
+    if USUAL_ID in columns:
+        return USUAL_ID
+    return _only(list({name for name in columns if name.endswith("_id")}))
+
+
+def _only(names: Sequence[str]) -> str | None:
+    return names[0] if len(names) == 1 else None
+
+
+def _target(table: Table, target: str, labels: bool) -> str | None:
+    """The study's target or the usual one; without labels it is empty, and no feature."""
+    usual = [name for name in USUAL_TARGETS if name in table]
+    if labels:
+        return target or _only(usual)
+    names = [name for name in (target, *usual) if name in table]
+    return next((name for name in names if table.missing(name).all()), None)
+
+
+def left_open(inputs: Inputs, *, trains: bool = True) -> BadTable | None:
+    """The columns that a study has to name, or this site; None if both are known.
+
+    A column that the site names and its table lacks is raised: no study can mend that.
+    """
+    table = read_inputs(inputs, joined=False)
+    faults = Faults()
+    with faults.caught():
+        if inputs.id is not None:
+            table.with_id(inputs.id).require([inputs.id], "the id column")
+    with faults.caught():
+        if trains and inputs.labels and inputs.target is not None:
+            table.require([inputs.target], "the target", WITHOUT_LABELS)
+    faults.raise_any()
+    try:
+        named(inputs, trains=trains)
+    except BadTable as columns:
+        return columns
+    return None
+
+
+def _open(table: Table, what: str, option: str) -> Fault:
+    columns = dict.fromkeys(table.columns)
+    asked = f"which is {what}? The columns: {some(columns, 30)}."
+    return Fault(table.source, asked, f"Name it with {option}", kind="column")
