@@ -25,7 +25,7 @@ from site_agent.identity.run_keys import OTHERS
 from site_agent.models import findings
 from site_agent.service import app
 from site_agent.service.console import OTHER_WORDS, words_told
-from site_agent.service.state_dir import Decision
+from site_agent.service.state_store import Decision
 
 Progress = Callable[[str], None]
 Consent = bool | Callable[[Mapping[str, str], str], bool]

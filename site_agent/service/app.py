@@ -35,7 +35,7 @@ from site_agent.service.console import Terminal
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.on_demand import Known, OnDemand
 from site_agent.service.run_tables import NotAligned, RunTables, Unusable
-from site_agent.service.state_dir import StateDir
+from site_agent.service.state_store import StateStore
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial, GrpcDialler
 
@@ -130,7 +130,7 @@ class _Running:
         policy = read_policy(settings.policy)
         self._settings = settings
         once = asked is not None
-        state = None if once else StateDir(settings.state_path)
+        state = None if once else StateStore(settings.state_path)
         require_ledger(settings.ledger_path, settings.identity / "salt")
         self.ledger = Ledger(settings.ledger_path)  # it has a lock: another agent's requests stay
         try:

@@ -1,5 +1,5 @@
-"""The operator's decisions on plans: asked at the terminal, or by `coreg-agent approve` through
-files.
+"""The operator's decisions on plans: asked at the terminal, or by `coreg-agent approve` through the
+agent's store.
 
 An approval confirms the eight words that were shown with the question, and no others. A decision
 counts for the plan that it was made on: if the plan, the keys or what the operator saw has changed,
@@ -23,7 +23,7 @@ from site_agent.identity.run_keys import Members
 from site_agent.machine import notices
 from site_agent.machine.session_events import AskOperator, Decided
 from site_agent.service.console import COMPARE, Terminal
-from site_agent.service.state_dir import Decision, StateDir
+from site_agent.service.state_store import Decision, StateStore
 
 EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
 CHANGED = "its plan or the keys of its members changed after its operator was asked."
@@ -40,7 +40,7 @@ class Approvals:
 
     def __init__(
         self,
-        state: StateDir | None,
+        state: StateStore | None,
         terminal: Terminal | None,
         memory: Memory,
         proposal: Callable[[str], Proposal | None],
@@ -97,13 +97,13 @@ class Approvals:
             about = dict(question.about)
             if words:
                 about[EIGHT_WORDS] = f"{words} ({news}). {COMPARE}"  # see `news_of`
-            request = plan.run, plan.to_dict(), about, question.seconds, words, plan.digest
-            if not await self.in_turn(self._state.request_approval, *request):
+            request = self._state.request_approval
+            if not await self.in_turn(request, plan, about, question.seconds, words):
                 return await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
             self._notify(notices.waiting_for_approval(plan.run, plan.study))
         return await self.decision(plan)
 
-    async def _is_decided(self, state: StateDir, question: AskOperator) -> bool:
+    async def _is_decided(self, state: StateStore, question: AskOperator) -> bool:
         """Whether a decision on this plan is there. One on what has changed is removed."""
         plan = question.plan
         decision = await asyncio.to_thread(state.decision, plan.run)

@@ -54,7 +54,7 @@ from site_agent.machine.session_events import (
 )
 from site_agent.service.approvals import Approvals
 from site_agent.service.console import Terminal
-from site_agent.service.state_dir import StateDir
+from site_agent.service.state_store import StateStore
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import (
     CLOSE_GRACE,
@@ -86,7 +86,7 @@ class AgentDaemon:
         agent: Agent,
         workers: RunWorkers,
         ledger: Ledger,
-        state: StateDir | None,
+        state: StateStore | None,
         notify: Callable[[Notice], None],
         members: Members | None = None,
         asked: Terminal | None = None,

@@ -24,7 +24,7 @@ from site_agent.data.prepare import normalised
 from site_agent.machine.results import ScoringResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.batch import Alone, Scored, as_answers
-from site_agent.service.state_dir import StateDir
+from site_agent.service.state_store import StateStore
 
 SECONDS = 30.0  # timeout of a request
 COVERAGE = 0.9  # of an interval
@@ -44,7 +44,7 @@ class _Request:
 class OnDemand:
     """See the module's docstring. ``read``: what the site knows of a plan's individuals."""
 
-    def __init__(self, state: StateDir, read: Callable[[Plan], Known]):
+    def __init__(self, state: StateStore, read: Callable[[Plan], Known]):
         self.ask: Callable[[str], bool] = lambda _study: False  # the coordinator, for a run
         self._state = state
         self._read = read

@@ -16,7 +16,7 @@ from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.run_tables import RunTables
-from site_agent.service.state_dir import StateDir
+from site_agent.service.state_store import StateStore
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial, NoAnswer
 
@@ -42,7 +42,7 @@ class Agent:
             Ledger(folder / "ledger.jsonl", signer),
             lambda _notice: None,
         )
-        self.state = None if once else StateDir(folder / "service")
+        self.state = None if once else StateStore(folder / "service")
         if self.state is not None:
             self.state.open()
         table = write(folder, TABLE, "local.csv")

@@ -49,7 +49,7 @@ from site_agent.models.store import MANIFEST, ModelStore
 from site_agent.service.app import ReloadingIdentity
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.run_tables import RunTables
-from site_agent.service.state_dir import Decision, StateDir
+from site_agent.service.state_store import Decision, StateStore
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial
 from tests.issued import issued
@@ -306,7 +306,7 @@ class World:
         process.files.append(ledger.close)
         known = check_identity(folder)
         ledger.signer = HeadSigner(known)
-        state = StateDir(folder / "service")
+        state = StateStore(folder / "service")
         state.open()
         new = Inputs(table=self.folder / f"{site}-new.csv", id="id")  # to score
         sets_of = {"patients": inputs_of(self.folder, site), "new": new}
@@ -392,7 +392,7 @@ class World:
     def decide(self) -> None:
         """Each site's operator decides on what is pending."""
         for site in SITES:
-            state = StateDir(self.folder / site / "service")
+            state = StateStore(self.folder / site / "service")
             for entry in state.pending():
                 run = entry["plan"]["run"]
                 state.record_decision(
