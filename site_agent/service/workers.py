@@ -32,15 +32,9 @@ from coreg_core.threads import pin_threads
 from coreg_wire.clock import timestamp
 from coreg_wire.transport.codec import frames_of
 from coreg_wire.transport.service import release
-from site_agent.consent.memory import Memory
+from site_agent.consent.consent import Consent, training_of
 from site_agent.consent.objection import refusal
-from site_agent.consent.objections import (
-    before_offer,
-    fewest_sites_of_scores,
-    training_of,
-    trainings,
-)
-from site_agent.consent.participant import Consent, Means, Participant
+from site_agent.consent.participant import Means, Participant
 from site_agent.consent.policy import Policy
 from site_agent.consent.request import describe_request
 from site_agent.data.prepare import guessable
@@ -108,6 +102,7 @@ class RunWorkers:
         self.results = results
         self.tables = tables
         self.ledger = ledger
+        self.consent = Consent(policy, ledger.memory, time.monotonic, _today)
         self.compared: Callable[[], bool] = lambda: True  # whether operators compared the words
         self.last: Result | None = None
         self.written: tuple[Path, ...] = ()  # the files of the last result
@@ -128,47 +123,45 @@ class RunWorkers:
         """Check a plan against policy, rows and ledger, before the operator is asked."""
         try:
             self.results.folder_of(plan)  # the names of run and study are names of folders
-            data = self.tables.read(plan, self.policy, self.results)
-        except NotAligned as error:
-            return self._judged_unaligned(plan, error.ids)
+            try:
+                data = self.tables.read(plan, self.policy, self.results)
+            except NotAligned as error:
+                return self._judged_unaligned(plan, error.ids)
         except (CoregError, Unusable) as error:
             return Judged(plan.run, **self._against(error))
         return self._judged_rows(plan, data)
 
     def _judged_rows(self, plan: Plan, data: RunData) -> Judged:
         private = data.private
-        memory = self._memory_of(private)
+        self._know(private)
         rows = private if isinstance(private, PrivateData) else None
-        reason = self._objections(plan, rows, private.ids_digest)
         columns = self._columns(plan)
         both = 0
         if data.prepared is not None and rows is not None:
             both = len(data.prepared.labelled_and_shared)
             columns += f"; {rows.Z.shape[1]} features of {data.prepared.preprocessing.summary}"
-        given = memory.recall(plan, private.ids_digest).answered
+        given = self.ledger.memory.answered(plan, private.ids_digest)
         about = describe_request(plan, columns, len(private.Z), both=both, given=given)
-        return Judged(plan.run, reason, about | trainings(plan, self.policy, rows, memory))
-
-    def _objections(self, plan: Plan, rows: PrivateData | None, ids_digest: str) -> str | None:
-        memory = self.ledger.memory
-        found = before_offer(plan, self.name, self.policy, memory, data=rows, ids_digest=ids_digest)
-        return refusal(found, self.policy)
+        return self._judged(plan, about, rows, private.ids_digest)
 
     def _judged_unaligned(self, plan: Plan, ids: tuple[str, ...]) -> Judged:
-        try:
-            labelled = self.tables.labelled(plan)
-        except Unusable as error:
-            return Judged(plan.run, **self._against(error))
+        columns = f"{self._columns(plan)}; the alignment finds which of {len(ids)} ids are shared"
         about = describe_request(
             plan,
-            f"{self._columns(plan)}; the alignment finds which of {len(ids)} ids are shared",
+            columns,
             len(ids),
-            both=labelled,
+            both=self.tables.labelled(plan),
             aligns=True,
             warning=guessable(ids),
         )
-        about |= trainings(plan, self.policy, None, self.ledger.memory)
-        return Judged(plan.run, self._objections(plan, None, ""), about)
+        return self._judged(plan, about, None, "")
+
+    def _judged(
+        self, plan: Plan, about: dict[str, str], rows: PrivateData | None, ids_digest: str
+    ) -> Judged:
+        objections = self.consent.objections(plan, self.name, rows, ids_digest)
+        trainings = self.consent.trainings(plan, rows)
+        return Judged(plan.run, refusal(objections, self.policy), about | trainings)
 
     def _against(self, error: Exception) -> dict[str, Any]:
         """The reason. The run waits for a table that can be mended, if its agent is for one run."""
@@ -182,11 +175,10 @@ class RunWorkers:
             return individuals
         return f"predicts {inputs.target!r}; {individuals}"
 
-    def _memory_of(self, data: Private) -> Memory:
-        """The ledger's memory, which knows these instances by the site's own name."""
+    def _know(self, data: Private) -> None:
+        """The ledger's memory knows these instances by the site's own name."""
         if data.instances:
             self.ledger.memory.know_as(data.ids_digest, data.instances)
-        return self.ledger.memory
 
     # --- messages -------------------------------------------------------------------------------
 
@@ -251,7 +243,7 @@ class RunWorkers:
             data = self.tables.read(plan, self.policy, self.results)
         except (CoregError, Unusable) as error:
             return PlanRefused(plan.run, **self._against(error))
-        consent = Consent(self.policy, self._memory_of(data.private), time.monotonic, _today)
+        self._know(data.private)
         private = self._limited(plan, data.private)
         means = Means(
             self.keys,
@@ -260,7 +252,7 @@ class RunWorkers:
             release=release(),
             token=os.urandom(16).hex(),
         )
-        participant = Participant(self.name, private, consent, means)
+        participant = Participant(self.name, private, self.consent, means)
         target = "" if data.prepared is None else self.tables.target(plan)
         with self._lock:
             self._workers[plan.run] = _Worker(participant, data, target)
@@ -268,14 +260,14 @@ class RunWorkers:
 
     def _limited(self, plan: Plan, private: Private) -> Private:
         """The data with what policy and ledger leave of joint scores."""
-        memory = self.ledger.memory
         match private:
             case PrivateData():
-                fewest = fewest_sites_of_scores(self.policy, memory, private)
+                fewest = self.consent.fewest_sites_of_scores(private)
                 return replace(private, score_sites=fewest)
             case Batch():
                 most = self.policy.scores_a_day
-                left = {site: most - memory.asked(site, _today()) for site in plan.sites}
+                asked = self.ledger.memory.asked
+                left = {site: most - asked(site, _today()) for site in plan.sites}
                 return replace(private, left=left)
             case _:
                 return private

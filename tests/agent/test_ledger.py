@@ -73,9 +73,9 @@ def opened(path):
     """What a starting agent learns from its ledger."""
     ledger = Ledger(path)
     try:
-        return ledger.memory.recall(PLAN, "digest of the ids"), ledger.memory.summed_with(
-            "digest of the ids"
-        )
+        memory = ledger.memory
+        answered = memory.answered(PLAN, "digest of the ids"), memory.rows_of(PLAN.run)
+        return answered, memory.summed_with("digest of the ids")
     finally:
         ledger.close()
 
