@@ -23,6 +23,7 @@ from site_agent.identity.run_keys import Members
 from site_agent.machine import notices
 from site_agent.machine.session_events import AskOperator, Decided
 from site_agent.service.console import COMPARE, Terminal
+from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.state_store import Decision, StateStore
 
 EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
@@ -43,11 +44,11 @@ class Approvals:
         state: StateStore | None,
         terminal: Terminal | None,
         memory: Memory,
+        in_use: KeysInUse,
         proposal: Callable[[str], Proposal | None],
         notify: Callable[[Notice], None],
-        members: Members | None = None,
     ):
-        self.members = members
+        self._in_use = in_use
         self.terminal = terminal
         self._state = state
         self._memory = memory
@@ -56,11 +57,8 @@ class Approvals:
         self._turn = ThreadPoolExecutor(1, "requests")
 
     @property
-    def compared(self) -> bool:
-        """Whether the operators compared the words of all members; an agent without keys has
-        none.
-        """
-        return self.members is None or not self.members.unseen
+    def members(self) -> Members | None:
+        return self._in_use.members
 
     def has_strangers(self, proposal: Proposal) -> bool:
         """Whether the plan comes with keys that no operator has confirmed."""

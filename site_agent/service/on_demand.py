@@ -42,12 +42,18 @@ class _Request:
 
 
 class OnDemand:
-    """See the module's docstring. ``read``: what the site knows of a plan's individuals."""
+    """See the module's docstring.
 
-    def __init__(self, state: StateStore, read: Callable[[Plan], Known]):
-        self.ask: Callable[[str], bool] = lambda _study: False  # the coordinator, for a run
+    ``read``: what the site knows of a plan's individuals. ``ask`` asks the coordinator for a run of
+    a study; False: there is no connection.
+    """
+
+    def __init__(
+        self, state: StateStore, read: Callable[[Plan], Known], ask: Callable[[str], bool]
+    ):
         self._state = state
         self._read = read
+        self._ask = ask
         self._turn = threading.Lock()
         self._request: _Request | None = None
 
@@ -113,7 +119,7 @@ class OnDemand:
     def _result(self, request: _Request) -> ScoringResult:
         self._request = request
         try:
-            if not self.ask(request.study):
+            if not self._ask(request.study):
                 raise Unreachable("the agent is not connected to the coordinator.")
             return request.scores.result(SECONDS)
         except NotInTime:

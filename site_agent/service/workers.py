@@ -44,11 +44,11 @@ from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
 from site_agent.machine.results import AdditiveResult, AlignmentResult, Result, ScoringResult
 from site_agent.machine.scoring import Batch
-from site_agent.machine.seal import Keys
 from site_agent.machine.session_events import Judged, Worked, WorkMessage
 from site_agent.machine.site import Missed, Send, Store
 from site_agent.models import findings
 from site_agent.models.store import ModelStore
+from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.run_tables import NotAligned, Private, RunData, RunTables, Unusable
 from site_agent.site_data import PrivateData
 
@@ -90,7 +90,7 @@ class RunWorkers:
         self,
         name: str,
         policy: Policy,
-        keys: Keys | None,
+        in_use: KeysInUse,
         results: ModelStore,
         tables: RunTables,
         ledger: Ledger,
@@ -98,12 +98,11 @@ class RunWorkers:
     ):
         self.name = name
         self.policy = policy
-        self.keys = keys
+        self.in_use = in_use
         self.results = results
         self.tables = tables
         self.ledger = ledger
         self.consent = Consent(policy, ledger.memory, time.monotonic, _today)
-        self.compared: Callable[[], bool] = lambda: True  # whether operators compared the words
         self.last: Result | None = None
         self.written: tuple[Path, ...] = ()  # the files of the last result
         self._notify = notify
@@ -246,7 +245,7 @@ class RunWorkers:
         self._know(data.private)
         private = self._limited(plan, data.private)
         means = Means(
-            self.keys,
+            self.in_use.keys,
             pin_threads,
             os.urandom,
             release=release(),
@@ -335,7 +334,7 @@ class RunWorkers:
                     worker.target,
                     self.tables.inputs(plan).id or "",
                     self._note,
-                    compared=self.compared(),
+                    compared=self.in_use.compared,
                     training=training,
                 )
 

@@ -15,6 +15,7 @@ from site_agent.ledger import Ledger, read_ledger
 from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore
 from site_agent.service.daemon import AgentDaemon
+from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.run_tables import RunTables
 from site_agent.service.state_store import StateStore
 from site_agent.service.workers import RunWorkers
@@ -50,11 +51,10 @@ class Agent:
         store, aligned = ModelStore("north", folder / "models"), AlignedIds(folder / "aligned")
         tables = RunTables("north", self.data_sets, aligned, self.notices.append)
         parts = store, tables, self.ledger, self.notices.append
-        self.workers = RunWorkers("north", policy or Policy(aggregation="plaintext"), keys, *parts)
+        policy = policy or Policy(aggregation="plaintext")
+        self.workers = RunWorkers("north", policy, KeysInUse(keys, members), *parts)
         agent = machine.Agent(once=once, ask_first=ask_first)
-        self.daemon = AgentDaemon(
-            agent, self.workers, self.ledger, self.state, self._notified, members, asked
-        )
+        self.daemon = AgentDaemon(agent, self.workers, self.state, self._notified, asked)
 
     def _notified(self, notice):
         self.notices.append(notice)

@@ -46,8 +46,8 @@ from site_agent.ledger import HeadSigner, Ledger
 from site_agent.machine.agent import Agent
 from site_agent.models.file import load_model
 from site_agent.models.store import MANIFEST, ModelStore
-from site_agent.service.app import ReloadingIdentity
 from site_agent.service.daemon import AgentDaemon
+from site_agent.service.identity_in_use import KeysInUse, ReloadingIdentity
 from site_agent.service.run_tables import RunTables
 from site_agent.service.state_store import Decision, StateStore
 from site_agent.service.workers import RunWorkers
@@ -318,14 +318,13 @@ class World:
         members = Members(known)
         tables = RunTables(site, sets, AlignedIds(folder / "aligned"), _unheard)
         store = ModelStore(site, folder / "models")
-        workers = RunWorkers(site, policy, members.run_keys(), store, tables, ledger, _unheard)
+        in_use = KeysInUse(members.run_keys(), members)
+        workers = RunWorkers(site, policy, in_use, store, tables, ledger, _unheard)
         daemon = AgentDaemon(
             Agent(ask_first=self.asks),
             workers,
-            ledger,
             state,
             partial(self._noticed, site),
-            members,
         )
         self.agents[site] = daemon
 
