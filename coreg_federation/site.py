@@ -19,9 +19,10 @@ from coreg_wire.identity.invitation import parse_invitation
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from site_agent.config.settings import AgentSettings, read_settings, start
 from site_agent.data.notation import unguarded
-from site_agent.identity.identity import check_authority, check_identity
-from site_agent.identity.identity import join as redeem
-from site_agent.identity.run_keys import OTHERS
+from site_agent.identity.enrolment import check_authority
+from site_agent.identity.enrolment import join as redeem
+from site_agent.identity.identity import check_identity
+from site_agent.identity.members import OTHERS
 from site_agent.models import findings
 from site_agent.service import app
 from site_agent.service.console import OTHER_WORDS, words_told

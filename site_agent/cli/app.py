@@ -179,8 +179,8 @@ def join(
     """
     from coreg_wire.identity.invitation import parse_invitation
     from site_agent.config.settings import start
+    from site_agent.identity.enrolment import join as redeem
     from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY
-    from site_agent.identity.identity import join as redeem
 
     given = parse_invitation(_line(invitation))
     joined = redeem(given, folder / "identity")

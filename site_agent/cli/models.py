@@ -16,10 +16,10 @@ from coreg_wire.terminal.text import echo
 from site_agent.config.options import TABLE_HELP, ConfigOption, JsonOption
 
 if TYPE_CHECKING:
+    from site_agent.data.tables import Table
     from site_agent.models.file import ModelFile
     from site_agent.models.store import ModelStore
 
-ENDS = ("low", "high")
 QueryOption = Annotated[str | None, typer.Option("--query", help=TABLE_HELP["query"])]
 SeparatorOption = Annotated[str | None, typer.Option("--separator", help=TABLE_HELP["separator"])]
 PlotOption = Annotated[
@@ -92,8 +92,7 @@ def predict(
     from site_agent.config.settings import inputs_of
     from site_agent.data.sources import files_of
     from site_agent.data.tables import read_table
-    from site_agent.models.batch import as_columns, check_predictions, write_predictions
-    from site_agent.models.explain import contributions as of_columns
+    from site_agent.models.batch import check_predictions, write_predictions
     from site_agent.models.file import load_model
 
     unused = (id_column, query, separator, decimal, contributions or None, as_json or None)
@@ -109,26 +108,40 @@ def predict(
         return
     given = inputs_of({"data": data, "query": query, "separator": separator, "decimal": decimal})
     check_predictions(output, files_of(given.table))
-    known = loaded.preprocessing
-    table = read_table(given.table, na_values=known.na_values, notation=given.notation)
-    predictions: Any = loaded.predict(table)
-    column = "prediction" if loaded.probability is None else "probability"
+    trained = loaded.preprocessing
+    table = read_table(given.table, na_values=trained.na_values, notation=given.notation)
+    column, predictions, beside = _predictions(loaded, table, share, contributions=contributions)
     ids = None if id_column is None else table.with_id(id_column).ids(id_column)
-    beside = {} if share is None else dict(zip(ENDS, loaded.interval(table, share), strict=True))
-    if loaded.classes:
-        column = "prediction"
-        predictions, beside = as_columns(loaded.classes, predictions, predictions)
-    parts = of_columns(loaded, table) if contributions else {}
-    beside |= {f"contribution_{name}": values for name, values in parts.items()}
     write_predictions(
         output, predictions, ids=ids, id_column=id_column, column=column, beside=beside
     )
-    notes = [*table.notes, *table.doubts(known.sources, id_column), *known.moved(table)]
+    notes = [*table.notes, *table.doubts(trained.sources, id_column), *trained.moved(table)]
     if id_column is None:
         notes.append(
             f"{output} has no ids, but the order of {table.source}. Give --id NAME to copy a column"
         )
     _predicted(file, loaded.target, len(predictions), output, notes, as_json=as_json)
+
+
+def _predictions(
+    model: "ModelFile", table: "Table", share: float | None, *, contributions: bool
+) -> tuple[str, Any, dict[str, Any]]:
+    """The name of the column, its predictions, and the columns beside it."""
+    from site_agent.models.batch import as_columns
+    from site_agent.models.explain import contributions as of_columns
+
+    column = "prediction" if model.probability is None else "probability"
+    predictions: Any = model.predict(table)
+    beside: dict[str, Any] = {}
+    if share is not None:
+        beside["low"], beside["high"] = model.interval(table, share)
+    if model.classes:
+        column = "prediction"
+        predictions, beside = as_columns(model.classes, predictions, predictions)
+    if contributions:
+        for name, values in of_columns(model, table).items():
+            beside[f"contribution_{name}"] = values
+    return column, predictions, beside
 
 
 def _require_task(
@@ -139,7 +152,7 @@ def _require_task(
         raise UsageError(
             "give --data, the table to predict; or --listen HOST:PORT, to answer requests."
         )
-    if listen is not None and any(each is not None for each in unused):
+    if listen is not None and any(option is not None for option in unused):
         raise UsageError(
             "--listen takes --model, --interval and --config. Linear models answer with"
             " contributions."
@@ -190,21 +203,23 @@ def evaluate(
     if plot is not None:
         need_extra("plot", "matplotlib")
     given = inputs_of({"data": data, "query": query, "separator": separator, "decimal": decimal})
-    found = evaluate(model or _store(config).local_and_joined(), given.table, given.notation)
+    result = evaluate(model or _store(config).local_and_joined(), given.table, given.notation)
     if plot is not None:
         from site_agent.models.picture import draw
 
-        last = list(found.models.values())[-1]
-        about = {"left_out": found.left_out, "columns_by": "stability", **(last["stability"] or {})}
-        draw(plot, found.target, found.models, about)
+        last = list(result.models.values())[-1]
+        stability = last["stability"] or {}
+        about = {"left_out": result.left_out, "columns_by": "stability", **stability}
+        draw(plot, result.target, result.models, about)
     if as_json:
-        models = [{"model": name, **each} for name, each in found.models.items()]
-        about = {key: value for key, value in vars(found).items() if key != "left_out"}
-        print_json({"event": "evaluated", **about, "models": models})
+        fields = {"event": "evaluated", **vars(result)}
+        del fields["left_out"]
+        fields["models"] = [{"model": name, **errors} for name, errors in result.models.items()]
+        print_json(fields)
         return
-    for text in found.notes:
+    for text in result.notes:
         echo(text, err=True)
-    for line in evaluated_lines(found):
+    for line in evaluated_lines(result):
         echo(line)
 
 
@@ -251,10 +266,11 @@ def _run_json(path: Path, model: "ModelFile") -> dict[str, Any]:
     """The findings of a run, without its single labels."""
     from site_agent.models.findings import recommended
 
-    found = dict(model.found or {})
-    found.pop("left_out", None)
+    findings = model.found or {}
     about = {"run": model.run, "model": str(path), "target": model.target}
-    return {**about, **found, "recommendation": recommended(model.found or {})}
+    fields = {**about, **findings, "recommendation": recommended(findings)}
+    fields.pop("left_out", None)
+    return fields
 
 
 def models(
@@ -274,39 +290,41 @@ def models(
     """
     store = _store(config)
     if export is not None:
-        need_extra("onnx", "onnx")
-        from coreg_wire.files.output import ONNX, check_output
-        from site_agent.models.file import contains_records, load_model
-        from site_agent.models.onnx_export import export as write
-
-        path = store.recommended() if model is None else model
-        check_output(export, "--export", ONNX)
-        write(export, loaded := load_model(path))
-        if contains_records(loaded.function):
-            echo(
-                f"{export} holds rows of this site's table, as {path} does. Keep it as private.",
-                err=True,
-            )
-        if as_json:
-            print_json({"event": "exported", "model": str(path), "output": str(export)})
-        else:
-            echo(f"{export}: the model {path} in ONNX")
+        _export(store.recommended() if model is None else model, export, as_json=as_json)
         return
     if model is not None:
         raise UsageError("--model names the model to export. Give --export FILE.onnx too.")
-    found = store.manifests()
-    if not found and not as_json:
+    manifests = store.manifests()
+    if not manifests and not as_json:
         echo(f"no models yet in {store.folder.absolute()}: a run writes them there")
-    for manifest in found:
+    for manifest in manifests:
         if as_json:
             print_json(manifest)
             continue
-        echo(
-            f"{manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']} "
-            f" {manifest['stop'].lower()}"
-        )
+        study = manifest["study"] or "unnamed"
+        echo(f"{study}  {manifest['run']}  {manifest['at']}  {manifest['stop'].lower()}")
         for file in manifest["models"]:
             echo(f"    {Path(manifest['folder']) / file['file']}")
+
+
+def _export(path: Path, output: Path, *, as_json: bool) -> None:
+    need_extra("onnx", "onnx")
+    from coreg_wire.files.output import ONNX, check_output
+    from site_agent.models.file import contains_records, load_model
+    from site_agent.models.onnx_export import export
+
+    check_output(output, "--export", ONNX)
+    model = load_model(path)
+    export(output, model)
+    if contains_records(model.function):
+        echo(
+            f"{output} holds rows of this site's table, as {path} does. Keep it as private.",
+            err=True,
+        )
+    if as_json:
+        print_json({"event": "exported", "model": str(path), "output": str(output)})
+    else:
+        echo(f"{output}: the model {path} in ONNX")
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (predict, evaluate, report, models)

@@ -20,7 +20,7 @@ from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings
 from site_agent.consent.policy import read_policy
 from site_agent.data.prepare import AlignedIds, DataSets, site_salt
 from site_agent.identity.identity import Identity, check_identity
-from site_agent.identity.run_keys import Members
+from site_agent.identity.members import Members
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.ledger.ledger import require_ledger
 from site_agent.machine import agent as machine

@@ -19,7 +19,7 @@ from coreg_core.outcomes import Notice
 from coreg_core.plan import Plan, is_on_demand
 from coreg_wire.identity.invitation import same_words
 from site_agent.consent.memory import Memory
-from site_agent.identity.run_keys import Members
+from site_agent.identity.members import Members
 from site_agent.machine import notices
 from site_agent.machine.session_events import AskOperator, Decided
 from site_agent.service.console import COMPARE, Terminal

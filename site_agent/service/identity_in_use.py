@@ -14,8 +14,9 @@ import grpc
 from coreg_core.errors import CoregError, Refused
 from coreg_core.outcomes import Notice
 from coreg_wire.identity.credentials import client_credentials
-from site_agent.identity.identity import Identity, check_identity, install_renewed
-from site_agent.identity.run_keys import Members
+from site_agent.identity.enrolment import install_renewed
+from site_agent.identity.identity import Identity, check_identity
+from site_agent.identity.members import Members
 from site_agent.machine.seal import Keys
 
 DAY = 86_400.0

@@ -40,13 +40,13 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
 
     def predicted(rows: list[dict[str, Any]]) -> dict[str, Any]:
         columns = model.preprocessing.sources
-        given = {
+        cells = {
             name: _column(name, [row.get(name) for row in rows])
             for name in columns
             if any(name in row for row in rows)
         }
         with one_at_a_time:
-            table = read_table(pl.DataFrame(given), na_values=model.preprocessing.na_values)
+            table = read_table(pl.DataFrame(cells), na_values=model.preprocessing.na_values)
             answer: dict[str, Any] = {"run": model.run, "target": model.target}
             answer["predictions"] = model.predict(table).tolist()
             if interval is not None:
@@ -55,10 +55,10 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
             if (deviations := model.deviations(table)) is not None:
                 answer["deviations"] = deviations.tolist()
             if is_linear(model):
-                answer["contributions"] = {
-                    name: of.tolist() for name, of in contributions(model, table).items()
-                }
-            return answer | {"notes": [*table.doubts(columns), *model.preprocessing.moved(table)]}
+                parts = contributions(model, table)
+                answer["contributions"] = {name: part.tolist() for name, part in parts.items()}
+            answer["notes"] = [*table.doubts(columns), *model.preprocessing.moved(table)]
+            return answer
 
     async def predict(request: Request) -> JSONResponse:
         try:
@@ -175,47 +175,43 @@ def refused(status: int, why: Any) -> JSONResponse:
 def described(model: ModelFile) -> dict[str, Any]:
     """The interface in OpenAPI 3.1."""
     cell = {"type": ["number", "string", "null"]}
-    numbers = {"type": "array", "items": {"type": "number"}}
     row = {"type": "object", "properties": dict.fromkeys(model.preprocessing.sources, cell)}
-    asked = {
+    request = {
         "type": "object",
         "required": ["rows"],
         "properties": {"rows": {"type": "array", "items": row}},
     }
-    names = {
-        "predictions": numbers,
-        "low": numbers,
-        "high": numbers,
-        "deviations": numbers,
-        "contributions": {"type": "object", "additionalProperties": numbers},
-        "notes": {"type": "array", "items": {"type": "string"}},
-    }
+    text = {"type": "string"}
+    numbers = {"type": "array", "items": {"type": "number"}}
     answer = {
-        "type": "object",
-        "properties": {"run": {"type": "string"}, "target": {"type": "string"}, **names},
+        **dict.fromkeys(("run", "target"), text),
+        **dict.fromkeys(("predictions", "low", "high", "deviations"), numbers),
+        "contributions": {"type": "object", "additionalProperties": numbers},
+        "notes": {"type": "array", "items": text},
     }
-    responses = {
-        "200": {
-            "description": f"predictions of {model.target or 'the target'}",
-            "content": {"application/json": {"schema": answer}},
-        },
-        "422": {
-            "description": "a cell or a column that cannot be read: row, column and what to do"
+    predict = {
+        "summary": "Predict records",
+        "requestBody": {"required": True, **_in_json(request)},
+        "responses": {
+            "200": {
+                "description": f"predictions of {model.target or 'the target'}",
+                **_in_json({"type": "object", "properties": answer}),
+            },
+            "422": {
+                "description": "a cell or a column that cannot be read: row, column and what to do"
+            },
         },
     }
-    body = {"required": True, "content": {"application/json": {"schema": asked}}}
+    health = {"summary": "The model", "responses": {"200": {"description": "ok"}}}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"coreg model of {model.site}", "version": release() or "0"},
-        "paths": {
-            "/predict": {
-                "post": {"summary": "Predict records", "requestBody": body, "responses": responses}
-            },
-            "/health": {
-                "get": {"summary": "The model", "responses": {"200": {"description": "ok"}}}
-            },
-        },
+        "paths": {"/predict": {"post": predict}, "/health": {"get": health}},
     }
+
+
+def _in_json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": schema}}}
 
 
 def serve(model: ModelFile, address: str, interval: float | None) -> None:

@@ -35,7 +35,7 @@ from coreg_wire.identity.signatures import (
     to_hex,
 )
 from site_agent.consent.memory import Memory
-from site_agent.identity.identity import enrol, install
+from site_agent.identity.enrolment import enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger, read_ledger
 from site_agent.ledger.audit import read_record
 from site_agent.ledger.ledger import remember

@@ -40,8 +40,9 @@ from coreg_wire.identity.signatures import private_key
 from site_agent.consent.policy import Policy
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import AlignedIds, DataSets, Prepared, SharedIds, prepare
-from site_agent.identity.identity import Identity, check_identity, enrol, install, install_renewed
-from site_agent.identity.run_keys import Members
+from site_agent.identity.enrolment import enrol, install, install_renewed
+from site_agent.identity.identity import Identity, check_identity
+from site_agent.identity.members import Members
 from site_agent.ledger import HeadSigner, Ledger
 from site_agent.machine.agent import Agent
 from site_agent.models.file import load_model
