@@ -23,6 +23,11 @@ _LABELS = {
     "in the vectors": "computed from labels too",
 }
 _SENT = {"sealed": "sealed", "in clear": "NOT SEALED"}
+_TEMPLATES = {
+    "Opened": "noted: moments of labelled rows opened, time {openings} for these rows",
+    "Asked": "noted: {by} asked for scores of {individuals} individuals",
+    "Countersigned": "received: the coordinator signed the ledger's first {head[lines]} lines",
+}
 _NOT_SHOWN = ("at", "kind", "run", "step", "previous", "certificate", "signature", "chain")
 
 
@@ -90,34 +95,17 @@ def shown(entry: Mapping[str, Any]) -> str:
 
 
 def _meaning(entry: Mapping[str, Any]) -> str:
-    match entry["kind"]:
-        case "Offer":
-            many = entry.get("n_unlabelled") or 0
-            return f"takes part; {many} shared instances" if many > 1 else "takes part"
-        case "Answer":
-            return _answered(entry)
-        case "Fetched":
-            ended = f" ({entry['outcome']})" if "outcome" in entry else ""
-            signed = "; signed the ledger" if "head" in entry else ""
-            return f"confirmed the end of the run{ended}{signed}"
-        case "Opened":
-            times = entry["openings"]
-            return f"noted: moments of labelled rows opened, time {times} for these rows"
-        case "Scored":
-            many = len(str(entry["individuals"])) * 3 // 64
-            return f"noted: {many} individuals scored with others"
-        case "Asked":
-            return f"noted: {entry['by']} asked for scores of {entry['individuals']} individuals"
-        case "Countersigned":
-            lines = entry["head"]["lines"]
-            return f"received: the coordinator signed the ledger's first {lines} lines"
-        case "Approval" if entry.get("given"):
-            return "the site's operator approved"
-        case "Approval":
-            return "waits for the site's operator"
-        case _:
-            fields = (f"{key}: {entry[key]}" for key in entry if key not in _NOT_SHOWN)
-            return ", ".join(fields)
+    kind = entry["kind"]
+    if kind in _TEMPLATES:
+        return _TEMPLATES[kind].format_map(entry)
+    if kind in _MEANINGS:
+        return _MEANINGS[kind](entry)
+    return ", ".join(f"{key}: {entry[key]}" for key in entry if key not in _NOT_SHOWN)
+
+
+def _offered(entry: Mapping[str, Any]) -> str:
+    many = entry.get("n_unlabelled") or 0
+    return f"takes part; {many} shared instances" if many > 1 else "takes part"
 
 
 def _answered(entry: Mapping[str, Any]) -> str:
@@ -129,6 +117,30 @@ def _answered(entry: Mapping[str, Any]) -> str:
     labels = entry.get("labels")
     computed = _LABELS.get(str(labels), f"labels: {labels}")
     return f"{numbers}, {_SENT.get(str(sent), sent)}: {entry.get('what')}; {computed}"
+
+
+def _fetched(entry: Mapping[str, Any]) -> str:
+    ended = f" ({entry['outcome']})" if "outcome" in entry else ""
+    signed = "; signed the ledger" if "head" in entry else ""
+    return f"confirmed the end of the run{ended}{signed}"
+
+
+def _scored(entry: Mapping[str, Any]) -> str:
+    return f"noted: {len(str(entry['individuals'])) * 3 // 64} individuals scored with others"
+
+
+def _approval(entry: Mapping[str, Any]) -> str:
+    given = entry.get("given")
+    return "the site's operator approved" if given else "waits for the site's operator"
+
+
+_MEANINGS = {
+    "Offer": _offered,
+    "Answer": _answered,
+    "Fetched": _fetched,
+    "Scored": _scored,
+    "Approval": _approval,
+}
 
 
 def _must_exist(path: Path) -> None:

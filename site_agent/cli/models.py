@@ -257,9 +257,9 @@ def report(
         models = {name: about[key] for key, name in findings.shown_models(about).items()}
         draw(plot, shown.target, models, about)
     if as_json:
-        print_json({"event": "report", "runs": [_run_json(*each) for each in runs]})
+        print_json({"event": "report", "runs": [_run_json(path, model) for path, model in runs]})
         return
-    echo("\n\n".join(findings.summary_of(*each) for each in runs))
+    echo("\n\n".join(findings.summary_of(path, model) for path, model in runs))
 
 
 def _run_json(path: Path, model: "ModelFile") -> dict[str, Any]:

@@ -41,21 +41,19 @@ class Means:
     fold: Fold = field(default=each_by_itself)
 
 
+@dataclass(eq=False)
 class Participant:
     """See the module's docstring."""
 
-    def __init__(
-        self, name: str, data: PrivateData | Batch | IdList, consent: Consent, means: Means
-    ):
-        self.name = name
-        self.data = data
-        self.plan: Plan | None = None
-        self.site: Site | None = None  # of the accepted plan
-        self._consent = consent
-        self._means = means
-        self._attempt = -1  # whose first answer was at ``_since``
-        self._since = 0.0
-        self._permitted: Disclosure | None = None  # of the attempt's last answer
+    name: str
+    data: PrivateData | Batch | IdList
+    consent: Consent
+    means: Means
+    plan: Plan | None = None
+    site: Site | None = None  # of the accepted plan
+    _attempt: int = -1  # whose first answer was at ``_since``
+    _since: float = 0.0
+    _permitted: Disclosure | None = None  # of the attempt's last answer
 
     @property
     def result(self) -> Result | None:
@@ -86,7 +84,7 @@ class Participant:
                 except Refused as error:
                     return [Send(PlanRefused(message.run, str(error)))]
         if isinstance(message, Finished):
-            self._consent.memory.release(message.run)
+            self.consent.memory.release(message.run)
         return actions
 
     def _accept(self, plan: Plan) -> PlanRefused | None:
@@ -96,10 +94,10 @@ class Participant:
                 return None
             return PlanRefused(plan.run, "the plan changed in the middle of the run.")
         data = self.data
-        means = self._means
+        means = self.means
         rows = data if isinstance(data, PrivateData) else None
-        objections = self._consent.objections(plan, self.name, rows, data.ids_digest)
-        text = refusal(objections, self._consent.policy)
+        objections = self.consent.objections(plan, self.name, rows, data.ids_digest)
+        text = refusal(objections, self.consent.policy)
         if text is not None:
             return PlanRefused(plan.run, text)
         try:
@@ -122,7 +120,7 @@ class Participant:
         return None
 
     def _require_same_rows(self, plan: Plan, computation: Computation) -> None:
-        if self._consent.memory.rows_of(plan.run) not in ("", computation.data_digest):
+        if self.consent.memory.rows_of(plan.run) not in ("", computation.data_digest):
             raise ChangedRows(
                 "this site's rows or their preprocessing have changed since it answered in run "
                 f"{plan.run}. Start its agent with the data of this run, or start a new run "
@@ -133,12 +131,12 @@ class Participant:
         """Judge an answer; one that discloses the same as the last one only counts."""
         assert self.plan is not None
         again = answer.attempt == self._attempt and disclosure == self._permitted
-        given = self._consent.memory.answered(self.plan, self.data.ids_digest)
+        given = self.consent.memory.answered(self.plan, self.data.ids_digest)
         if again and given < self.plan.most_answers:
             return
-        now = self._consent.clock()
+        now = self.consent.clock()
         if answer.attempt != self._attempt:
             self._attempt = answer.attempt
             self._since = now
-        self._consent.permit(self.plan, self.data.ids_digest, disclosure, now - self._since)
+        self.consent.permit(self.plan, self.data.ids_digest, disclosure, now - self._since)
         self._permitted = disclosure

@@ -49,42 +49,35 @@ def _statement(offer: Offer) -> bytes:
     return statement("coreg offer 1", asdict(replace(offer, signature="")))
 
 
+@dataclass(frozen=True)
 class RunKeys:
-    """`site_agent.machine.seal.Keys`."""
+    """`site_agent.machine.seal.Keys`. ``confirmed``: the fingerprint of a site's confirmed key."""
 
-    def __init__(self, private: ec.EllipticCurvePrivateKey, confirmed: Callable[[str], str | None]):
-        self._private = private
-        self._confirmed = confirmed
+    private: ec.EllipticCurvePrivateKey = field(repr=False)
+    confirmed: Callable[[str], str | None]
 
     def draw(self, offer: Offer) -> "AttemptSecrets":
-        identity = self._private.public_key().public_bytes(
+        identity = self.private.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         key = X25519PrivateKey.generate()
-        shown = replace(
-            offer, key=key.public_key().public_bytes_raw().hex(), identity=identity.hex()
-        )
-        signed = replace(shown, signature=sign(self._private, _statement(shown)))
-        return AttemptSecrets(signed, self._confirmed, key, os.urandom(KEY_SIZE))
+        public = key.public_key().public_bytes_raw()
+        shown = replace(offer, key=public.hex(), identity=identity.hex())
+        signed = replace(shown, signature=sign(self.private, _statement(shown)))
+        return AttemptSecrets(signed, self.confirmed, key, os.urandom(KEY_SIZE))
 
 
+@dataclass(eq=False, repr=False)
 class AttemptSecrets:
     """`site_agent.machine.seal.Secrets`."""
 
-    def __init__(
-        self,
-        offer: Offer,
-        confirmed: Callable[[str], str | None],
-        key: X25519PrivateKey,
-        contribution: bytes,
-    ):
-        self.offer = offer
-        self._confirmed = confirmed
-        self._key = key
-        self._contribution = contribution
-        self._roster: tuple[Offer, ...] = ()
-        self._transcript = b""
-        self._secrets: dict[str, bytes] = {}
+    offer: Offer
+    confirmed: Callable[[str], str | None]
+    key: X25519PrivateKey
+    contribution: bytes
+    _roster: tuple[Offer, ...] = ()
+    _transcript: bytes = b""
+    _secrets: dict[str, bytes] = field(default_factory=dict)
 
     def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, bytes]:
         self._roster = roster
@@ -97,7 +90,7 @@ class AttemptSecrets:
                 continue
             self._secrets[peer.site] = self._exchanged(self._checked(peer))
             cipher = self._cipher(peer.site, own, peer.site)
-            wrapped[peer.site] = cipher.encrypt(_NONCE, self._contribution, self._transcript)
+            wrapped[peer.site] = cipher.encrypt(_NONCE, self.contribution, self._transcript)
         return wrapped
 
     @staticmethod
@@ -110,7 +103,7 @@ class AttemptSecrets:
                 )
 
     def _checked(self, peer: Offer) -> Offer:
-        confirmed = self._confirmed(peer.site)
+        confirmed = self.confirmed(peer.site)
         if confirmed is None:
             raise Refused(
                 f"the key of {peer.site} is not confirmed here, so it could be the coordinator"
@@ -122,23 +115,22 @@ class AttemptSecrets:
             raise Refused(
                 f"the key that the coordinator sent for {peer.site} cannot be read."
             ) from None
-        fingerprint = (
-            key_fingerprint(identity) if isinstance(identity, ec.EllipticCurvePublicKey) else ""
-        )
-        if fingerprint != confirmed or not isinstance(identity, ec.EllipticCurvePublicKey):
+        curve = identity if isinstance(identity, ec.EllipticCurvePublicKey) else None
+        fingerprint = "" if curve is None else key_fingerprint(curve)
+        if curve is None or fingerprint != confirmed:
             raise Refused(
                 f"the key that the coordinator sent for {peer.site} is not the one that is"
                 f" confirmed here (sent {fingerprint[:16]}…, confirmed {confirmed[:16]}…). Call the"
                 f" operator of {peer.site}. Without a new key there, another party poses as that"
                 " site: do not take part."
             )
-        if not is_signed(identity, peer.signature, _statement(peer)):
+        if not is_signed(curve, peer.signature, _statement(peer)):
             raise Refused(f"the offer of {peer.site} for this run is not signed by that site.")
         return peer
 
     def _exchanged(self, peer: Offer) -> bytes:
         try:
-            shared = self._key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(peer.key)))
+            shared = self.key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(peer.key)))
         except ValueError:  # the 32 bytes are no point of the curve, or one of low order
             raise Refused(
                 f"{peer.site} offered an invalid key. Report it to its operator."
@@ -154,7 +146,7 @@ class AttemptSecrets:
         for peer in self._roster:
             mine = peer.site == own
             contributions.append(
-                self._contribution if mine else self._opened(peer.site, wrapped.get(peer.site, b""))
+                self.contribution if mine else self._opened(peer.site, wrapped.get(peer.site, b""))
             )
         key = HKDF(hashes.SHA256(), 32, self._transcript, b"coreg run key").derive(
             b"".join(contributions)

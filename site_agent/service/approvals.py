@@ -9,7 +9,7 @@ the question is put again.
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coreg_core.errors import CoregError
@@ -36,29 +36,22 @@ def news_of(request: Mapping[str, Any]) -> str:
     return shown.removeprefix(f"{request['words']} (").removesuffix(f"). {COMPARE}")
 
 
+@dataclass(eq=False)
 class Approvals:
     """See the module's docstring. ``proposal`` gives the latest one of an open run."""
 
-    def __init__(
-        self,
-        state: StateStore | None,
-        terminal: Terminal | None,
-        memory: Memory,
-        in_use: KeysInUse,
-        proposal: Callable[[str], Proposal | None],
-        notify: Callable[[Notice], None],
-    ):
-        self._in_use = in_use
-        self.terminal = terminal
-        self._state = state
-        self._memory = memory
-        self._proposal = proposal
-        self._notify = notify
-        self._turn = ThreadPoolExecutor(1, "requests")
+    state: StateStore | None
+    terminal: Terminal | None
+    memory: Memory
+    in_use: KeysInUse
+    proposal: Callable[[str], Proposal | None]
+    notify: Callable[[Notice], None]
+    # One at a time: a request that is being written cannot outlive the end of its run.
+    _turn: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "requests"))
 
     @property
     def members(self) -> Members | None:
-        return self._in_use.members
+        return self.in_use.members
 
     def has_strangers(self, proposal: Proposal) -> bool:
         """Whether the plan comes with keys that no operator has confirmed."""
@@ -73,7 +66,7 @@ class Approvals:
         """
         terms = plan.objective
         stands = isinstance(terms, Scoring) and terms.standing and is_on_demand(plan.run)
-        return stands and plan.digest in self._memory.agreed
+        return stands and plan.digest in self.memory.agreed
 
     async def ask(self, question: AskOperator) -> Decided | CoregError | None:
         """The decision, or the error that ends the agent; None: it comes later (`decision`)."""
@@ -90,15 +83,15 @@ class Approvals:
                 return answer
             seen = replace(answer, digest=plan.digest, about=question.about)
             return await self._decided(plan, seen)
-        assert self._state is not None, "an agent that serves"
-        if not await self._is_decided(self._state, question):
+        assert self.state is not None, "an agent that serves"
+        if not await self._is_decided(self.state, question):
             about = dict(question.about)
             if words:
                 about[EIGHT_WORDS] = f"{words} ({news}). {COMPARE}"  # see `news_of`
-            request = self._state.request_approval
+            request = self.state.request_approval
             if not await self.in_turn(request, plan, about, question.seconds, words):
                 return await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
-            self._notify(notices.waiting_for_approval(plan.run, plan.study))
+            self.notify(notices.waiting_for_approval(plan.run, plan.study))
         return await self.decision(plan)
 
     async def _is_decided(self, state: StateStore, question: AskOperator) -> bool:
@@ -114,27 +107,26 @@ class Approvals:
 
     async def decision(self, plan: Plan) -> Decided | None:
         """The operator's decision, if it is there."""
-        if self._state is None:
+        if self.state is None:
             return None
-        decision = await asyncio.to_thread(self._state.decision, plan.run)
+        decision = await asyncio.to_thread(self.state.decision, plan.run)
         if decision is None or decision.digest != plan.digest:
             return None
-        await self.in_turn(self._state.close_request, plan.run)
+        await self.in_turn(self.state.close_request, plan.run)
         return await self._decided(plan, decision)
 
     async def forget(self, run: str, *, keep_consent: bool) -> None:
         """Remove the request of a run that is over."""
-        if self._state is not None:
-            forget = self._state.close_request if keep_consent else self._state.clear
+        if self.state is not None:
+            forget = self.state.close_request if keep_consent else self.state.clear
             await self.in_turn(forget, run)
 
     async def in_turn(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """One at a time: a request that is being written cannot outlive the end of its run."""
         return await asyncio.get_running_loop().run_in_executor(self._turn, work, *arguments)
 
     def _keys_of(self, run: str) -> dict[str, str]:
         """The members' keys in the latest proposal of a run."""
-        proposal = self._proposal(run)
+        proposal = self.proposal(run)
         if proposal is None or self.members is None:
             return {}
         return self.members.keys_of(proposal)
@@ -155,5 +147,5 @@ class Approvals:
 
         The run itself changes it.
         """
-        shown = {} if plan.run in self._memory.approved else decision.about
+        shown = {} if plan.run in self.memory.approved else decision.about
         return {heading: text for heading, text in shown.items() if heading != EIGHT_WORDS}

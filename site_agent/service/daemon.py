@@ -8,6 +8,7 @@ An agent of one run ends with its run. Threads (`workers.py`) work on messages;
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from coreg_core.errors import CoregError
@@ -76,48 +77,40 @@ ENDS = ("run_over", "refused", "dismissed")  # notices of a run that this site l
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 
 
+@dataclass(eq=False)
 class AgentDaemon:
-    """See the module's docstring."""
+    """See the module's docstring. ``asked``: at whose terminal an agent of one run asks."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        workers: RunWorkers,
-        state: StateStore | None,
-        notify: Callable[[Notice], None],
-        asked: Terminal | None = None,
-    ):
-        self.agent = agent
-        self.workers = workers
+    agent: Agent
+    workers: RunWorkers
+    state: StateStore | None
+    observer: Callable[[Notice], None]
+    asked: Terminal | None = None
+    install: Callable[[bytes], None] = lambda _certificate: None  # of an agent with an identity
+    connected_since: str | None = None
+    waiting: str = "dialling"
+    ended: dict[str, Any] | None = None  # when and why an error ended the agent
+    unresolved: dict[str, str] = field(default_factory=dict)  # runs without this site
+    # Why there was no connection, since the last one: each reason is one notice.
+    _failures: set[str] = field(default_factory=set)
+    _session: Session | None = None
+    _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
+    _questions: "dict[str, asyncio.Task[None]]" = field(default_factory=dict)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _countersigned: asyncio.Event = field(default_factory=asyncio.Event)
+    _status_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _ended: "asyncio.Future[Exit | EndSession] | None" = None
+    _failed: "asyncio.Future[None] | None" = None  # the error of a task
+    # of the ledger with the last countersigned head
+    _comparing: "asyncio.Task[None] | None" = None
+
+    def __post_init__(self) -> None:
+        self._ledger = self.workers.ledger
+        memory = self._ledger.memory
+        in_use = self.workers.in_use
         self.approvals = Approvals(
-            state,
-            asked,
-            workers.ledger.memory,
-            workers.in_use,
-            proposal=self._proposal_of,
-            notify=self.notify,
+            self.state, self.asked, memory, in_use, proposal=self._proposal_of, notify=self.notify
         )
-        self.connected_since: str | None = None
-        # Of an agent with an identity.
-        self.install: Callable[[bytes], None] = lambda _certificate: None
-        self.waiting = "dialling"
-        # Why there was no connection, since the last one: each reason is one notice.
-        self._failures: set[str] = set()
-        self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
-        self.unresolved: dict[str, str] = {}  # for the operator: runs without this site
-        self._ledger = workers.ledger
-        self._state = state
-        self._observer = notify
-        self._session: Session | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._questions: dict[str, asyncio.Task[None]] = {}
-        self._stopping = asyncio.Event()
-        self._countersigned = asyncio.Event()
-        self._status_changed = asyncio.Event()
-        self._ended: asyncio.Future[Exit | EndSession] | None = None
-        self._failed: asyncio.Future[None] | None = None  # the error of a task
-        # of the ledger with the last countersigned head
-        self._comparing: asyncio.Task[None] | None = None
 
     def _proposal_of(self, run: str) -> Proposal | None:
         active = self.agent.runs.get(run)
@@ -205,14 +198,14 @@ class AgentDaemon:
         if on_demand is not None and is_on_demand(notice.run):
             if notice.name in ENDS and notice.fields.get("stop") != Outcome.CONVERGED.name:
                 on_demand.failed(str(notice.fields["study"]), notice.text)
-        elif notice.name in ("run_over", "refused") and self._state is not None:
+        elif notice.name in ("run_over", "refused") and self.state is not None:
             entry = self.workers.history_of(notice)
-            self._spawn(self.approvals.in_turn(self._state.append_history, entry))
+            self._spawn(self.approvals.in_turn(self.state.append_history, entry))
         if notice.name == "dismissed":
             self.unresolved[notice.run] = notice.text
         elif notice.name in ("plan", "run_over"):
             self.unresolved.pop(notice.run, None)
-        self._observer(notice)
+        self.observer(notice)
         if notice.name != "progress":  # one a round
             self._status_changed.set()
 
@@ -370,8 +363,7 @@ class AgentDaemon:
                 self._end_question(plan.run)
                 self._questions[plan.run] = self._spawn(self._decide(self.approvals.ask(action)))
             case Work(message):
-                if self._session is not None:
-                    self._spawn(self._work(self._session, message))
+                self._spawn(self._work(self._session, message))
             case Countersign(receipt):
                 self._receive(receipt)
             case Install(certificate):
@@ -429,7 +421,9 @@ class AgentDaemon:
         if error is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 
-    async def _work(self, session: Session, message: WorkMessage) -> None:
+    async def _work(self, session: Session | None, message: WorkMessage) -> None:
+        if session is None:
+            return
         await self._whole()
         listening = session.listening
         frames, worked = await asyncio.to_thread(self.workers.work, message, listening=listening)
@@ -474,5 +468,5 @@ class AgentDaemon:
             await self._store_status()
 
     async def _store_status(self) -> None:
-        if self._state is not None:
-            await self.approvals.in_turn(self._state.write_status, self.status())
+        if self.state is not None:
+            await self.approvals.in_turn(self.state.write_status, self.status())

@@ -41,6 +41,7 @@ class _Request:
     scores: "Future[ScoringResult]" = field(default_factory=Future)
 
 
+@dataclass(eq=False)
 class OnDemand:
     """See the module's docstring.
 
@@ -48,14 +49,11 @@ class OnDemand:
     a study; False: there is no connection.
     """
 
-    def __init__(
-        self, state: StateStore, read: Callable[[Plan], Known], ask: Callable[[str], bool]
-    ):
-        self._state = state
-        self._read = read
-        self._ask = ask
-        self._turn = threading.Lock()
-        self._request: _Request | None = None
+    state: StateStore
+    read: Callable[[Plan], Known]
+    ask: Callable[[str], bool]
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _request: _Request | None = None
 
     # --- a run of the plan ----------------------------------------------------------------------
 
@@ -69,7 +67,7 @@ class OnDemand:
     def deliver(self, plan: Plan, result: ScoringResult) -> None:
         """Give the scores to who asked; the study's first run makes the plan stand here."""
         if not is_on_demand(plan.run):
-            self._state.keep_standing(plan)
+            self.state.keep_standing(plan)
             return
         request = self._open(plan.study)
         if request is not None and request.run == plan.run and result.scores is not None:
@@ -98,8 +96,8 @@ class OnDemand:
             there is no standing plan, or the table has no row of an id; no coordinator, or no
             answer in time; a site refuses.
         """
-        plan = self._state.standing(study)
-        batch, scored, alone = self._read(plan)
+        plan = self.state.standing(study)
+        batch, scored, alone = self.read(plan)
         rule = "exact" if plan.align is None else plan.align.ids
         texts = [normalised(text, rule) for text in ids]
         rows = alone.answers(texts, COVERAGE)
@@ -119,7 +117,7 @@ class OnDemand:
     def _result(self, request: _Request) -> ScoringResult:
         self._request = request
         try:
-            if not self._ask(request.study):
+            if not self.ask(request.study):
                 raise Unreachable("the agent is not connected to the coordinator.")
             return request.scores.result(SECONDS)
         except NotInTime:

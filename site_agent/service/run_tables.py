@@ -6,7 +6,7 @@ Every method blocks: the daemon calls them in threads.
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -69,24 +69,18 @@ class RunData:
     scored: Scored | None = None  # of a scoring
 
 
+@dataclass(eq=False)
 class RunTables:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        name: str,
-        data_sets: DataSets,
-        aligned: AlignedIds,
-        notify: Callable[[Notice], None],
-    ):
-        self.data_sets = data_sets
-        self.troubles: dict[str, str] = {}  # data sets that cannot be used, and why
-        self.on_demand: OnDemand | None = None  # of an agent that serves
-        self.only = ""  # "training" or "scoring" of an agent of one run
-        self._aligned = aligned
-        self._name = name
-        self._notify = notify
-        self._shown = ""  # the run whose ids the operator has seen
+    name: str
+    data_sets: DataSets
+    alignments: AlignedIds
+    notify: Callable[[Notice], None]
+    troubles: dict[str, str] = field(default_factory=dict)  # data sets that cannot be used, and why
+    on_demand: OnDemand | None = None  # of an agent that serves
+    only: str = ""  # "training" or "scoring" of an agent of one run
+    _shown: str = ""  # the run whose ids the operator has seen
 
     # --- the data of a run ----------------------------------------------------------------------
 
@@ -134,7 +128,7 @@ class RunTables:
         if plan.align is None:
             return None
         ids = self.data_sets.ids(name, inputs, plan.align.ids)
-        shared = self._aligned.find(plan, ids, plan.align.ids)
+        shared = self.alignments.find(plan, ids, plan.align.ids)
         if shared is None and is_on_demand(plan.run):
             raise UsageError(
                 f"its ids are not those that were aligned. Submit study {plan.study} again."
@@ -160,7 +154,7 @@ class RunTables:
         """Keep the result of an alignment of the own ids, for runs with the sites of ``above``."""
         terms = plan.objective
         assert isinstance(terms, Alignment)
-        return self._aligned.put(above, own, SharedIds(terms.ids, shared, plan.run))
+        return self.alignments.put(above, own, SharedIds(terms.ids, shared, plan.run))
 
     def _prepared(self, name: str, plan: Plan) -> Prepared:
         with self._reading(name):
@@ -176,9 +170,9 @@ class RunTables:
     def show(self, name: str, prepared: Prepared) -> None:
         """Tell the operator what was read: above all, the notation that was found."""
         for text in prepared.notes:
-            self._notify(notices.finding(text))
+            self.notify(notices.finding(text))
         d = prepared.data
-        self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
+        self.notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
 
     def _ids(self, plan: Plan, name: str) -> IdList:
         terms = plan.objective
@@ -187,14 +181,11 @@ class RunTables:
             ids = self.data_sets.ids(name, self._named(plan, name), terms.ids)
         if plan.run != self._shown:
             self._shown = plan.run
-            self._notify(
-                notices.finding(
-                    f"{len(ids)} ids of this site are compared; `coreg-agent check` shows some of "
-                    "them"
-                )
+            text = (
+                f"{len(ids)} ids of this site are compared; `coreg-agent check` shows some of them"
             )
-            if warning := guessable(ids):
-                self._notify(notices.finding(warning))
+            for finding in filter(None, (text, guessable(ids))):
+                self.notify(notices.finding(finding))
         # No instance is shared yet. The ledger compares the sites of all alignments of the same
         # ids, by this site's own name for them: counts with and without a site would name it.
         about = f"coreg alignment {plan.federation} {plan.data} {terms.ids}"
@@ -203,10 +194,9 @@ class RunTables:
         return IdList(ids, hashlib.sha256(about.encode()).hexdigest(), salt, instances)
 
     def _batch(self, plan: Plan, policy: Policy, results: ModelStore) -> RunData:
-        known, fresh = self.individuals(plan, results)
-        batch, scored, _ = known
+        (batch, scored, _), fresh = self.individuals(plan, results)
         for note in scored.notes if fresh else ():
-            self._notify(notices.finding(note))
+            self.notify(notices.finding(note))
         wanted: tuple[int, ...] = ()
         if self.on_demand is not None and is_on_demand(plan.run):
             wanted = self.on_demand.wanted(plan, batch.ids)
@@ -218,7 +208,7 @@ class RunTables:
         terms = plan.objective
         assert isinstance(terms, Scoring)
         model = results.model_of(terms.of_run)
-        if model.site != self._name:
+        if model.site != self.name:
             raise UsageError(f"the model of run {terms.of_run} belongs to another site.")
         name = self.data_sets.choose(plan.data)
         with self._reading(name):
@@ -258,9 +248,9 @@ class RunTables:
         """Tell the operator which columns are not known here, before the run that needs them."""
         columns = left_open(self.data_sets.inputs(name), trains=trains)
         if columns is not None:
-            self._notify(notices.columns_open(name))
+            self.notify(notices.columns_open(name))
             for fault in columns.faults:
-                self._notify(notices.finding(fault.text))
+                self.notify(notices.finding(fault.text))
 
     def read_all(self) -> None:
         for name in self.data_sets.names:
@@ -282,8 +272,8 @@ class RunTables:
             reason = f"{error}{owner_hint(error)}"
             when = f"(found {timestamp()}; it is read again at the next run)"
             self.troubles[name] = f"{reason} {when}"
-            self._notify(notices.data_unusable(name))
-            self._notify(notices.finding(reason))
+            self.notify(notices.data_unusable(name))
+            self.notify(notices.finding(reason))
             raise Unusable(_unusable(name)) from None
 
     def fault_behind(self, reason: str) -> str | None:

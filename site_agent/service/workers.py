@@ -52,8 +52,6 @@ from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.run_tables import NotAligned, Private, RunData, RunTables, Unusable
 from site_agent.site_data import PrivateData
 
-WAITS = " The run waits: correct it, and start the agent again."
-
 
 @dataclass
 class _Worker:
@@ -82,33 +80,30 @@ class _Outbox:
         if self.listening:
             self.frames += frames_of(self.record(message, disclosure, outcome))
 
+    def refuse(self, message: WorkMessage, reason: str, *, for_now: bool = False) -> Worked:
+        self.put(PlanRefused(message.run, reason, for_now))
+        return Worked(message, accepted=False, reason=reason, for_now=for_now)
 
+
+@dataclass(eq=False)
 class RunWorkers:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        name: str,
-        policy: Policy,
-        in_use: KeysInUse,
-        results: ModelStore,
-        tables: RunTables,
-        ledger: Ledger,
-        notify: Callable[[Notice], None],
-    ):
-        self.name = name
-        self.policy = policy
-        self.in_use = in_use
-        self.results = results
-        self.tables = tables
-        self.ledger = ledger
-        self.consent = Consent(policy, ledger.memory, time.monotonic, _today)
-        self.last: Result | None = None
-        self.written: tuple[Path, ...] = ()  # the files of the last result
-        self._notify = notify
-        self._workers: dict[str, _Worker] = {}
-        self._align = dict[str, Plan]()  # plans of runs that align the ids first
-        self._lock = threading.Lock()
+    name: str
+    policy: Policy
+    in_use: KeysInUse
+    results: ModelStore
+    tables: RunTables
+    ledger: Ledger
+    notify: Callable[[Notice], None]
+    last: Result | None = None
+    written: tuple[Path, ...] = ()  # the files of the last result
+    _workers: dict[str, _Worker] = field(default_factory=dict)
+    _align: dict[str, Plan] = field(default_factory=dict)  # plans of runs that align the ids first
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.consent = Consent(self.policy, self.ledger.memory, time.monotonic, _today)
 
     def forget(self, run: str) -> None:
         with self._lock:
@@ -121,14 +116,13 @@ class RunWorkers:
     def judge(self, plan: Plan) -> Judged:
         """Check a plan against policy, rows and ledger, before the operator is asked."""
         try:
-            self.results.folder_of(plan)  # the names of run and study are names of folders
             try:
-                data = self.tables.read(plan, self.policy, self.results)
+                return self._judged_rows(plan, self._read(plan))
             except NotAligned as error:
                 return self._judged_unaligned(plan, error.ids)
         except (CoregError, Unusable) as error:
-            return Judged(plan.run, **self._against(error))
-        return self._judged_rows(plan, data)
+            reason, waits = self._against(error)
+            return Judged(plan.run, reason, for_now=waits)
 
     def _judged_rows(self, plan: Plan, data: RunData) -> Judged:
         private = data.private
@@ -162,10 +156,13 @@ class RunWorkers:
         trainings = self.consent.trainings(plan, rows)
         return Judged(plan.run, refusal(objections, self.policy), about | trainings)
 
-    def _against(self, error: Exception) -> dict[str, Any]:
-        """The reason. The run waits for a table that can be mended, if its agent is for one run."""
-        waits = isinstance(error, Unusable) and bool(self.tables.only)
-        return {"reason": f"{error}{WAITS if waits else ''}", "for_now": waits}
+    def _against(self, error: Exception) -> tuple[str, bool]:
+        """The reason, and whether the run waits: for a table that can be mended, if its agent is
+        for one run.
+        """
+        if isinstance(error, Unusable) and self.tables.only:
+            return f"{error} The run waits: correct it, and start the agent again.", True
+        return str(error), False
 
     def _columns(self, plan: Plan) -> str:
         inputs = self.tables.inputs(plan)
@@ -195,7 +192,12 @@ class RunWorkers:
         except CoregError:
             raise  # of the disk: what cannot be recorded must not leave
         except Exception as error:  # noqa: BLE001 - a defect of ours: no message ends the service
-            worked = self._failed(message, error, outbox)
+            self.notify(_defect(message.run, error))
+            kind = type(error).__name__
+            worked = outbox.refuse(
+                message,
+                f"an unexpected error here ({kind}), which its operator finds in the agent's log.",
+            )
         if worked.accepted is False:
             self.forget(message.run)
         return outbox.frames, worked
@@ -203,59 +205,40 @@ class RunWorkers:
     def _work(self, message: WorkMessage, outbox: _Outbox) -> Worked:
         if isinstance(message, Proposal) and message.run not in self._workers:
             try:
-                refused = self._begin(message.plan)
+                self._begin(message.plan)
             except NotAligned:
                 outbox.put(Unaligned(message.run))
                 return Worked(message, accepted=True)
-            if refused is not None:
-                outbox.put(refused)
-                return _refused(message, refused)
+            except (CoregError, Unusable) as error:
+                reason, waits = self._against(error)
+                return outbox.refuse(message, reason, for_now=waits)
         worker = self._workers.get(message.run)
-        if worker is None:
-            return self._unaligned(message, outbox)
-        return self._handled(worker, message, outbox)
-
-    def _failed(self, message: WorkMessage, error: Exception, outbox: _Outbox) -> Worked:
-        self._notify(_defect(message.run, error))
-        kind = type(error).__name__
-        reason = f"an unexpected error here ({kind}), which its operator finds in the agent's log."
-        refused = PlanRefused(message.run, reason)
-        outbox.put(refused)
-        return _refused(message, refused)
-
-    def _unaligned(self, message: WorkMessage, outbox: _Outbox) -> Worked:
-        """In a run whose ids were not aligned: only its end can follow."""
+        if worker is not None:
+            return self._handled(worker, message, outbox)
+        # The ids of this run were not aligned: only its end can follow.
         if isinstance(message, Finished):
             outbox.put(Fetched(message.run), outcome=message.outcome)
             return Worked(message)
         reason = "the coordinator sent a step before the ids of this site were aligned."
-        refused = PlanRefused(message.run, reason)
-        outbox.put(refused)
-        return _refused(message, refused)
+        return outbox.refuse(message, reason)
 
-    def _begin(self, plan: Plan) -> PlanRefused | None:
-        """Create the site of a run; if that fails, return the message with the reason."""
+    def _begin(self, plan: Plan) -> None:
+        """Create the site of a run."""
         if plan.align is not None:
             self._align[plan.run] = plan
-        try:
-            self.results.folder_of(plan)  # the names of run and study are names of folders
-            data = self.tables.read(plan, self.policy, self.results)
-        except (CoregError, Unusable) as error:
-            return PlanRefused(plan.run, **self._against(error))
+        data = self._read(plan)
         self._know(data.private)
         private = self._limited(plan, data.private)
-        means = Means(
-            self.in_use.keys,
-            pin_threads,
-            os.urandom,
-            release=release(),
-            token=os.urandom(16).hex(),
-        )
+        token = os.urandom(16).hex()
+        means = Means(self.in_use.keys, pin_threads, os.urandom, release=release(), token=token)
         participant = Participant(self.name, private, self.consent, means)
         target = "" if data.prepared is None else self.tables.target(plan)
         with self._lock:
             self._workers[plan.run] = _Worker(participant, data, target)
-        return None
+
+    def _read(self, plan: Plan) -> RunData:
+        self.results.folder_of(plan)  # the names of run and study are names of folders
+        return self.tables.read(plan, self.policy, self.results)
 
     def _limited(self, plan: Plan, private: Private) -> Private:
         """The data with what policy and ledger leave of joint scores."""
@@ -283,15 +266,19 @@ class RunWorkers:
                 case Send(answer, disclosure):
                     outbox.put(answer, disclosure, outcome)
                     if isinstance(answer, PlanRefused):
-                        left = _refused(message, answer)
+                        left = Worked(
+                            message, accepted=False, reason=answer.reason, for_now=answer.for_now
+                        )
         if left is not None:
             return left
-        if (site := worker.participant.site) is None:  # its end came before an offer
+        site = worker.participant.site
+        if site is None:  # its end came before an offer
             return Worked(message)
         if isinstance(message, Proposal):
             return Worked(message, accepted=True, room=site.room)
-        if isinstance(message, Step) and (news := site.computation.news(message.run)) is not None:
-            self._notify(news)
+        news = site.computation.news(message.run) if isinstance(message, Step) else None
+        if news is not None:
+            self.notify(news)
         return Worked(message, models=len(worker.written), room=site.room)
 
     # --- results --------------------------------------------------------------------------------
@@ -311,35 +298,37 @@ class RunWorkers:
     def _store(self, worker: _Worker, result: Result) -> None:
         plan = worker.participant.plan
         assert plan is not None, "it has a result of it"
-        self.last = result
-        self.written = worker.written = self._written(worker, plan, result)
-
-    def _written(self, worker: _Worker, plan: Plan, result: Result) -> tuple[Path, ...]:
         match result:
             case ScoringResult():
-                return self._write_scores(worker, plan, result)
+                files = self._write_scores(worker, plan, result)
             case AlignmentResult():
-                return self._write_ids(worker, plan, result)
+                files = self._write_ids(worker, plan, result)
             case _:
-                prepared = worker.data.prepared
-                assert prepared is not None, "it trains"
-                training = ""
-                if isinstance(result, AdditiveResult) and len(prepared.data.y):
-                    times = self.ledger.memory.trainings(prepared.data)
-                    training = training_of(times, self.policy.openings)
-                return self.results.put_models(
-                    plan,
-                    result,
-                    prepared,
-                    worker.target,
-                    self.tables.inputs(plan).id or "",
-                    self._note,
-                    compared=self.in_use.compared,
-                    training=training,
-                )
+                files = self._write_models(worker, plan, result)
+        self.last = result
+        self.written = files
+        worker.written = files
+
+    def _write_models(self, worker: _Worker, plan: Plan, result: Result) -> tuple[Path, ...]:
+        prepared = worker.data.prepared
+        assert prepared is not None, "it trains"
+        training = ""
+        if isinstance(result, AdditiveResult) and len(prepared.data.y):
+            times = self.ledger.memory.trainings(prepared.data)
+            training = training_of(times, self.policy.openings)
+        return self.results.put_models(
+            plan,
+            result,
+            prepared,
+            worker.target,
+            self.tables.inputs(plan).id or "",
+            self._note,
+            compared=self.in_use.compared,
+            training=training,
+        )
 
     def _note(self, text: str) -> None:
-        self._notify(notices.finding(text))
+        self.notify(notices.finding(text))
 
     def _write_scores(self, worker: _Worker, plan: Plan, result: ScoringResult) -> tuple[Path, ...]:
         for finding in result.findings:
@@ -363,10 +352,6 @@ class RunWorkers:
         path = self.tables.keep(plan, self._align.get(above, plan), own.ids, result.ids)
         self.forget(above)  # it reads its rows again
         return (path,)
-
-
-def _refused(message: WorkMessage, refused: PlanRefused) -> Worked:
-    return Worked(message, accepted=False, reason=refused.reason, for_now=refused.for_now)
 
 
 def _today() -> str:
