@@ -85,13 +85,14 @@ class Scoring(Statement):
 
     def leaves(self, shared: int) -> str:
         read = ", which receivers read" if self.contributions else ""
+        classes = "" if self.columns == 1 else f", for each of {self.columns} classes"
         if self.standing:
             return (
                 f"which of {shared} instances this site asks for; of each that a member asks for,"
-                " whether this site has a record, and its part of the score"
+                f" whether this site has a record, and its part of the score{classes}"
             )
         known = f"which of {shared} instances this site has a record of, and the name of its model"
-        return f"{known}; its part of each score{read}"
+        return f"{known}; its part of each score{classes}{read}"
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
         known = "which instances this site has a record of"

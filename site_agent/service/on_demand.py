@@ -121,7 +121,10 @@ class OnDemand:
                 raise Unreachable("the agent is not connected to the coordinator.")
             return request.scores.result(SECONDS)
         except NotInTime:
-            raise Unreachable(f"no score within {SECONDS:g} s.") from None
+            raise Unreachable(
+                f"no score within {SECONDS:g} s. Other sites are away, or study {request.study}"
+                " does not stand at the coordinator any more: its operator can submit it again."
+            ) from None
         finally:
             self._request = None
 
