@@ -27,6 +27,7 @@ from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.state_store import Decision, StateStore
 
 EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
+DECISION_SECONDS = 1.0  # between two looks for a decision
 CHANGED = "its plan or the keys of its members changed after its operator was asked."
 
 
@@ -68,8 +69,10 @@ class Approvals:
         stands = isinstance(terms, Scoring) and terms.standing and is_on_demand(plan.run)
         return stands and plan.digest in self.memory.agreed
 
-    async def ask(self, question: AskOperator) -> Decided | CoregError | None:
-        """The decision, or the error that ends the agent; None: it comes later (`decision`)."""
+    async def ask(self, question: AskOperator) -> Decided | CoregError:
+        """The decision, or the error that ends the agent. It can take days: cancel the task if the
+        run ends.
+        """
         plan = question.plan
         news = ""
         words = ""
@@ -84,7 +87,11 @@ class Approvals:
             seen = replace(answer, digest=plan.digest, about=question.about)
             return await self._decided(plan, seen)
         assert self.state is not None, "an agent that serves"
-        if not await self._is_decided(self.state, question):
+        decision = await asyncio.to_thread(self.state.decision, plan.run)
+        if decision is not None and self._shown(plan, decision) not in ({}, question.about):
+            await self.in_turn(self.state.clear, plan.run)  # it was on what has changed
+            decision = None
+        if decision is None or decision.digest != plan.digest:
             about = dict(question.about)
             if words:
                 about[EIGHT_WORDS] = f"{words} ({news}). {COMPARE}"  # see `news_of`
@@ -92,28 +99,16 @@ class Approvals:
             if not await self.in_turn(request, plan, about, question.seconds, words):
                 return await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
             self.notify(notices.waiting_for_approval(plan.run, plan.study))
-        return await self.decision(plan)
-
-    async def _is_decided(self, state: StateStore, question: AskOperator) -> bool:
-        """Whether a decision on this plan is there. One on what has changed is removed."""
-        plan = question.plan
-        decision = await asyncio.to_thread(state.decision, plan.run)
-        if decision is None:
-            return False
-        if self._shown(plan, decision) not in ({}, question.about):
-            await self.in_turn(state.clear, plan.run)
-            return False
-        return decision.digest == plan.digest
-
-    async def decision(self, plan: Plan) -> Decided | None:
-        """The operator's decision, if it is there."""
-        if self.state is None:
-            return None
-        decision = await asyncio.to_thread(self.state.decision, plan.run)
-        if decision is None or decision.digest != plan.digest:
-            return None
+            decision = await self._awaited(self.state, plan.run)
         await self.in_turn(self.state.close_request, plan.run)
         return await self._decided(plan, decision)
+
+    async def _awaited(self, state: StateStore, run: str) -> Decision:
+        while True:
+            decision = await asyncio.to_thread(state.decision, run)
+            if decision is not None:
+                return decision
+            await asyncio.sleep(DECISION_SECONDS)
 
     async def forget(self, run: str, *, keep_consent: bool) -> None:
         """Remove the request of a run that is over."""

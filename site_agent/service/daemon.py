@@ -7,7 +7,7 @@ An agent of one run ends with its run. Threads (`workers.py`) work on messages;
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -36,7 +36,6 @@ from site_agent.machine.session_events import (
     Asked,
     AskOperator,
     Countersign,
-    Decided,
     EndSession,
     Event,
     Exit,
@@ -72,7 +71,6 @@ SILENCE = 30.0  # seconds without a message before a notice about it
 FOR_RUNS = "for runs"  # what an idle agent waits for
 OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits for others
 COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before a one-run agent ends
-DECISION_SECONDS = 1.0  # between two polls for a decision
 ENDS = ("run_over", "refused", "dismissed")  # notices of a run that this site left
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 
@@ -119,18 +117,14 @@ class AgentDaemon:
     async def live(self, dial: Dial) -> Exit:
         """Stay connected until the operator ends the agent, or its one run is over."""
         self._failed = asyncio.get_running_loop().create_future()
-        beside = {
-            asyncio.create_task(self._write_status()),
-            asyncio.create_task(self._look_for_decisions()),
-        }
+        writing = asyncio.create_task(self._write_status())
         try:
             dialling = asyncio.create_task(keep_dialling(self._converse, dial, self._not_connected))
             stopping = asyncio.create_task(self._stopping.wait())
-            watched = {dialling, stopping, *beside}
+            watched = {dialling, stopping, writing}
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            for task in beside:
-                if task.done():
-                    task.result()  # raises, for example if the disk is full
+            if writing.done():
+                writing.result()  # raises, for example if the disk is full
             if not dialling.done() and self.connected_since is not None:
                 # The session closes cleanly.
                 await asyncio.wait({dialling}, timeout=2 * CLOSE_GRACE)
@@ -144,8 +138,7 @@ class AgentDaemon:
             self.ended = {"at": timestamp(), "exit_code": error.exit_code, "reason": str(error)}
             raise
         finally:
-            for task in beside:
-                task.cancel()
+            writing.cancel()
             if self._failed.done():
                 # marks the error as retrieved: this one or another was raised
                 self._failed.exception()
@@ -361,7 +354,7 @@ class AgentDaemon:
                 self._spawn(self._judge(plan))
             case AskOperator(plan):
                 self._end_question(plan.run)
-                self._questions[plan.run] = self._spawn(self._decide(self.approvals.ask(action)))
+                self._questions[plan.run] = self._spawn(self._ask(action))
             case Work(message):
                 self._spawn(self._work(self._session, message))
             case Countersign(receipt):
@@ -437,21 +430,12 @@ class AgentDaemon:
         await self._whole()
         self._apply(await asyncio.to_thread(self.workers.judge, plan))
 
-    async def _decide(self, asked: Awaitable[Decided | CoregError | None]) -> None:
-        decided = await asked
+    async def _ask(self, question: AskOperator) -> None:
+        decided = await self.approvals.ask(question)
         if isinstance(decided, CoregError):
             self._end(Exit(decided))
-        elif decided is not None:
+        else:
             self._apply(decided)
-
-    async def _look_for_decisions(self) -> None:
-        """Read the operator's decisions on the waiting runs."""
-        while True:
-            await asyncio.sleep(DECISION_SECONDS)
-            for run in self.agent.runs.values():
-                asking = self._questions.get(run.plan.run)
-                if run.stage is Stage.WAITING and (asking is None or asking.done()):
-                    self._spawn(self._decide(self.approvals.decision(run.plan)))
 
     async def _countersign(self, receipt: Countersigned) -> None:
         fault = await asyncio.to_thread(self._ledger.countersigned, receipt)

@@ -30,6 +30,7 @@ from site_agent.identity.identity import check_identity
 from site_agent.ledger import HeadSigner
 from site_agent.ledger.audit import SignedHead, audit
 from site_agent.machine.session_events import Exit
+from site_agent.service import approvals
 from site_agent.service import daemon as daemons
 from site_agent.service.state_store import Decision, StateStore
 from site_agent.session import stream
@@ -48,7 +49,7 @@ async def hears(line):
 
 
 def test_a_decision_is_acted_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(daemons, "DECISION_SECONDS", 0.1)
+    monkeypatch.setattr(approvals, "DECISION_SECONDS", 0.1)
     agent = Agent(tmp_path, ask_first=True)
 
     async def conversation(coordinator):
