@@ -110,38 +110,38 @@ def approve(run: RunArgument, config: ConfigOption = None) -> None:
     answer "n" refuses the run.
     """
     from site_agent.service.console import NOT_CONFIRMED
+    from site_agent.service.state_store import Decision
 
-    run, confirmed = _words_confirmed(config, run)
-    if not confirmed:
-        run = _decided(config, run, approved=False, reason=NOT_CONFIRMED)[0]
-        echo(f"run {run}: refused, because you did not confirm the eight words")
+    with _state(config) as (state, _):
+        as_owner(state.folder)
+        name, request = state.pending_run(run)
+        approved = _is_confirmed(request)
+        decision = Decision(approved, "" if approved else NOT_CONFIRMED)
+        name, words = state.record_decision(name, decision)
+    if not approved:
+        echo(f"run {name}: refused, because you did not confirm the eight words")
         raise typer.Exit(Refused.exit_code)
-    run, words = _decided(config, run, approved=True, reason="")
-    with_words = f", with the eight words {words}" if words else ""
+    confirmed = f", with the eight words {words}" if words else ""
     echo(
-        f"run {run}: approved{with_words}. If what it showed has changed, `coreg-agent pending`"
+        f"run {name}: approved{confirmed}. If what it showed has changed, `coreg-agent pending`"
         " lists it again"
     )
 
 
-def _words_confirmed(config: Path | None, prefix: str) -> tuple[str, bool]:
-    """The pending run, and whether its approval can confirm its words: without a terminal the
-    command itself confirms what `coreg-agent pending` showed.
+def _is_confirmed(request: dict[str, Any]) -> bool:
+    """Whether the operator confirms the words: without a terminal the command itself confirms what
+    `coreg-agent pending` showed.
     """
     import asyncio
 
     from site_agent.service.approvals import news_of
     from site_agent.service.console import confirms, forget_typed, isatty
 
-    with _state(config) as (state, _):
-        as_owner(state.folder)
-        run, request = state.pending_run(prefix)
-        words = str(request["words"])
-        if not words or not isatty():
-            return run, True
-        news = news_of(request)
+    words = str(request["words"])
+    if not words or not isatty():
+        return True
     forget_typed()
-    return run, asyncio.run(confirms(words, news))
+    return asyncio.run(confirms(words, news_of(request)))
 
 
 def refuse(
@@ -150,15 +150,12 @@ def refuse(
     config: ConfigOption = None,
 ) -> None:
     """Refuse a pending run."""
-    echo(f"run {_decided(config, run, approved=False, reason=reason)[0]}: refused")
-
-
-def _decided(config: Path | None, run: str, *, approved: bool, reason: str) -> tuple[str, str]:
     from site_agent.service.state_store import Decision
 
     with _state(config) as (state, _):
         as_owner(state.folder)
-        return state.record_decision(run, Decision(approved, reason))
+        name, _words = state.record_decision(run, Decision(False, reason))
+    echo(f"run {name}: refused")
 
 
 def runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:

@@ -6,13 +6,10 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from coreg_core.errors import Refused
 from coreg_core.outcomes import Notice, Outcome
-from coreg_core.plan import Plan
 from coreg_wire.terminal.command_line import OperatorInterrupt, need_extra
 from coreg_wire.terminal.service import on_signals
 from coreg_wire.transport.service import host_port
@@ -31,8 +28,8 @@ from site_agent.service import file_modes
 from site_agent.service.console import Terminal
 from site_agent.service.daemon import AgentDaemon
 from site_agent.service.identity_in_use import KeysInUse, ReloadingIdentity
-from site_agent.service.on_demand import Known, OnDemand
-from site_agent.service.run_tables import NotAligned, RunTables, Unusable
+from site_agent.service.on_demand import OnDemand
+from site_agent.service.run_tables import RunTables
 from site_agent.service.state_store import StateStore
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial, GrpcDialler
@@ -100,18 +97,6 @@ def serve(settings: AgentSettings, observer: Observer) -> None:
         observer(Notice("stopped"))
 
 
-def _known(tables: RunTables, store: ModelStore, plan: Plan) -> Known:
-    try:
-        return tables.individuals(plan, store)[0]
-    except Unusable:
-        raise Refused(tables.troubles[tables.data_sets.choose(plan.data)]) from None
-    except NotAligned:
-        raise Refused(
-            "the ids of this site's table changed, so they have to be aligned again: ask the"
-            f" coordinator's operator to submit study {plan.study} again."
-        ) from None
-
-
 class _Running:
     """An agent built from its settings, with its signal handlers; ``asked`` is that of an agent of
     one run.
@@ -137,9 +122,9 @@ class _Running:
             self._in_use = KeysInUse()
             self._identity = ReloadingIdentity(identity, self._from_any_thread, self._sign_as)
             self._sign_as(identity)
-            store = ModelStore(identity.name, settings.models)
             tables = RunTables(
-                identity.name,
+                ModelStore(identity.name, settings.models),
+                policy,
                 DataSets(settings.data, site_salt(secret, settings.ledger_path)),
                 AlignedIds(settings.identity / "aligned"),
                 self._from_any_thread,
@@ -148,18 +133,8 @@ class _Running:
             if not self._once:
                 state = StateStore(settings.state_path)
                 state.open()
-                tables.on_demand = OnDemand(
-                    state, partial(_known, tables, store), self._ask_for_scores
-                )
-            self.workers = RunWorkers(
-                identity.name,
-                policy,
-                self._in_use,
-                store,
-                tables,
-                self.ledger,
-                self._from_any_thread,
-            )
+                tables.on_demand = OnDemand(state, tables.known, self._ask_for_scores)
+            self.workers = RunWorkers(self._in_use, tables, self.ledger, self._from_any_thread)
             ask_first = not settings.yes if self._once else settings.approval == "ask"
             agent = machine.Agent(once=self._once, ask_first=ask_first)
             self.daemon = AgentDaemon(agent, self.workers, state, observer, asked)

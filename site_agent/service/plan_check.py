@@ -24,6 +24,7 @@ from site_agent.data.prepare import AlignedIds, DataSets, Prepared, named, read_
 from site_agent.identity.identity import Identity, check_identity
 from site_agent.ledger.ledger import remember
 from site_agent.machine.computations import computation_of
+from site_agent.models.store import ModelStore
 from site_agent.service.run_tables import NotAligned, RunTables, Unusable
 from site_agent.site_data import PrivateData
 
@@ -104,19 +105,20 @@ def check_plan(plan: Plan, site: CheckedSite) -> Iterator[Line]:
         raise BadData("not checked: its table has no shared rows, or could not be read.")
     # (3) a training
     aligned = AlignedIds(settings.identity / "aligned")
-    run_tables = RunTables(name, data_sets, aligned, lambda _: None)
-    rows = _rows(plan, run_tables, checked, consent.policy or Policy())
+    store = ModelStore(name, settings.models)
+    policy = consent.policy or Policy()
+    rows = _rows(plan, RunTables(store, policy, data_sets, aligned, lambda _: None), checked)
     yield _leaving(plan, rows.shared, rows.both, "" if rows.aligned else BEFORE)
     yield from _training(plan, name, consent, rows)
 
 
-def _rows(plan: Plan, tables: RunTables, checked: Prepared | None, policy: Policy) -> _Rows:
+def _rows(plan: Plan, tables: RunTables, checked: Prepared | None) -> _Rows:
     """The rows as they were checked, or as the plan's columns and its alignment select them."""
     prepared = checked
     try:
         try:
             if prepared is None or plan.align is not None:
-                prepared, _ = tables.trained(plan, policy)
+                prepared, _ = tables.trained(plan)
         except NotAligned as error:
             data = None if checked is None else checked.data
             return _Rows(data, len(error.ids), tables.labelled(plan), aligned=False)

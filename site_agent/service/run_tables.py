@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from coreg_core.errors import CoregError, UsageError
+from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.alignment import Alignment, IdRule
 from coreg_core.objectives.scoring import Scoring
@@ -73,7 +73,8 @@ class RunData:
 class RunTables:
     """See the module's docstring."""
 
-    name: str
+    results: ModelStore
+    policy: Policy
     data_sets: DataSets
     alignments: AlignedIds
     notify: Callable[[Notice], None]
@@ -95,7 +96,7 @@ class RunTables:
         trains = plan.objective.needs == "rows"
         return self.data_sets.named(name, plan.target, plan.id, trains=trains)
 
-    def read(self, plan: Plan, policy: Policy, results: ModelStore) -> RunData:
+    def read(self, plan: Plan) -> RunData:
         """The current data for the run.
 
         The coordinator can receive a `CoregError`, and never the cause of `Unusable`.
@@ -109,11 +110,11 @@ class RunTables:
                 "`coreg-agent score` scores."
             )
         if kind == "scoring":
-            return self._batch(plan, policy, results)
-        prepared, private = self.trained(plan, policy)
+            return self._batch(plan)
+        prepared, private = self.trained(plan)
         return RunData(private, prepared=prepared)
 
-    def trained(self, plan: Plan, policy: Policy) -> tuple[Prepared, PrivateData]:
+    def trained(self, plan: Plan) -> tuple[Prepared, PrivateData]:
         """The rows of a training; `NotAligned` if it needs an alignment of its ids first."""
         name = self.data_sets.choose(plan.data)
         # Before ids are compared.
@@ -121,7 +122,7 @@ class RunTables:
             raise UsageError(fault)
         prepared = self._prepared(name, plan)
         data = prepared.data
-        return prepared, replace(data, ids_digest=_of_ids(data.ids_digest, policy))
+        return prepared, replace(data, ids_digest=self._of_ids(data.ids_digest))
 
     def aligned(self, plan: Plan, name: str, inputs: Inputs) -> SharedIds | None:
         """The ids shared with the plan's sites; None if they are equal by agreement."""
@@ -193,22 +194,22 @@ class RunTables:
         instances = own_name(f"alignment {ids_digest(ids)}", salt)
         return IdList(ids, hashlib.sha256(about.encode()).hexdigest(), salt, instances)
 
-    def _batch(self, plan: Plan, policy: Policy, results: ModelStore) -> RunData:
-        (batch, scored, _), fresh = self.individuals(plan, results)
+    def _batch(self, plan: Plan) -> RunData:
+        (batch, scored, _), fresh = self.individuals(plan)
         for note in scored.notes if fresh else ():
             self.notify(notices.finding(note))
         wanted: tuple[int, ...] = ()
         if self.on_demand is not None and is_on_demand(plan.run):
             wanted = self.on_demand.wanted(plan, batch.ids)
-        digest = _of_ids(batch.ids_digest, policy)
+        digest = self._of_ids(batch.ids_digest)
         return RunData(replace(batch, ids_digest=digest, wanted=wanted), scored=scored)
 
-    def individuals(self, plan: Plan, results: ModelStore) -> tuple[Known, bool]:
+    def individuals(self, plan: Plan) -> tuple[Known, bool]:
         """Those of a scoring, and whether they were read again."""
         terms = plan.objective
         assert isinstance(terms, Scoring)
-        model = results.model_of(terms.of_run)
-        if model.site != self.name:
+        model = self.results.model_of(terms.of_run)
+        if model.site != self.results.site:
             raise UsageError(f"the model of run {terms.of_run} belongs to another site.")
         name = self.data_sets.choose(plan.data)
         with self._reading(name):
@@ -222,6 +223,23 @@ class RunTables:
 
             asked = inputs, aligned, model.run, model.name
             return self.data_sets.made((name, "batch"), inputs, asked, make)
+
+    def known(self, plan: Plan) -> Known:
+        """Those of a scoring, for a request of this site's own program."""
+        try:
+            return self.individuals(plan)[0]
+        except Unusable:
+            raise Refused(self.troubles[self.data_sets.choose(plan.data)]) from None
+        except NotAligned:
+            raise Refused(
+                "the ids of this site's table changed, so they have to be aligned again: ask the"
+                f" coordinator's operator to submit study {plan.study} again."
+            ) from None
+
+    def _of_ids(self, digest: str) -> str:
+        """The digest that leaves: keyed, if the sites have a secret."""
+        secret = self.policy.ids_secret
+        return digest if secret is None else keyed(digest, secret)
 
     # --- before a run ---------------------------------------------------------------------------
 
@@ -280,13 +298,7 @@ class RunTables:
         """The fault of the data set that a refusal names, which the coordinator must not
         receive.
         """
-        behind = (text for name, text in self.troubles.items() if reason == _unusable(name))
-        return next(behind, None)
-
-
-def _of_ids(digest: str, policy: Policy) -> str:
-    """The digest that leaves: keyed, if the sites have a secret."""
-    return digest if policy.ids_secret is None else keyed(digest, policy.ids_secret)
+        return {_unusable(name): text for name, text in self.troubles.items()}.get(reason)
 
 
 def _unusable(name: str) -> str:

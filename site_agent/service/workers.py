@@ -35,7 +35,6 @@ from coreg_wire.transport.service import release
 from site_agent.consent.consent import Consent, training_of
 from site_agent.consent.objection import refusal
 from site_agent.consent.participant import Means, Participant
-from site_agent.consent.policy import Policy
 from site_agent.consent.request import describe_request
 from site_agent.data.prepare import guessable
 from site_agent.disclosure import Disclosure
@@ -47,7 +46,6 @@ from site_agent.machine.scoring import Batch
 from site_agent.machine.session_events import Judged, Worked, WorkMessage
 from site_agent.machine.site import Missed, Send, Store
 from site_agent.models import findings
-from site_agent.models.store import ModelStore
 from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.run_tables import NotAligned, Private, RunData, RunTables, Unusable
 from site_agent.site_data import PrivateData
@@ -89,10 +87,7 @@ class _Outbox:
 class RunWorkers:
     """See the module's docstring."""
 
-    name: str
-    policy: Policy
     in_use: KeysInUse
-    results: ModelStore
     tables: RunTables
     ledger: Ledger
     notify: Callable[[Notice], None]
@@ -103,6 +98,9 @@ class RunWorkers:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        self.policy = self.tables.policy
+        self.results = self.tables.results
+        self.name = self.results.site
         self.consent = Consent(self.policy, self.ledger.memory, time.monotonic, _today)
 
     def forget(self, run: str) -> None:
@@ -238,7 +236,7 @@ class RunWorkers:
 
     def _read(self, plan: Plan) -> RunData:
         self.results.folder_of(plan)  # the names of run and study are names of folders
-        return self.tables.read(plan, self.policy, self.results)
+        return self.tables.read(plan)
 
     def _limited(self, plan: Plan, private: Private) -> Private:
         """The data with what policy and ledger leave of joint scores."""

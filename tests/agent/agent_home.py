@@ -49,10 +49,10 @@ class Agent:
         table = write(folder, TABLE, "local.csv")
         self.data_sets = DataSets({"patients": inputs(table), **data}, b"salt")
         store, aligned = ModelStore("north", folder / "models"), AlignedIds(folder / "aligned")
-        tables = RunTables("north", self.data_sets, aligned, self.notices.append)
-        parts = store, tables, self.ledger, self.notices.append
         policy = policy or Policy(aggregation="plaintext")
-        self.workers = RunWorkers("north", policy, KeysInUse(keys, members), *parts)
+        tables = RunTables(store, policy, self.data_sets, aligned, self.notices.append)
+        in_use = KeysInUse(keys, members)
+        self.workers = RunWorkers(in_use, tables, self.ledger, self.notices.append)
         agent = machine.Agent(once=once, ask_first=ask_first)
         self.daemon = AgentDaemon(agent, self.workers, self.state, self._notified, asked)
 

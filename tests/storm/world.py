@@ -317,10 +317,10 @@ class World:
             least_rows=10,
         )  # fmt: skip
         members = Members(known)
-        tables = RunTables(site, sets, AlignedIds(folder / "aligned"), _unheard)
         store = ModelStore(site, folder / "models")
+        tables = RunTables(store, policy, sets, AlignedIds(folder / "aligned"), _unheard)
         in_use = KeysInUse(members.run_keys(), members)
-        workers = RunWorkers(site, policy, in_use, store, tables, ledger, _unheard)
+        workers = RunWorkers(in_use, tables, ledger, _unheard)
         daemon = AgentDaemon(
             Agent(ask_first=self.asks),
             workers,
