@@ -16,7 +16,7 @@ from coreg_core.errors import StorageError, UsageError
 from coreg_core.names import check_name
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.invitation import words_in
-from site_agent.config.options import TABLE
+from site_agent.config.options import PATHS, TABLE
 from site_agent.data.inputs import Inputs, Text
 
 PathField = Annotated[Path, Field(strict=False)]
@@ -86,51 +86,41 @@ def read_settings(
     then defaults.
     """
     config = DEFAULT_FILE if config is None and DEFAULT_FILE.is_file() else config
-    file, options = _file_and_options(config, given)
+    empty = (type(None), list)  # a frame is never compared
+    options = {key: value for key, value in given.items() if not isinstance(value, empty) or value}
+    file = {} if config is None else read_toml(config)
+    if "data" in options and not isinstance(file.get("data"), dict):
+        file.pop("query", None)  # of another table
     divided = isinstance(file.get("data"), dict)
+    if config is not None:
+        _require_places(config, file, options, divided=divided)
     keys = {**file, **options}
-    plain = {key: keys[key] for key in keys.keys() - TABLE.keys()}
-    table = {TABLE[key]: keys[key] for key in TABLE if key in keys}
-    if missing := _missing(needed, keys, divided=divided):
-        _validated(config, plain)  # a misspelt key is named first
+    values = {key: keys[key] for key in keys.keys() - TABLE.keys()}
+    missing = [key for key in needed if key not in keys and not (divided and key in TABLE)]
+    if missing:
+        _validated(config, values)  # a misspelt key is named first
         raise _lacking(missing, config)
-    data = {ONLY: table} if "table" in table else {}
-    settings = _validated(config, {**plain, "data": file["data"] if divided else data})
+    table = {TABLE[key]: keys[key] for key in TABLE if key in keys}
+    if divided:
+        values["data"] = file["data"]
+    elif "table" in table:
+        values["data"] = {ONLY: table}
+    settings = _validated(config, values)
     return settings if config is None else _relative_to(config.parent, settings, options)
 
 
-def _file_and_options(
-    config: Path | None, given: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys of the file, and the options that were given."""
-    empty = (type(None), list)  # a frame is never compared
-    options = {key: value for key, value in given.items() if not isinstance(value, empty) or value}
-    if config is None:
-        return {}, options
-    file = read_toml(config)
-    if "data" in options:  # another table: the query of the file does not ask for it
-        file.pop("query", None)
-    _require_places(config, file, options)
-    return file, options
-
-
-def _missing(needed: tuple[str, ...], keys: dict[str, Any], *, divided: bool) -> list[str]:
-    """Needed keys that are not given; those of a table can stand in sections."""
-    return [key for key in needed if key not in keys and not (divided and key in TABLE)]
-
-
-def _require_places(config: Path, file: dict[str, Any], options: dict[str, Any]) -> None:
-    """UsageError: a setting has no effect where it is."""
+def _require_places(
+    config: Path, file: dict[str, Any], options: dict[str, Any], *, divided: bool
+) -> None:
+    """UsageError: a setting has no effect where it is. ``divided``: the file has sections."""
     if wrong := sorted(NOT_IN_FILE & file.keys()):
         raise UsageError(f"{config}: {', '.join(wrong)}: only for a command line, as --{wrong[0]}.")
-    if not isinstance(file.get("data"), dict):
-        return
-    if wrong := sorted(file.keys() & TABLE.keys() - {"data"}):
+    if divided and (wrong := sorted(file.keys() & TABLE.keys() - {"data"})):
         raise UsageError(
             f"{config}: {', '.join(wrong)}: keys of a table have no effect above its section. Move"
             " them below."
         )
-    if wrong := sorted(options.keys() & TABLE.keys()):
+    if divided and (wrong := sorted(options.keys() & TABLE.keys())):
         raise UsageError(
             f"--{', --'.join(wrong)}: {config} has sections [data.NAME] with these settings. Leave"
             " the options out. For another table, such as of a scoring, add a section. The key"
@@ -139,17 +129,17 @@ def _require_places(config: Path, file: dict[str, Any], options: dict[str, Any])
 
 
 def _lacking(missing: list[str], config: Path | None) -> UsageError:
-    unread = ""
+    text = (
+        f"missing: --{', --'.join(missing)}. Give an option, a key of agent.toml (for `serve` a"
+        " section [data.NAME]), or the environment variable"
+        f" COREG_{', COREG_'.join(missing).upper()}."
+    )
     if config is None:
-        unread = (
+        text += (
             " This folder has no agent.toml: go to the folder where you typed `coreg-agent"
             " join`, or give --config."
         )
-    return UsageError(
-        f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of"
-        " agent.toml (for `serve` a section [data.NAME]), or the environment variable"
-        f" {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
-    )
+    return UsageError(text)
 
 
 def inputs_of(options: dict[str, Any]) -> Inputs:
@@ -164,16 +154,17 @@ def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
     except ValidationError as error:
         sections = [name for name in values.get("data", {}) if name != ONLY]
         of_table = [f"data.{name}.{key}" for name in sections for key in Inputs.model_fields]
-        known = [*AgentSettings.model_fields, *(of_table or (*TABLE, *TABLE.values()))]
-        fault = file_faults(config or Path("the command line"), error, known)
+        keys = [*AgentSettings.model_fields, *(of_table or (*TABLE, *TABLE.values()))]
+        fault = file_faults(config or Path("the command line"), error, keys)
         raise UsageError(str(fault).replace(f"data.{ONLY}.", "")) from None
 
 
 def _relative_to(base: Path, settings: AgentSettings, options: dict[str, Any]) -> AgentSettings:
     """Paths of the file are relative to it; those of the command line are not."""
-    paths = ("identity", "policy", "ledger", "models")
-    found = {name: getattr(settings, name) for name in paths if name not in options}
-    moved: dict[str, Any] = {name: base / path for name, path in found.items() if path is not None}
+    moved = dict[str, Any]()
+    for name in PATHS - options.keys():
+        path = getattr(settings, name)
+        moved[name] = None if path is None else base / path
     given = [TABLE[name] for name in ("data", "unlabelled") if name in options]
     moved["data"] = {
         name: inputs.at(base).model_copy(update={key: getattr(inputs, key) for key in given})
