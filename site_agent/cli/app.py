@@ -168,7 +168,7 @@ def join(
             metavar="FILE",
         ),
     ] = None,
-    folder: Annotated[Path, typer.Option("--folder", help="The folder of this site.")] = Path(),
+    folder: Annotated[Path, typer.Option(help="The folder of this site.")] = Path(),
 ) -> None:
     """Join a federation by an invitation, which is pasted or in a file.
 
@@ -251,7 +251,7 @@ def check_command(
     config: ConfigOption = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", help="Check this plan too. `coreg-coordinator plan` writes it."),
+        typer.Option(help="Check this plan too. `coreg-coordinator plan` writes it."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -294,10 +294,10 @@ def score_command(
     given: dict[str, Any],
     ids: Annotated[
         str | None,
-        typer.Option("--ids", help="ID,ID,…: ask the agent that serves here, of a standing study."),
+        typer.Option(help="ID,ID,…: ask the agent that serves here, of a standing study."),
     ] = None,
     study: Annotated[
-        str | None, typer.Option("--study", help="The standing study [the only one]; with --ids.")
+        str | None, typer.Option(help="The standing study [the only one]; with --ids.")
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,

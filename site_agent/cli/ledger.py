@@ -38,15 +38,11 @@ def ledger(
     ] = False,
     checkpoints: Annotated[
         Path | None,
-        typer.Option(
-            "--checkpoints", help="With --verify: from `coreg-coordinator show RUN --json`."
-        ),
+        typer.Option(help="With --verify: from `coreg-coordinator show RUN --json`."),
     ] = None,
     authority: Annotated[
         Path | None,
-        typer.Option(
-            "--authority", help="With --verify: the authority [ca.pem beside the ledger]."
-        ),
+        typer.Option(help="With --verify: the authority [ca.pem beside the ledger]."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from site_agent.models.file import ModelFile
     from site_agent.models.store import ModelStore
 
-QueryOption = Annotated[str | None, typer.Option("--query", help=TABLE_HELP["query"])]
-SeparatorOption = Annotated[str | None, typer.Option("--separator", help=TABLE_HELP["separator"])]
+QueryOption = Annotated[str | None, typer.Option(help=TABLE_HELP["query"])]
+SeparatorOption = Annotated[str | None, typer.Option(help=TABLE_HELP["separator"])]
 PlotOption = Annotated[
-    Path | None, typer.Option("--plot", help="Also draw: .svg, .png or .pdf (extra plot).")
+    Path | None, typer.Option(help="Also draw: .svg, .png or .pdf (extra plot).")
 ]
-DecimalOption = Annotated[str | None, typer.Option("--decimal", help=TABLE_HELP["decimal"])]
+DecimalOption = Annotated[str | None, typer.Option(help=TABLE_HELP["decimal"])]
 
 
 def _store(config: Path | None) -> "ModelStore":
@@ -38,23 +38,20 @@ def _store(config: Path | None) -> "ModelStore":
 def predict(
     model: Annotated[
         Path | None,
-        typer.Option("--model", help="A model file [the one that the newest report advises]."),
+        typer.Option(help="A model file [the one that the newest report advises]."),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option("--data", help="New records: CSV, Parquet or a database, as for a training."),
+        typer.Option(help="New records: CSV, Parquet or a database, as for a training."),
     ] = None,
     query: QueryOption = None,
     listen: Annotated[
         str | None,
-        typer.Option(
-            "--listen", help="HOST:PORT on loopback: answer POST /predict instead (extra web)."
-        ),
+        typer.Option(help="HOST:PORT on loopback: answer POST /predict instead (extra web)."),
     ] = None,
     output: Annotated[
         Path,
         typer.Option(
-            "--output",
             help=(
                 "CSV or Parquet. A new file has mode 0600; only an earlier output of `predict` is"
                 " replaced."
@@ -67,7 +64,6 @@ def predict(
     interval: Annotated[
         float | None,
         typer.Option(
-            "--interval",
             help=(
                 "Add low and high: ends for this percentage of labels, such as 90 (joined models)."
             ),
@@ -176,14 +172,10 @@ def _predicted(
 
 
 def evaluate(
-    data: Annotated[
-        str, typer.Option("--data", help="Labelled records that no model was trained on.")
-    ],
+    data: Annotated[str, typer.Option(help="Labelled records that no model was trained on.")],
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model", help="Repeatable; the first is the baseline [newest run: local, joined]."
-        ),
+        typer.Option(help="Repeatable; the first is the baseline [newest run: local, joined]."),
     ] = None,
     plot: PlotOption = None,
     query: QueryOption = None,
@@ -226,9 +218,7 @@ def evaluate(
 def report(
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model", help="Repeatable, one for each run [joined model of the newest run]."
-        ),
+        typer.Option(help="Repeatable, one for each run [joined model of the newest run]."),
     ] = None,
     plot: PlotOption = None,
     config: ConfigOption = None,
@@ -276,11 +266,9 @@ def _run_json(path: Path, model: "ModelFile") -> dict[str, Any]:
 def models(
     export: Annotated[
         Path | None,
-        typer.Option(
-            "--export", help="Write --model, or that of the newest run, in ONNX (extra onnx)."
-        ),
+        typer.Option(help="Write --model, or that of the newest run, in ONNX (extra onnx)."),
     ] = None,
-    model: Annotated[Path | None, typer.Option("--model", help="The model file to export.")] = None,
+    model: Annotated[Path | None, typer.Option(help="The model file to export.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -32,9 +32,7 @@ def serve(
     config: ConfigOption = None,
     coordinator: Annotated[
         str | None,
-        typer.Option(
-            "--coordinator", envvar="COREG_COORDINATOR", help="HOST:PORT instead of the file's."
-        ),
+        typer.Option(envvar="COREG_COORDINATOR", help="HOST:PORT instead of the file's."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -146,7 +144,7 @@ def _is_confirmed(request: dict[str, Any]) -> bool:
 
 def refuse(
     run: RunArgument,
-    reason: Annotated[str, typer.Option("--reason", help="Sent to the coordinator's operator.")],
+    reason: Annotated[str, typer.Option(help="Sent to the coordinator's operator.")],
     config: ConfigOption = None,
 ) -> None:
     """Refuse a pending run."""
