@@ -64,10 +64,10 @@ class Consent:
             )
         if plan.membership.min_sites == len(plan.sites):  # other plans can run with fewer sites
             sites = frozenset(plan.sites)
-            yield from other_sites(plan, self._limits, self.memory, ids_digest, sites)
+            yield from other_sites(plan, self.limits, self.memory, ids_digest, sites)
 
     @property
-    def _limits(self) -> Policy:
+    def limits(self) -> Policy:
         return self.policy or Policy()
 
     def trainings(self, plan: Plan, data: PrivateData | None) -> dict[str, str]:
@@ -78,7 +78,7 @@ class Consent:
         """
         if not isinstance(plan.objective, Additive) or (data is not None and not len(data.y)):
             return {}
-        openings = self._limits.openings
+        openings = self.limits.openings
         times = self.memory.trainings(data)
         text = training_of(times + 1, openings)
         if data is None and times:
@@ -92,7 +92,7 @@ class Consent:
 
         It does not where an individual was scored by as many models as the policy allows.
         """
-        limits = self._limits
+        limits = self.limits
         if not limits.scoring or self.memory.most_models(data) >= limits.models_per_individual:
             return 0
         return 2 if limits.scores_of_two else 3
@@ -132,11 +132,11 @@ class Consent:
                 " attempt has fresh secrets"
             )
         sites = frozenset(disclosure.sites)
-        yield from other_sites(plan, self._limits, self.memory, ids_digest, sites)
-        yield from other_rows(plan, self._limits, self.memory, disclosure)
+        yield from other_sites(plan, self.limits, self.memory, ids_digest, sites)
+        yield from other_rows(plan, self.limits, self.memory, disclosure)
         # Scores of a training are limited before it begins (`fewest_sites_of_scores`).
         if isinstance(plan.objective, Scoring):
-            yield from other_models(self._limits, self.memory, disclosure.scores)
+            yield from other_models(self.limits, self.memory, disclosure.scores)
 
 
 def training_of(number: int, openings: int) -> str:

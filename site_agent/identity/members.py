@@ -62,9 +62,9 @@ class Members:
 
     def news(self, keys: Mapping[str, str]) -> str:
         """What is neither confirmed nor accepted of these keys, as a phrase; "" if all are."""
-        known = {**self.unseen, **self._confirmed}
-        new = [site for site in keys if site not in known and site != self.identity.name]
-        changed = [site for site, key in keys.items() if known.get(site, key) != key]
+        taken = {**self.unseen, **self._confirmed}
+        new = [site for site in keys if site not in taken and site != self.identity.name]
+        changed = [site for site, key in keys.items() if taken.get(site, key) != key]
         parts = [f"{', '.join(new)} {'is' if len(new) == 1 else 'are'} new"] if new else []
         parts += [f"another key than before: {', '.join(changed)}"] if changed else []
         if parts and self.written and not same_words(self.written, self.words(keys)):
@@ -78,11 +78,8 @@ class Members:
         if not self.news(keys):
             return True
         # Words that stay in a file must not bring back a key that was replaced since.
-        if (
-            self.written
-            and not self._replaced & {*keys.values()}
-            and same_words(self.written, self.words(keys))
-        ):
+        came_back = self._replaced & {*keys.values()}
+        if self.written and not came_back and same_words(self.written, self.words(keys)):
             self.confirm(keys)
             return True
         if self.accept:  # never another key than one that was compared
@@ -93,11 +90,9 @@ class Members:
         """Remember keys whose words the operators have compared: on the disk first, since an answer
         can follow at once.
         """
-        replaced = self._replaced | {
-            old for site, old in self._confirmed.items() if keys.get(site, old) != old
-        }
         confirmed = {**self._confirmed, **keys}
-        replaced = replaced - {*keys.values()}
+        earlier = self._replaced | {*self._confirmed.values()}
+        replaced = earlier - {*confirmed.values()}
         stored = {"keys": confirmed, "replaced": sorted(replaced)}
         write_whole(self._path, json.dumps(stored, indent=1).encode() + b"\n", mode=0o600)
         self._confirmed = confirmed

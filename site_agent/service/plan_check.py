@@ -18,7 +18,7 @@ from site_agent.config.settings import AgentSettings
 from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
 from site_agent.consent.objection import Objection
-from site_agent.consent.policy import Policy, read_policy
+from site_agent.consent.policy import read_policy
 from site_agent.consent.request import BEFORE
 from site_agent.data.prepare import AlignedIds, DataSets, Prepared, named, read_ids
 from site_agent.identity.identity import Identity, check_identity
@@ -106,8 +106,8 @@ def check_plan(plan: Plan, site: CheckedSite) -> Iterator[Line]:
     # (3) a training
     aligned = AlignedIds(settings.identity / "aligned")
     store = ModelStore(name, settings.models)
-    policy = consent.policy or Policy()
-    rows = _rows(plan, RunTables(store, policy, data_sets, aligned, lambda _: None), checked)
+    tables = RunTables(store, consent.limits, data_sets, aligned, lambda _: None)
+    rows = _rows(plan, tables, checked)
     yield _leaving(plan, rows.shared, rows.both, "" if rows.aligned else BEFORE)
     yield from _training(plan, name, consent, rows)
 
@@ -142,7 +142,7 @@ def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[
         computation_of(plan, name, data, lambda threads: threads, os.urandom)
     except CoregError as error:
         objections.append(Objection(str(error), here=getattr(error, "here", "")))
-    spent = bool(openings) and memory.trainings(data) >= (consent.policy or Policy()).openings
+    spent = bool(openings) and memory.trainings(data) >= consent.limits.openings
     given = memory.answered(plan, data.ids_digest)
     so_far = f"{given} of at most {plan.most_answers} answers are given"
     allows = "the policy allows it" if spent else allows

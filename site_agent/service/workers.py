@@ -142,8 +142,7 @@ class RunWorkers:
             columns,
             len(ids),
             both=self.tables.labelled(plan),
-            aligns=True,
-            warning=guessable(ids),
+            unaligned=guessable(ids),
         )
         return self._judged(plan, about, None, "")
 

@@ -26,7 +26,7 @@ from coreg_core.errors import Refused
 from coreg_core.messages import PlanRefused, Proposal, Step
 from coreg_core.outcomes import Outcome
 from site_agent.consent.consent import Consent
-from site_agent.consent.memory import Memory, SummedWith
+from site_agent.consent.memory import Memory
 from site_agent.consent.objection import Objection
 from site_agent.consent.policy import Policy
 from site_agent.disclosure import Disclosure
@@ -88,9 +88,7 @@ def test_no_site_is_summed_with_two_sets(earlier: list[str], now: str) -> None:
     plan = sealed(make_plan(sites=tuple(now), min_sites=3, membership_changes=True))
 
     def judged(sets: Iterable[str], *, may_change: bool, consents: bool) -> list[Objection]:
-        memory = Memory()
-        for sites in sets:
-            memory._summed.setdefault("ids", set()).add(SummedWith(frozenset(sites), may_change))
+        memory = summed_before("ids", *sets, may_change=may_change)
         policy = Policy(membership_changes=consents)
         answer = Disclosure("respond linear", tuple(now))
         consent = Consent(policy, memory, lambda: 0.0)

@@ -102,14 +102,15 @@ def against(policy: Policy | None, plan: Plan, data: PrivateData | None = None) 
     return refusal(consent.objections(plan, plan.sites[0], data, "ids"), policy)
 
 
-def summed_before(ids: str, sites: Iterable[str], *, may_change: bool) -> Memory:
-    """The memory of a site that was summed with these on such instances."""
+def summed_before(ids: str, *sets: Iterable[str], may_change: bool) -> Memory:
+    """The memory of a site that was summed with these sets of sites on such instances."""
     memory = Memory()
     memory.add(
         {"kind": "Offer", "run": "before", "plan": "another", "ids_digest": ids, "data_digest": ""}
     )
     answer = {"kind": "Answer", "run": "before", "numbers": 1, "question": "respond linear"}
-    memory.add(answer | {"participants": list(sites), "may_change": may_change})
+    for sites in sets:
+        memory.add(answer | {"participants": list(sites), "may_change": may_change})
     return memory
 
 
