@@ -17,6 +17,7 @@ from coreg_core.names import check_name
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.invitation import words_in
 from site_agent.config.options import PATHS, TABLE
+from site_agent.consent.policy import template
 from site_agent.data.inputs import Inputs, Text
 
 PathField = Annotated[Path, Field(strict=False)]
@@ -206,36 +207,6 @@ policy = "policy.toml"
 # dates = {admitted = "%d/%m/%Y"}  # any key of a table
 """
 
-# A test holds the commented values to the defaults of `Policy`.
-POLICY = """\
-# The policy of this site. The agent refuses every plan against it.
-# A commented key has its default value. Each key: docs/reference/policy-toml.md; what members can
-# compute under the defaults: docs/concepts/privacy.md.
-# scoring = true  # members learn of whom this site has a record, receivers the sum of the parts
-# alignment = true  # all sites find the ids that they share; each learns it of its own ids
-# objectives = ["agreement", "additive"]
-# solvers = ["conjugate-gradients", "block-coordinate-descent"]  # of the agreement
-# max_rounds = 10000
-# min_sites = 2  # of two sites, each can compute the other's part of a sum
-# aggregation = "secure"  # "plaintext": the coordinator reads each answer
-# membership_changes = false  # decide before the first run. true: on the same individuals sites can
-# be added, lost or replaced
-# scores_of_two = false  # true: scores of two sites, where each can compute the other's part
-# contributions = false  # true: receivers of a score read this site's part of it
-# scores_a_day = 1000  # most individuals that a member asks the scores of in a day (standing plans)
-# models_per_individual = 5  # most models, or sets of sites, that score an individual in its life
-# max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
-# rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows a feature
-# noise = 0.01  # least noise on opened entries, for features whose largest row norm is 1
-# label_noise = 0.5  # least noise on labels, in left-out errors of the local model
-# label_epsilon = 4.0  # largest ε of labels that leave; in place of label_noise for yes/no targets
-# least_labels = 20  # fewest labels of a site that sends any
-# least_rows = 150  # fewest labelled individuals of all sites
-# openings = 3  # most trainings that open sums of the same rows
-# least_columns = 2  # a site with fewer needs noise = 0.1
-# ids_secret = "at least 16 characters, the same at every site and unknown to the coordinator"
-"""
-
 
 def start(folder: Path, coordinator: str) -> dict[Path, bool]:
     """Write agent.toml and policy.toml, with mode 0600; whether each was written.
@@ -244,7 +215,7 @@ def start(folder: Path, coordinator: str) -> dict[Path, bool]:
     """
     files = {
         folder / "agent.toml": AGENT.replace("COORDINATOR", coordinator),
-        folder / "policy.toml": POLICY,
+        folder / "policy.toml": template(),
     }
     return {path: _created(path, text) for path, text in files.items()}
 
