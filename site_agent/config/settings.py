@@ -86,28 +86,38 @@ def read_settings(
     """Command line and environment, then agent.toml (None: that of this folder, if there is one),
     then defaults.
     """
-    config = DEFAULT_FILE if config is None and DEFAULT_FILE.is_file() else config
+    if config is None and DEFAULT_FILE.is_file():
+        config = DEFAULT_FILE
     empty = (type(None), list)  # a frame is never compared
     options = {key: value for key, value in given.items() if not isinstance(value, empty) or value}
-    file = {} if config is None else read_toml(config)
-    if "data" in options and not isinstance(file.get("data"), dict):
-        file.pop("query", None)  # of another table
-    divided = isinstance(file.get("data"), dict)
-    if config is not None:
-        _require_places(config, file, options, divided=divided)
+    file = {} if config is None else _read_file(config, options)
     keys = {**file, **options}
-    values = {key: keys[key] for key in keys.keys() - TABLE.keys()}
-    missing = [key for key in needed if key not in keys and not (divided and key in TABLE)]
+    own = {key: keys[key] for key in keys.keys() - TABLE.keys()}
+    in_sections = TABLE.keys() if isinstance(file.get("data"), dict) else set[str]()
+    missing = [key for key in needed if key not in {*keys, *in_sections}]
     if missing:
-        _validated(config, values)  # a misspelt key is named first
+        _validated(config, own)  # a misspelt key is named first
         raise _lacking(missing, config)
+    settings = _validated(config, {**own, **_tables(keys)})
+    return _relative_to(config, settings, options)
+
+
+def _tables(keys: dict[str, Any]) -> dict[str, Any]:
+    """The sections of several tables, or the one that is given flat."""
+    if isinstance(keys.get("data"), dict):
+        return {"data": keys["data"]}
     table = {TABLE[key]: keys[key] for key in TABLE if key in keys}
-    if divided:
-        values["data"] = file["data"]
-    elif "table" in table:
-        values["data"] = {ONLY: table}
-    settings = _validated(config, values)
-    return settings if config is None else _relative_to(config.parent, settings, options)
+    return {"data": {ONLY: table}} if "table" in table else {}
+
+
+def _read_file(config: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """The keys of the file. UsageError: one has no effect where it is."""
+    file = read_toml(config)
+    divided = isinstance(file.get("data"), dict)
+    if "data" in options and not divided:
+        file.pop("query", None)  # of another table
+    _require_places(config, file, options, divided=divided)
+    return file
 
 
 def _require_places(
@@ -160,8 +170,13 @@ def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
         raise UsageError(str(fault).replace(f"data.{ONLY}.", "")) from None
 
 
-def _relative_to(base: Path, settings: AgentSettings, options: dict[str, Any]) -> AgentSettings:
+def _relative_to(
+    config: Path | None, settings: AgentSettings, options: dict[str, Any]
+) -> AgentSettings:
     """Paths of the file are relative to it; those of the command line are not."""
+    if config is None:
+        return settings
+    base = config.parent
     moved = dict[str, Any]()
     for name in PATHS - options.keys():
         path = getattr(settings, name)
