@@ -51,7 +51,8 @@ from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import PIECE_BYTES
 from coreg_wire.transport.service import channel_options
 from examples.demo.processes import create, run, together
-from site_agent.identity.identity import check_identity, enrol, install
+from site_agent.identity.enrolment import enrol, install
+from site_agent.identity.identity import check_identity
 
 SITES, WARM_UP = 4, 3
 

@@ -19,14 +19,15 @@ from coreg_wire.identity.invitation import parse_invitation
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from site_agent.config.settings import AgentSettings, read_settings, start
 from site_agent.data.cell_text import unguarded
-from site_agent.identity.identity import check_authority, check_identity
-from site_agent.identity.identity import join as redeem
-from site_agent.identity.run_keys import OTHERS
+from site_agent.identity.enrolment import check_authority
+from site_agent.identity.enrolment import join as redeem
+from site_agent.identity.identity import check_identity
+from site_agent.identity.members import OTHERS
 from site_agent.models.findings import Findings
 from site_agent.models.report import load_reports, summary_of
 from site_agent.service import app
 from site_agent.service.console import OTHER_WORDS, words_told
-from site_agent.service.state_dir import Decision
+from site_agent.service.state_store import Decision
 
 Progress = Callable[[str], None]
 Consent = bool | Callable[[Mapping[str, str], str], bool]

@@ -43,7 +43,8 @@ from coreg_core.terms import Aggregation, Iteration, Membership, Privacy
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import Problem
 from coreg_wire.identity.names import key_fingerprint
-from site_agent.consent.participant import Consent, Means, Participant
+from site_agent.consent.consent import Consent
+from site_agent.consent.participant import Means, Participant
 from site_agent.identity.run_keys import RunKeys
 from site_agent.machine.results import AdditiveResult, AgreementResult, Result
 from site_agent.machine.site import Send

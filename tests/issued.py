@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 from coordinator.authority import pki
-from site_agent.identity.identity import enrol, install
+from site_agent.identity.enrolment import enrol, install
 
 
 def issued(authority: Path, request: Path, *, days: int = pki.DAYS) -> Path:

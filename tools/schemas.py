@@ -24,6 +24,7 @@ FOLDER = ROOT / "docs" / "reference" / "schemas"
 EXPLAINED: dict[str, dict[str, str]] = tomllib.loads(
     (ROOT / "tools" / "keys.toml").read_text(encoding="utf-8")
 )
+EXPLAINED["policy"] = {key: str(field.description) for key, field in Policy.model_fields.items()}
 HIDDEN = frozenset({"trained"})  # terms of a plan that no file has
 # The table of keys.toml for each section's class; other sections have their class's name in lower
 # case.

@@ -85,15 +85,16 @@ class Scoring(Statement):
 
     def leaves(self, shared: int) -> str:
         read = ", which receivers read" if self.contributions else ""
+        classes = "" if self.columns == 1 else f", for each of {self.columns} classes"
         if self.standing:
             return (
                 f"which of {shared} instances this site asks for; of each that a member asks for,"
-                " whether this site has a record, and its part of the score"
+                f" whether this site has a record, and its part of the score{classes}"
             )
         membership = (
             f"which of {shared} instances this site has a record of, and the name of its model"
         )
-        return f"{membership}; its part of each score{read}"
+        return f"{membership}; its part of each score{classes}{read}"
 
     def computable(self, plan: Setting, both: int) -> str:  # noqa: ARG002
         membership = "which instances this site has a record of"

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -51,26 +51,29 @@ def root(
     The ledger has a line for each message that leaves this machine. No record leaves.
     """
     if (command := context.invoked_subcommand) is not None:
-        sources = {
-            p.opts[0]: context.get_parameter_source(str(p.name)) for p in context.command.params
-        }
-        if typed := [
-            option for option, source in sources.items() if source and source.name == "COMMANDLINE"
-        ]:
-            told = f"{', '.join(typed)} before {command} has no effect. Put {command} first"
-            raise UsageError(f"{told}; `coreg-agent {command} --help` lists its options.")
+        _require_nothing_before(command, context)
         return
     # A container can set everything in its environment. With no setting at all, and no agent.toml,
     # show the help.
-    if (
-        len(sys.argv) == 1
-        and config is None
-        and not any(given.values())
-        and not Path("agent.toml").exists()
-    ):
+    unset = len(sys.argv) == 1 and config is None and not any(given.values())
+    if unset and not Path("agent.toml").exists():
         echo(context.get_help())
         raise typer.Exit(2)
     _take_part(config, given, as_json=as_json)
+
+
+def _require_nothing_before(command: str, context: typer.Context) -> None:
+    """UsageError: options before a command have no effect."""
+    typed = list[str]()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if source is not None and source.name == "COMMANDLINE":
+            typed.append(parameter.opts[0])
+    if typed:
+        raise UsageError(
+            f"{', '.join(typed)} before {command} has no effect. Put {command} first;"
+            f" `coreg-agent {command} --help` lists its options."
+        )
 
 
 def _take_part(
@@ -117,37 +120,35 @@ def _fields(joined: "Joined") -> dict[str, Any]:
     }
 
 
-def _sentences(joined: "Joined") -> list[str]:
-    numbers, messages = (
-        sum(getattr(s, name) for s in joined.sent.values()) for name in ("numbers", "messages")
+def _sentences(joined: "Joined") -> Iterator[str]:
+    numbers = sum(sent.numbers for sent in joined.sent.values())
+    messages = sum(sent.messages for sent in joined.sent.values())
+    yield (
+        f"what left this machine: {numbers:,} numbers in {messages} messages; {joined.ledger} lists"
+        " each, with what was computed from labels"
     )
-    listed = f"{numbers:,} numbers in {messages} messages"
-    said = [
-        f"what left this machine: {listed}; {joined.ledger} lists each, with what was computed from"
-        " labels"
-    ]
-    said += [f"{_KINDS[path.suffix]}: {path}" for path in joined.written]
+    for path in joined.written:
+        yield f"{_KINDS[path.suffix]}: {path}"
     if joined.unseen:
-        said.append(
+        yield (
             "the eight words were NOT compared (--accept-words): any site of this run can be an"
             " invention"
         )
     if not joined.written and joined.outcome.good:
-        said.append(
+        yield (
             "this run left no file here: this site receives no scores, or an earlier process stored"
             " the models"
         )
     models = [path for path in joined.written if path.suffix == ".coreg"]
-    return said + _next_commands(joined.result, models)
+    if models:
+        yield f"next: {_next_commands(joined.result, models)}"
 
 
-def _next_commands(result: Any, models: list[Path]) -> list[str]:
-    """What to type with the models of a training; nothing without one."""
+def _next_commands(result: Any, models: list[Path]) -> str:
+    """What to type with the models of a training."""
     from site_agent.models.findings import Findings, of_additive
     from site_agent.models.report import recommended
 
-    if not models:
-        return []
     findings = of_additive(result) if hasattr(result, "judged") else Findings()
     advised = models[-1 if findings.alone == "local" else 0]
     commands = [
@@ -156,7 +157,7 @@ def _next_commands(result: Any, models: list[Path]) -> list[str]:
     ]
     if any("coreg-agent score" in text for text in recommended(findings)):
         commands.append("coreg-agent score --data new.csv --id NAME")
-    return [f"next: {'; '.join(commands)}"]
+    return "; ".join(commands)
 
 
 @app.command()
@@ -168,7 +169,7 @@ def join(
             metavar="FILE",
         ),
     ] = None,
-    folder: Annotated[Path, typer.Option("--folder", help="The folder of this site.")] = Path(),
+    folder: Annotated[Path, typer.Option(help="The folder of this site.")] = Path(),
 ) -> None:
     """Join a federation by an invitation, which is pasted or in a file.
 
@@ -180,18 +181,18 @@ def join(
     """
     from coreg_wire.identity.invitation import parse_invitation
     from site_agent.config.settings import start
+    from site_agent.identity.enrolment import join as redeem
     from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY
-    from site_agent.identity.identity import join as redeem
 
     given = parse_invitation(_line(invitation))
     joined = redeem(given, folder / "identity")
     echo(f"{joined.name}: joined, certificate valid until {joined.not_after:%Y-%m-%d}")
-    echo(
-        f"  {', '.join(str(folder / 'identity' / name) for name in (KEY, CERTIFICATE, AUTHORITY))}"
-    )
+    files = [str(folder / "identity" / name) for name in (KEY, CERTIFICATE, AUTHORITY)]
+    echo(f"  {', '.join(files)}")
     agent = folder / "agent.toml"
     for path, written in start(folder, given.address).items():
-        echo(f"  {path}{'' if written else ': exists, unchanged'}")
+        unchanged = "" if written else ": exists, unchanged"
+        echo(f"  {path}{unchanged}")
     if (other := _coordinator(agent)) != given.address:
         echo(
             f"warning: {agent} has coordinator = {other!r}, and the invitation is from"
@@ -207,21 +208,16 @@ def _line(given: str | None) -> str:
     from coreg_wire.identity.invitation import SCHEME, invitation_in
 
     if given is None:
-        if sys.stdin.isatty():
-            echo("Paste the invitation:", err=True)
-        text, where = (
-            sys.stdin.readline() if sys.stdin.isatty() else sys.stdin.read(),
-            "Standard input",
-        )
+        where = "Standard input"
+        text = _pasted()
     elif line := invitation_in(given):
         return line
     else:
+        where = "The file"
         try:
-            text, where = Path(given).read_text(encoding="utf-8"), "The file"
-        except (
-            OSError,
-            ValueError,
-        ):  # without the argument: it can be a damaged invitation with its secret
+            text = Path(given).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            # Without the argument: it can be a damaged invitation with its secret.
             raise UsageError(
                 f"The argument is neither an invitation ({SCHEME}…) nor a file that can be read."
                 " Copy the whole line that the coordinator's operator sent."
@@ -230,6 +226,13 @@ def _line(given: str | None) -> str:
     if line is None:
         raise UsageError(f"{where} has no invitation ({SCHEME}…).")
     return line
+
+
+def _pasted() -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.read()
+    echo("Paste the invitation:", err=True)
+    return sys.stdin.readline()
 
 
 def _coordinator(path: Path) -> object:
@@ -249,7 +252,7 @@ def check_command(
     config: ConfigOption = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", help="Check this plan too. `coreg-coordinator plan` writes it."),
+        typer.Option(help="Check this plan too. `coreg-coordinator plan` writes it."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -292,10 +295,10 @@ def score_command(
     given: dict[str, Any],
     ids: Annotated[
         str | None,
-        typer.Option("--ids", help="ID,ID,…: ask the agent that serves here, of a standing study."),
+        typer.Option(help="ID,ID,…: ask the agent that serves here, of a standing study."),
     ] = None,
     study: Annotated[
-        str | None, typer.Option("--study", help="The standing study [the only one]; with --ids.")
+        str | None, typer.Option(help="The standing study [the only one]; with --ids.")
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,

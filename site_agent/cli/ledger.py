@@ -1,7 +1,7 @@
 """coreg-agent ledger: show or verify the ledger of everything that left this machine."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,12 @@ _LABELS = {
     "in the scalars": "computed from labels too (sums)",
     "in the vectors": "computed from labels too",
 }
+_SENT = {"sealed": "sealed", "in clear": "NOT SEALED"}
+_TEMPLATES = {
+    "Opened": "noted: moments of labelled rows opened, time {openings} for these rows",
+    "Asked": "noted: {by} asked for scores of {individuals} individuals",
+    "Countersigned": "received: the coordinator signed the ledger's first {head[lines]} lines",
+}
 _NOT_SHOWN = ("at", "kind", "run", "step", "previous", "certificate", "signature", "chain")
 
 
@@ -32,15 +38,11 @@ def ledger(
     ] = False,
     checkpoints: Annotated[
         Path | None,
-        typer.Option(
-            "--checkpoints", help="With --verify: from `coreg-coordinator show RUN --json`."
-        ),
+        typer.Option(help="With --verify: from `coreg-coordinator show RUN --json`."),
     ] = None,
     authority: Annotated[
         Path | None,
-        typer.Option(
-            "--authority", help="With --verify: the authority [ca.pem beside the ledger]."
-        ),
+        typer.Option(help="With --verify: the authority [ca.pem beside the ledger]."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,9 +61,11 @@ def _show(path: Path, *, as_json: bool) -> None:
     from site_agent.ledger.ledger import read_lines
 
     _must_exist(path)
-    count, end = 0, 0
+    count = 0
+    end = 0
     for line in read_lines(path):
-        count, end = line.number, line.end
+        count = line.number
+        end = line.end
         if as_json:
             print_json(line.entry)
         else:
@@ -80,57 +84,59 @@ def _show(path: Path, *, as_json: bool) -> None:
 
 def shown(entry: Mapping[str, Any]) -> str:
     """An entry as one line for people; --json has all of its fields."""
-    kind, said = str(entry["kind"]), ""
-    match kind:
-        case "Offer":
-            many = entry.get("n_unlabelled") or 0
-            said = f"takes part; {many} shared instances" if many > 1 else "takes part"
-        case "Answer" if entry.get("numbers"):
-            sums = {"sealed": "sealed", "in clear": "NOT SEALED"}.get(
-                str(entry.get("sent")), str(entry.get("sent"))
-            )
-            labels = _LABELS.get(str(entry.get("labels")), f"labels: {entry.get('labels')}")
-            said = (
-                f"{entry['numbers']} number{'s' * (entry['numbers'] != 1)}, {sums}:"
-                f" {entry.get('what')}; {labels}"
-            )
-        case "Answer":
-            said = "no numbers: keys or progress"
-        case "Fetched":
-            ended = f" ({entry['outcome']})" if "outcome" in entry else ""
-            said = (
-                "confirmed the end of the"
-                f" run{ended}{'; signed the ledger' if 'head' in entry else ''}"
-            )
-        case "Opened":
-            said = (
-                f"noted: moments of labelled rows opened, time {entry['openings']} for these rows"
-            )
-        case "Scored":
-            said = (
-                f"noted: {len(str(entry['individuals'])) * 3 // 64} individuals scored with others"
-            )
-        case "Asked":
-            said = f"noted: {entry['by']} asked for scores of {entry['individuals']} individuals"
-        case "Countersigned":
-            said = (
-                f"received: the coordinator signed the ledger's first {entry['head']['lines']}"
-                " lines"
-            )
-        case "Approval":
-            said = (
-                "the site's operator approved"
-                if entry.get("given")
-                else "waits for the site's operator"
-            )
-        case _:
-            said = ", ".join(
-                f"{key}: {value}" for key, value in entry.items() if key not in _NOT_SHOWN
-            )
     run = f"  run {entry['run']}" if "run" in entry else ""
     step = f" step {entry['step']}" if "step" in entry else ""
     at = str(entry["at"])[:19].replace("T", " ")
-    return f"{at}  {kind:<13}{run}{step}  {said}"
+    return f"{at}  {entry['kind']:<13}{run}{step}  {_meaning(entry)}"
+
+
+def _meaning(entry: Mapping[str, Any]) -> str:
+    kind = entry["kind"]
+    if kind in _TEMPLATES:
+        return _TEMPLATES[kind].format_map(entry)
+    if kind in _MEANINGS:
+        return _MEANINGS[kind](entry)
+    return ", ".join(f"{key}: {entry[key]}" for key in entry if key not in _NOT_SHOWN)
+
+
+def _offered(entry: Mapping[str, Any]) -> str:
+    many = entry.get("n_unlabelled") or 0
+    return f"takes part; {many} shared instances" if many > 1 else "takes part"
+
+
+def _answered(entry: Mapping[str, Any]) -> str:
+    count = entry.get("numbers")
+    if not count:
+        return "no numbers: keys or progress"
+    numbers = "1 number" if count == 1 else f"{count} numbers"
+    sent = entry.get("sent")
+    labels = entry.get("labels")
+    computed = _LABELS.get(str(labels), f"labels: {labels}")
+    return f"{numbers}, {_SENT.get(str(sent), sent)}: {entry.get('what')}; {computed}"
+
+
+def _fetched(entry: Mapping[str, Any]) -> str:
+    ended = f" ({entry['outcome']})" if "outcome" in entry else ""
+    signed = "; signed the ledger" if "head" in entry else ""
+    return f"confirmed the end of the run{ended}{signed}"
+
+
+def _scored(entry: Mapping[str, Any]) -> str:
+    return f"noted: {len(str(entry['individuals'])) * 3 // 64} individuals scored with others"
+
+
+def _approval(entry: Mapping[str, Any]) -> str:
+    given = entry.get("given")
+    return "the site's operator approved" if given else "waits for the site's operator"
+
+
+_MEANINGS = {
+    "Offer": _offered,
+    "Answer": _answered,
+    "Fetched": _fetched,
+    "Scored": _scored,
+    "Approval": _approval,
+}
 
 
 def _must_exist(path: Path) -> None:
@@ -145,19 +151,20 @@ def _verify(path: Path, checkpoints: Path | None, authority: Path | None, *, as_
     from site_agent.ledger.ledger import read_lines
 
     _must_exist(path)
-    deque(
-        read_lines(path), 0
-    )  # a broken chain is told first, also where the certificates are missing
+    # A broken chain is reported first, also where the certificates are missing.
+    deque(read_lines(path), 0)
     authorities = _certificates(authority or path.parent / "ca.pem")
     own = path.parent / "site.pem"
     site = certificate_name(_certificates(own)[0], str(own)) if own.exists() else None
     record = [] if checkpoints is None else read_record(checkpoints, site)
-    found = audit(path, authorities, site or (record[0].site if record else None), record)
+    if record:
+        site = record[0].site
+    audited = audit(path, authorities, site, record)
     if as_json:
-        print_json({"ledger": str(path), **asdict(found)})
-    else:
-        for text in sentences(path, found, compared=checkpoints is not None):
-            echo(text)
+        print_json({"ledger": str(path), **asdict(audited)})
+        return
+    for text in _sentences(path, audited, compared=checkpoints is not None):
+        echo(text)
 
 
 def _certificates(path: Path) -> list[Any]:
@@ -172,31 +179,30 @@ def _certificates(path: Path) -> list[Any]:
         ) from None
 
 
-def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
+def _sentences(path: Path, audited: "Audited", *, compared: bool) -> Iterator[str]:
     """The result of a verification in sentences."""
-    both = "no line of it is signed by both sides yet: that comes at the end of a run"
-    said = [
-        f"{path}: {found.lines} lines, the chain is whole",
-        both if found.both is None else _signed(found.both),
-    ]
-    if found.own is not None and found.own is not found.both:
-        said.append(
-            f"signed by {found.own.site} alone up to line {found.own.head.lines} (run"
-            f" {found.own.run}); the coordinator may have the other signature (`coreg-coordinator"
-            " show RUN`), and the next run's end brings both"
+    own = audited.own
+    yield f"{path}: {audited.lines} lines, the chain is whole"
+    if audited.both is None:
+        yield "no line of it is signed by both sides yet: that comes at the end of a run"
+    else:
+        yield _signed(audited.both)
+    if own is not None and own is not audited.both:
+        yield (
+            f"signed by {own.site} alone up to line {own.head.lines} (run {own.run}); the"
+            " coordinator may have the other signature (`coreg-coordinator show RUN`), and the"
+            " next run's end brings both"
         )
-    if found.after:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.after.items()))
-        said.append(f"not yet signed: the last {sum(found.after.values())} lines ({kinds})")
-    said.append(
-        f"checkpoints of the coordinator's record that fit: {found.compared}"
-        if compared
-        else (
+    if audited.after:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(audited.after.items()))
+        yield f"not yet signed: the last {sum(audited.after.values())} lines ({kinds})"
+    if compared:
+        yield f"checkpoints of the coordinator's record that fit: {audited.compared}"
+    else:
+        yield (
             "removed last lines would not show: --checkpoints compares with the coordinator's"
             " record"
         )
-    )
-    return said
 
 
 def _signed(both: "SignedHead") -> str:

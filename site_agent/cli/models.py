@@ -16,16 +16,16 @@ from coreg_wire.terminal.text import echo
 from site_agent.config.options import TABLE_HELP, ConfigOption, JsonOption
 
 if TYPE_CHECKING:
+    from site_agent.data.tables import Table
     from site_agent.models.file import ModelFile
     from site_agent.models.store import ModelStore
 
-ENDS = ("low", "high")
-QueryOption = Annotated[str | None, typer.Option("--query", help=TABLE_HELP["query"])]
-SeparatorOption = Annotated[str | None, typer.Option("--separator", help=TABLE_HELP["separator"])]
+QueryOption = Annotated[str | None, typer.Option(help=TABLE_HELP["query"])]
+SeparatorOption = Annotated[str | None, typer.Option(help=TABLE_HELP["separator"])]
 PlotOption = Annotated[
-    Path | None, typer.Option("--plot", help="Also draw: .svg, .png or .pdf (extra plot).")
+    Path | None, typer.Option(help="Also draw: .svg, .png or .pdf (extra plot).")
 ]
-DecimalOption = Annotated[str | None, typer.Option("--decimal", help=TABLE_HELP["decimal"])]
+DecimalOption = Annotated[str | None, typer.Option(help=TABLE_HELP["decimal"])]
 
 
 def _store(config: Path | None) -> "ModelStore":
@@ -38,23 +38,20 @@ def _store(config: Path | None) -> "ModelStore":
 def predict(
     model: Annotated[
         Path | None,
-        typer.Option("--model", help="A model file [the one that the newest report advises]."),
+        typer.Option(help="A model file [the one that the newest report advises]."),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option("--data", help="New records: CSV, Parquet or a database, as for a training."),
+        typer.Option(help="New records: CSV, Parquet or a database, as for a training."),
     ] = None,
     query: QueryOption = None,
     listen: Annotated[
         str | None,
-        typer.Option(
-            "--listen", help="HOST:PORT on loopback: answer POST /predict instead (extra web)."
-        ),
+        typer.Option(help="HOST:PORT on loopback: answer POST /predict instead (extra web)."),
     ] = None,
     output: Annotated[
         Path,
         typer.Option(
-            "--output",
             help=(
                 "CSV or Parquet. A new file has mode 0600; only an earlier output of `predict` is"
                 " replaced."
@@ -67,7 +64,6 @@ def predict(
     interval: Annotated[
         float | None,
         typer.Option(
-            "--interval",
             help=(
                 "Add low and high: ends for this percentage of labels, such as 90 (joined models)."
             ),
@@ -92,8 +88,7 @@ def predict(
     from site_agent.config.settings import inputs_of
     from site_agent.data.sources import files_of
     from site_agent.data.tables import read_table
-    from site_agent.models.batch import as_columns, check_predictions, write_predictions
-    from site_agent.models.explain import contributions as of_columns
+    from site_agent.models.batch import check_predictions, write_predictions
     from site_agent.models.file import load_model
 
     unused = (id_column, query, separator, decimal, contributions or None, as_json or None)
@@ -109,26 +104,40 @@ def predict(
         return
     given = inputs_of({"data": data, "query": query, "separator": separator, "decimal": decimal})
     check_predictions(output, files_of(given.table))
-    known = loaded.preprocessing
-    table = read_table(given.table, na_values=known.na_values, notation=given.notation)
-    predictions: Any = loaded.predict(table)
-    column = "prediction" if loaded.probability is None else "probability"
+    trained = loaded.preprocessing
+    table = read_table(given.table, na_values=trained.na_values, notation=given.notation)
+    column, predictions, beside = _predictions(loaded, table, share, contributions=contributions)
     ids = None if id_column is None else table.with_id(id_column).ids(id_column)
-    beside = {} if share is None else dict(zip(ENDS, loaded.interval(table, share), strict=True))
-    if loaded.classes:
-        column = "prediction"
-        predictions, beside = as_columns(loaded.classes, predictions, predictions)
-    parts = of_columns(loaded, table) if contributions else {}
-    beside |= {f"contribution_{name}": values for name, values in parts.items()}
     write_predictions(
         output, predictions, ids=ids, id_column=id_column, column=column, beside=beside
     )
-    notes = [*table.notes, *table.doubts(id_column), *known.moved(table)]
+    notes = [*table.notes, *table.doubts(id_column), *trained.moved(table)]
     if id_column is None:
         notes.append(
             f"{output} has no ids, but the order of {table.source}. Give --id NAME to copy a column"
         )
     _predicted(file, loaded.target, len(predictions), output, notes, as_json=as_json)
+
+
+def _predictions(
+    model: "ModelFile", table: "Table", share: float | None, *, contributions: bool
+) -> tuple[str, Any, dict[str, Any]]:
+    """The name of the column, its predictions, and the columns beside it."""
+    from site_agent.models.batch import as_columns
+    from site_agent.models.explain import contributions as of_columns
+
+    column = "prediction" if model.probability is None else "probability"
+    predictions: Any = model.predict(table)
+    beside: dict[str, Any] = {}
+    if share is not None:
+        beside["low"], beside["high"] = model.interval(table, share)
+    if model.classes:
+        column = "prediction"
+        predictions, beside = as_columns(model.classes, predictions, predictions)
+    if contributions:
+        for name, values in of_columns(model, table).items():
+            beside[f"contribution_{name}"] = values
+    return column, predictions, beside
 
 
 def _require_task(
@@ -139,7 +148,7 @@ def _require_task(
         raise UsageError(
             "give --data, the table to predict; or --listen HOST:PORT, to answer requests."
         )
-    if listen is not None and any(each is not None for each in unused):
+    if listen is not None and any(option is not None for option in unused):
         raise UsageError(
             "--listen takes --model, --interval and --config. Linear models answer with"
             " contributions."
@@ -163,14 +172,10 @@ def _predicted(
 
 
 def evaluate(
-    data: Annotated[
-        str, typer.Option("--data", help="Labelled records that no model was trained on.")
-    ],
+    data: Annotated[str, typer.Option(help="Labelled records that no model was trained on.")],
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model", help="Repeatable; the first is the baseline [newest run: local, joined]."
-        ),
+        typer.Option(help="Repeatable; the first is the baseline [newest run: local, joined]."),
     ] = None,
     plot: PlotOption = None,
     query: QueryOption = None,
@@ -190,30 +195,30 @@ def evaluate(
     if plot is not None:
         need_extra("plot", "matplotlib")
     given = inputs_of({"data": data, "query": query, "separator": separator, "decimal": decimal})
-    found = evaluate(model or _store(config).local_and_joined(), given.table, given.notation)
+    result = evaluate(model or _store(config).local_and_joined(), given.table, given.notation)
     if plot is not None:
         from site_agent.models.picture import draw
 
-        last = list(found.models.values())[-1]
-        about = {"left_out": found.left_out, "columns_by": "stability", **(last["stability"] or {})}
-        draw(plot, found.target, found.models, about)
+        last = list(result.models.values())[-1]
+        stability = last["stability"] or {}
+        about = {"left_out": result.left_out, "columns_by": "stability", **stability}
+        draw(plot, result.target, result.models, about)
     if as_json:
-        models = [{"model": name, **each} for name, each in found.models.items()]
-        about = {key: value for key, value in vars(found).items() if key != "left_out"}
-        print_json({"event": "evaluated", **about, "models": models})
+        fields = {"event": "evaluated", **vars(result)}
+        del fields["left_out"]
+        fields["models"] = [{"model": name, **errors} for name, errors in result.models.items()]
+        print_json(fields)
         return
-    for text in found.notes:
+    for text in result.notes:
         echo(text, err=True)
-    for line in evaluated_lines(found):
+    for line in evaluated_lines(result):
         echo(line)
 
 
 def report(
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--model", help="Repeatable, one for each run [joined model of the newest run]."
-        ),
+        typer.Option(help="Repeatable, one for each run [joined model of the newest run]."),
     ] = None,
     plot: PlotOption = None,
     config: ConfigOption = None,
@@ -242,9 +247,9 @@ def report(
         about = shown.findings or Findings()
         draw(plot, shown.target, about.shown, about.to_json())
     if as_json:
-        print_json({"event": "report", "runs": [_run_json(*each) for each in runs]})
+        print_json({"event": "report", "runs": [_run_json(path, model) for path, model in runs]})
         return
-    echo("\n\n".join(summary_of(*each) for each in runs))
+    echo("\n\n".join(summary_of(path, model) for path, model in runs))
 
 
 def _run_json(path: Path, model: "ModelFile") -> dict[str, Any]:
@@ -262,11 +267,9 @@ def _run_json(path: Path, model: "ModelFile") -> dict[str, Any]:
 def models(
     export: Annotated[
         Path | None,
-        typer.Option(
-            "--export", help="Write --model, or that of the newest run, in ONNX (extra onnx)."
-        ),
+        typer.Option(help="Write --model, or that of the newest run, in ONNX (extra onnx)."),
     ] = None,
-    model: Annotated[Path | None, typer.Option("--model", help="The model file to export.")] = None,
+    model: Annotated[Path | None, typer.Option(help="The model file to export.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -276,39 +279,41 @@ def models(
     """
     store = _store(config)
     if export is not None:
-        need_extra("onnx", "onnx")
-        from coreg_wire.files.output import ONNX, check_output
-        from site_agent.models.file import contains_records, load_model
-        from site_agent.models.onnx_export import export as write
-
-        path = store.recommended() if model is None else model
-        check_output(export, "--export", ONNX)
-        write(export, loaded := load_model(path))
-        if contains_records(loaded.function):
-            echo(
-                f"{export} holds rows of this site's table, as {path} does. Keep it as private.",
-                err=True,
-            )
-        if as_json:
-            print_json({"event": "exported", "model": str(path), "output": str(export)})
-        else:
-            echo(f"{export}: the model {path} in ONNX")
+        _export(store.recommended() if model is None else model, export, as_json=as_json)
         return
     if model is not None:
         raise UsageError("--model names the model to export. Give --export FILE.onnx too.")
-    found = store.manifests()
-    if not found and not as_json:
+    manifests = store.manifests()
+    if not manifests and not as_json:
         echo(f"no models yet in {store.folder.absolute()}: a run writes them there")
-    for manifest in found:
+    for manifest in manifests:
         if as_json:
             print_json(manifest)
             continue
-        echo(
-            f"{manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']} "
-            f" {manifest['stop'].lower()}"
-        )
+        study = manifest["study"] or "unnamed"
+        echo(f"{study}  {manifest['run']}  {manifest['at']}  {manifest['stop'].lower()}")
         for file in manifest["models"]:
             echo(f"    {Path(manifest['folder']) / file['file']}")
+
+
+def _export(path: Path, output: Path, *, as_json: bool) -> None:
+    need_extra("onnx", "onnx")
+    from coreg_wire.files.output import ONNX, check_output
+    from site_agent.models.file import contains_records, load_model
+    from site_agent.models.onnx_export import export
+
+    check_output(output, "--export", ONNX)
+    model = load_model(path)
+    export(output, model)
+    if contains_records(model.function):
+        echo(
+            f"{output} holds rows of this site's table, as {path} does. Keep it as private.",
+            err=True,
+        )
+    if as_json:
+        print_json({"event": "exported", "model": str(path), "output": str(output)})
+    else:
+        echo(f"{output}: the model {path} in ONNX")
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (predict, evaluate, report, models)

@@ -15,7 +15,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import typer
 
-from coreg_core.errors import CoregError, Refused, StorageError, Unreachable, UsageError
+from coreg_core.errors import Refused, Unreachable, UsageError
 from coreg_core.outcomes import Outcome
 from coreg_wire.clock import utc_now
 from coreg_wire.terminal.command_line import as_owner, print_json
@@ -23,7 +23,7 @@ from coreg_wire.terminal.text import echo
 from site_agent.config.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:
-    from site_agent.service.state_dir import StateDir
+    from site_agent.service.state_store import StateStore
 
 RunArgument = Annotated[str, typer.Argument(help="A pending run, or a prefix of its name.")]
 
@@ -32,9 +32,7 @@ def serve(
     config: ConfigOption = None,
     coordinator: Annotated[
         str | None,
-        typer.Option(
-            "--coordinator", envvar="COREG_COORDINATOR", help="HOST:PORT instead of the file's."
-        ),
+        typer.Option(envvar="COREG_COORDINATOR", help="HOST:PORT instead of the file's."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -55,35 +53,24 @@ def serve(
         stay(read_settings(config, {"coordinator": coordinator}, NEEDED), ServiceLog(log))
 
 
-def _state(config: Path | None) -> tuple["StateDir", bool]:
+@contextmanager
+def _state(config: Path | None) -> Iterator[tuple["StateStore", bool]]:
     """The state of the agent that serves, or served, with this configuration; and whether it
-    runs.
+    runs. A damaged file is an error of the block.
     """
     from coreg_wire.files.disk import is_held
     from site_agent.config.settings import read_settings
-    from site_agent.service.state_dir import StateDir
+    from site_agent.service.state_store import StateStore
 
     settings = read_settings(config, {})
-    state = StateDir(settings.state_path)
-    if not state.folder.is_dir():
+    state = StateStore(settings.state_path)
+    if not state.path.exists():
         raise Unreachable(
             f"no agent has served here (no state in {state.folder}). Go to the folder of the"
             " service, or give --config FILE."
         )
-    return state, is_held(settings.ledger_path)
-
-
-@contextmanager
-def _intact(state: "StateDir") -> Iterator[None]:
-    """Damaged files of the agent are an error, and no traceback."""
-    try:
-        yield
-    except CoregError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise StorageError(
-            f"{state.folder}: a file in it is damaged ({error!r}). Move that file away."
-        ) from None
+    with state.intact():
+        yield state, is_held(settings.ledger_path)
 
 
 def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
@@ -93,32 +80,25 @@ def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """
     from site_agent.service.console import question_lines
 
-    state, up = _state(config)
-    with _intact(state):
-        found = state.pending()
-    if not found and not as_json:
-        echo(
-            "no run waits for approval"
-            + ("" if up else "; the agent is not running: see `coreg-agent status`")
-        )
-    for entry in found:
-        if as_json:
-            print_json(entry)
-            continue
-        with _intact(state):
-            plan = entry["plan"]
-            echo(
-                f"run {plan['run']} of {plan['study'] or plan['federation']}, received"
-                f" {entry['asked'][:16]}"
-            )
-            for line in question_lines(entry["about"]):
+    with _state(config) as (state, up):
+        requests = state.pending()
+        if not requests and not as_json:
+            hint = "" if up else "; the agent is not running: see `coreg-agent status`"
+            echo(f"no run waits for approval{hint}")
+        for request in requests:
+            if as_json:
+                print_json(request)
+                continue
+            plan = request["plan"]
+            run = plan["run"]
+            study = plan["study"] or plan["federation"]
+            echo(f"run {run} of {study}, received {request['asked'][:16]}")
+            for line in question_lines(request["about"]):
                 echo(line)
-            if entry["expires"] is not None:
-                echo(f"  approve before: {entry['expires'][:16]} UTC")
-            echo(
-                f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']}"
-                " --reason TEXT"
-            )
+            if request["expires"] is not None:
+                echo(f"  approve before: {request['expires'][:16]} UTC")
+            refusal = f"coreg-agent refuse {run} --reason TEXT"
+            echo(f"  next: coreg-agent approve {run}, or {refusal}")
 
 
 def approve(run: RunArgument, config: ConfigOption = None) -> None:
@@ -128,76 +108,68 @@ def approve(run: RunArgument, config: ConfigOption = None) -> None:
     answer "n" refuses the run.
     """
     from site_agent.service.console import NOT_CONFIRMED
+    from site_agent.service.state_store import Decision
 
-    run, confirmed_words = _words_confirmed(config, run)
-    if not confirmed_words:
-        run = _decided(config, run, approved=False, reason=NOT_CONFIRMED)[0]
-        echo(f"run {run}: refused, because you did not confirm the eight words")
+    with _state(config) as (state, _):
+        as_owner(state.folder)
+        name, request = state.pending_run(run)
+        approved = _is_confirmed(request)
+        decision = Decision(approved, "" if approved else NOT_CONFIRMED)
+        name, words = state.record_decision(name, decision)
+    if not approved:
+        echo(f"run {name}: refused, because you did not confirm the eight words")
         raise typer.Exit(Refused.exit_code)
-    run, words = _decided(config, run, approved=True, reason="")
-    confirmed = f", with the eight words {words}" * bool(words)
+    confirmed = f", with the eight words {words}" if words else ""
     echo(
-        f"run {run}: approved{confirmed}. If what it showed has changed, `coreg-agent pending`"
+        f"run {name}: approved{confirmed}. If what it showed has changed, `coreg-agent pending`"
         " lists it again"
     )
 
 
-def _words_confirmed(config: Path | None, prefix: str) -> tuple[str, bool]:
-    """The pending run, and whether its approval can confirm its words: without a terminal the
-    command itself confirms what `coreg-agent pending` showed.
+def _is_confirmed(request: dict[str, Any]) -> bool:
+    """Whether the operator confirms the words: without a terminal the command itself confirms what
+    `coreg-agent pending` showed.
     """
     import asyncio
 
     from site_agent.service.approvals import news_of
     from site_agent.service.console import confirms, forget_typed, isatty
 
-    state, _ = _state(config)
-    as_owner(state.folder)
-    with _intact(state):
-        run, request = state.pending_run(prefix)
-        words = str(request["words"])
-        if not words or not isatty():
-            return run, True
-        news = news_of(request)
+    words = str(request["words"])
+    if not words or not isatty():
+        return True
     forget_typed()
-    return run, asyncio.run(confirms(words, news))
+    return asyncio.run(confirms(words, news_of(request)))
 
 
 def refuse(
     run: RunArgument,
-    reason: Annotated[str, typer.Option("--reason", help="Sent to the coordinator's operator.")],
+    reason: Annotated[str, typer.Option(help="Sent to the coordinator's operator.")],
     config: ConfigOption = None,
 ) -> None:
     """Refuse a pending run."""
-    echo(f"run {_decided(config, run, approved=False, reason=reason)[0]}: refused")
+    from site_agent.service.state_store import Decision
 
-
-def _decided(config: Path | None, run: str, *, approved: bool, reason: str) -> tuple[str, str]:
-    from site_agent.service.state_dir import Decision
-
-    state, _ = _state(config)
-    as_owner(state.folder)
-    with _intact(state):
-        return state.record_decision(run, Decision(approved, reason))
+    with _state(config) as (state, _):
+        as_owner(state.folder)
+        name, _words = state.record_decision(run, Decision(False, reason))
+    echo(f"run {name}: refused")
 
 
 def runs(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the ended and refused runs, the latest first."""
-    state, _ = _state(config)
-    ended = list(state.history())
-    if not ended and not as_json:
-        echo("no runs yet")
-    for entry in reversed(ended):
-        if as_json:
-            print_json(entry)
-            continue
-        with _intact(state):
+    with _state(config) as (state, _):
+        ended = state.history()
+        if not ended and not as_json:
+            echo("no runs yet")
+        for entry in reversed(ended):
+            if as_json:
+                print_json(entry)
+                continue
             count = len(entry["models"])
-            files = f"{count or 'no'} file{'s' * (count != 1)}"
-            echo(
-                f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {files:<10}"
-                f" {entry['study']}"
-            )
+            files = "1 file" if count == 1 else f"{count or 'no'} files"
+            stop = entry["stop"].lower()
+            echo(f"{entry['run']}  {entry['at']}  {stop:<13} {files:<10} {entry['study']}")
             if why := _why(entry):
                 echo(f"    {why}")
 
@@ -249,63 +221,72 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
     A problem that the operator has to mend is listed, and does not change the exit code.
     """
-    state, up = _state(config)
-    with _intact(state):
-        found: dict[str, Any] = state.status() or {}
-        connected = up and found.get("connected_since") is not None
+    with _state(config) as (state, up):
+        shown = state.status() or {}
+        connected = up and shown.get("connected_since") is not None
         if as_json:
-            print_json({**found, "up": up, "connected": connected})
-        elif not found:
+            print_json({**shown, "up": up, "connected": connected})
+        elif not shown:
             echo(f"no agent has served with {state.folder} yet")
         else:
-            for line in _status_lines(found, list(state.history()), up=up, connected=connected):
+            for line in _status_lines(shown, state.history(), up=up, connected=connected):
                 echo(line)
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
 
 
 def _status_lines(
-    found: dict[str, Any], history: list[dict[str, Any]], *, up: bool, connected: bool
+    shown: dict[str, Any], history: list[dict[str, Any]], *, up: bool, connected: bool
 ) -> list[str]:
-    from site_agent.machine.agent import Stage
-
-    doing, ended = "not running", found["ended"]
-    if connected:
-        idle = "" if found["runs"] else f"; waiting {found['waiting']}"
-        doing = f"connected since {found['connected_since']}{idle} (process {found['pid']})"
-    elif up:
-        doing = f"{found['waiting']} (process {found['pid']})"
-    elif ended:
-        doing += f"; ended {ended['at']} with exit code {ended['exit_code']}: {ended['reason']}"
-    lines = [f"{found['site']}: {doing}"]
-    if (until := found["certificate_until"]) is not None:
-        left = (datetime.fromisoformat(until) - utc_now()).days
-        when = f"expires in {left} days" if left >= 0 else f"EXPIRED on {until[:10]}"
-        if left < 30:
-            lines.append(
-                f"  the certificate {when}: ask the coordinator's operator for a new invitation"
-            )
-    for run, told in found["runs"].items():
-        todo = ": see `coreg-agent pending`" if told["doing"] == Stage.WAITING.value else ""
-        if not up:
-            todo = (
-                ", when the agent stopped. Start it again: it returns to the run if the coordinator"
-                " still waits"
-            )
-        lines.append(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}{todo}")
-    lines += [
-        f"  data set {data} cannot be used: {trouble}"
-        for data, trouble in found["troubles"].items()
-    ]
-    lines += [f"  {text}" for text in found["unresolved"]]
+    lines = [f"{shown['site']}: {_doing(shown, up=up, connected=connected)}"]
+    if shown["certificate_until"] is not None:
+        lines += _certificate_lines(shown["certificate_until"])
+    for run, state in shown["runs"].items():
+        lines.append(f"  run {run} of {state['study'] or 'no study'}: {_stage(state, up=up)}")
+    for data, trouble in shown["troubles"].items():
+        lines.append(f"  data set {data} cannot be used: {trouble}")
+    lines += [f"  {text}" for text in shown["unresolved"]]
     if history:
         last = history[-1]
-        why = _why(last)
-        lines.append(
-            f"  last run {last['run']}, {last['at']}:"
-            f" {last['stop'].lower()}{f': {why}' if why else ''}"
-        )
+        reason = _why(last)
+        end = f"{last['stop'].lower()}: {reason}" if reason else last["stop"].lower()
+        lines.append(f"  last run {last['run']}, {last['at']}: {end}")
     return lines
+
+
+def _doing(shown: dict[str, Any], *, up: bool, connected: bool) -> str:
+    process = f"(process {shown['pid']})"
+    ended = shown["ended"]
+    if connected:
+        idle = "" if shown["runs"] else f"; waiting {shown['waiting']}"
+        return f"connected since {shown['connected_since']}{idle} {process}"
+    if up:
+        return f"{shown['waiting']} {process}"
+    if ended:
+        return (
+            f"not running; ended {ended['at']} with exit code {ended['exit_code']}:"
+            f" {ended['reason']}"
+        )
+    return "not running"
+
+
+def _certificate_lines(until: str) -> Iterator[str]:
+    left = (datetime.fromisoformat(until) - utc_now()).days
+    when = f"expires in {left} days" if left >= 0 else f"EXPIRED on {until[:10]}"
+    if left < 30:
+        yield f"  the certificate {when}: ask the coordinator's operator for a new invitation"
+
+
+def _stage(state: dict[str, Any], *, up: bool) -> str:
+    from site_agent.machine.agent import Stage
+
+    if not up:
+        return (
+            f"{state['doing']}, when the agent stopped. Start it again: it returns to the run if"
+            " the coordinator still waits"
+        )
+    todo = ": see `coreg-agent pending`" if state["doing"] == Stage.WAITING.value else ""
+    return f"{state['doing']}{todo}"
 
 
 def _why(entry: dict[str, Any]) -> str:

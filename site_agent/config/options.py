@@ -4,6 +4,7 @@ one table.
 Commands import this module only; the classes of the settings (`settings`) need pydantic.
 """
 
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +87,7 @@ WITH_ENVIRONMENT = frozenset(
         "words",
     }
 )
-_PATHS = frozenset({"identity", "models", "policy", "ledger"})
+PATHS = frozenset({"identity", "models", "policy", "ledger"})
 _LISTS = frozenset({"na_values", "categorical", "dates", "drop"})
 _SWITCHES = frozenset({"scale", "labels", "yes", "accept_words"})
 _OFF = {"scale": "no_scale", "labels": "no_labels"}  # an option that switches off
@@ -100,33 +101,29 @@ def with_settings(*, without: frozenset[str] = frozenset()) -> Callable[[F], F]:
     """
 
     def decorated(command: F) -> F:
-        own = [
-            p
-            for p in inspect.signature(command, eval_str=True).parameters.values()
-            if p.name != "given"
-        ]
+        signature = inspect.signature(command, eval_str=True)
         names = {_OFF.get(key, key): key for key in (*TABLE, *OWN) if key not in without}
         options = [
-            inspect.Parameter(p, inspect.Parameter.KEYWORD_ONLY, **_option(key))
-            for p, key in names.items()
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **_option(key))
+            for name, key in names.items()
         ]
-        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-        first = [p for p in own if p.annotation is typer.Context]
-        parameters = [*first, *options, *(p for p in own if p.annotation is not typer.Context)]
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in signature.parameters.items()
+            if name != "given"
+        ]
+        own = [*options, *own]
+        own.sort(key=lambda parameter: parameter.annotation is not typer.Context)  # it comes first
 
+        @functools.wraps(command)
         def called(**values: Any) -> None:
             given = {key: values.pop(parameter) for parameter, key in names.items()}
             for key in _SWITCHES & given.keys():
                 given[key] = (key not in _OFF) if given[key] else None
             command(**values, given=given)
 
-        called.__name__, called.__doc__, called.__module__ = (
-            command.__name__,
-            command.__doc__,
-            command.__module__,
-        )
-        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {p.name: p.annotation for p in parameters}
+        called.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
         return called  # type: ignore[return-value]
 
     return decorated
@@ -136,7 +133,7 @@ def _option(key: str) -> dict[str, Any]:
     kind: Any = str | None
     if key in _SWITCHES:
         kind = bool
-    elif key in _PATHS:
+    elif key in PATHS:
         kind = Path | None
     elif key in _LISTS:
         kind = list[str] | None

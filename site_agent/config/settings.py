@@ -16,7 +16,8 @@ from coreg_core.errors import StorageError, UsageError
 from coreg_core.names import check_name
 from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.invitation import words_in
-from site_agent.config.options import TABLE
+from site_agent.config.options import PATHS, TABLE
+from site_agent.consent.policy import template
 from site_agent.data.inputs import Inputs, Text
 
 PathField = Annotated[Path, Field(strict=False)]
@@ -85,52 +86,52 @@ def read_settings(
     """Command line and environment, then agent.toml (None: that of this folder, if there is one),
     then defaults.
     """
-    config = DEFAULT_FILE if config is None and DEFAULT_FILE.is_file() else config
-    file, options = _file_and_options(config, given)
-    divided = isinstance(file.get("data"), dict)
-    keys = {**file, **options}
-    plain = {key: keys[key] for key in keys.keys() - TABLE.keys()}
-    table = {TABLE[key]: keys[key] for key in TABLE if key in keys}
-    if missing := _missing(needed, keys, divided=divided):
-        _validated(config, plain)  # a misspelt key is named first
-        raise _lacking(missing, config)
-    data = {ONLY: table} if "table" in table else {}
-    settings = _validated(config, {**plain, "data": file["data"] if divided else data})
-    return settings if config is None else _relative_to(config.parent, settings, options)
-
-
-def _file_and_options(
-    config: Path | None, given: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys of the file, and the options that were given."""
+    if config is None and DEFAULT_FILE.is_file():
+        config = DEFAULT_FILE
     empty = (type(None), list)  # a frame is never compared
     options = {key: value for key, value in given.items() if not isinstance(value, empty) or value}
-    if config is None:
-        return {}, options
+    file = {} if config is None else _read_file(config, options)
+    keys = {**file, **options}
+    own = {key: keys[key] for key in keys.keys() - TABLE.keys()}
+    in_sections = TABLE.keys() if isinstance(file.get("data"), dict) else set[str]()
+    missing = [key for key in needed if key not in {*keys, *in_sections}]
+    if missing:
+        _validated(config, own)  # a misspelt key is named first
+        raise _lacking(missing, config)
+    settings = _validated(config, {**own, **_tables(keys)})
+    return _relative_to(config, settings, options)
+
+
+def _tables(keys: dict[str, Any]) -> dict[str, Any]:
+    """The sections of several tables, or the one that is given flat."""
+    if isinstance(keys.get("data"), dict):
+        return {"data": keys["data"]}
+    table = {TABLE[key]: keys[key] for key in TABLE if key in keys}
+    return {"data": {ONLY: table}} if "table" in table else {}
+
+
+def _read_file(config: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """The keys of the file. UsageError: one has no effect where it is."""
     file = read_toml(config)
-    if "data" in options:  # another table: the query of the file does not ask for it
-        file.pop("query", None)
-    _require_places(config, file, options)
-    return file, options
+    divided = isinstance(file.get("data"), dict)
+    if "data" in options and not divided:
+        file.pop("query", None)  # of another table
+    _require_places(config, file, options, divided=divided)
+    return file
 
 
-def _missing(needed: tuple[str, ...], keys: dict[str, Any], *, divided: bool) -> list[str]:
-    """Needed keys that are not given; those of a table can stand in sections."""
-    return [key for key in needed if key not in keys and not (divided and key in TABLE)]
-
-
-def _require_places(config: Path, file: dict[str, Any], options: dict[str, Any]) -> None:
-    """UsageError: a setting has no effect where it is."""
+def _require_places(
+    config: Path, file: dict[str, Any], options: dict[str, Any], *, divided: bool
+) -> None:
+    """UsageError: a setting has no effect where it is. ``divided``: the file has sections."""
     if wrong := sorted(NOT_IN_FILE & file.keys()):
         raise UsageError(f"{config}: {', '.join(wrong)}: only for a command line, as --{wrong[0]}.")
-    if not isinstance(file.get("data"), dict):
-        return
-    if wrong := sorted(file.keys() & TABLE.keys() - {"data"}):
+    if divided and (wrong := sorted(file.keys() & TABLE.keys() - {"data"})):
         raise UsageError(
             f"{config}: {', '.join(wrong)}: keys of a table have no effect above its section. Move"
             " them below."
         )
-    if wrong := sorted(options.keys() & TABLE.keys()):
+    if divided and (wrong := sorted(options.keys() & TABLE.keys())):
         raise UsageError(
             f"--{', --'.join(wrong)}: {config} has sections [data.NAME] with these settings. Leave"
             " the options out. For another table, such as of a scoring, add a section. The key"
@@ -139,17 +140,17 @@ def _require_places(config: Path, file: dict[str, Any], options: dict[str, Any])
 
 
 def _lacking(missing: list[str], config: Path | None) -> UsageError:
-    unread = ""
+    text = (
+        f"missing: --{', --'.join(missing)}. Give an option, a key of agent.toml (for `serve` a"
+        " section [data.NAME]), or the environment variable"
+        f" COREG_{', COREG_'.join(missing).upper()}."
+    )
     if config is None:
-        unread = (
+        text += (
             " This folder has no agent.toml: go to the folder where you typed `coreg-agent"
             " join`, or give --config."
         )
-    return UsageError(
-        f"missing: {', '.join('--' + name for name in missing)}. Give an option, a key of"
-        " agent.toml (for `serve` a section [data.NAME]), or the environment variable"
-        f" {', '.join('COREG_' + name.upper() for name in missing)}.{unread}"
-    )
+    return UsageError(text)
 
 
 def inputs_of(options: dict[str, Any]) -> Inputs:
@@ -164,16 +165,22 @@ def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
     except ValidationError as error:
         sections = [name for name in values.get("data", {}) if name != ONLY]
         of_table = [f"data.{name}.{key}" for name in sections for key in Inputs.model_fields]
-        known = [*AgentSettings.model_fields, *(of_table or (*TABLE, *TABLE.values()))]
-        fault = file_faults(config or Path("the command line"), error, known)
+        keys = [*AgentSettings.model_fields, *(of_table or (*TABLE, *TABLE.values()))]
+        fault = file_faults(config or Path("the command line"), error, keys)
         raise UsageError(str(fault).replace(f"data.{ONLY}.", "")) from None
 
 
-def _relative_to(base: Path, settings: AgentSettings, options: dict[str, Any]) -> AgentSettings:
+def _relative_to(
+    config: Path | None, settings: AgentSettings, options: dict[str, Any]
+) -> AgentSettings:
     """Paths of the file are relative to it; those of the command line are not."""
-    paths = ("identity", "policy", "ledger", "models")
-    found = {name: getattr(settings, name) for name in paths if name not in options}
-    moved: dict[str, Any] = {name: base / path for name, path in found.items() if path is not None}
+    if config is None:
+        return settings
+    base = config.parent
+    moved = dict[str, Any]()
+    for name in PATHS - options.keys():
+        path = getattr(settings, name)
+        moved[name] = None if path is None else base / path
     given = [TABLE[name] for name in ("data", "unlabelled") if name in options]
     moved["data"] = {
         name: inputs.at(base).model_copy(update={key: getattr(inputs, key) for key in given})
@@ -215,36 +222,6 @@ policy = "policy.toml"
 # dates = {admitted = "%d/%m/%Y"}  # any key of a table
 """
 
-# A test holds the commented values to the defaults of `Policy`.
-POLICY = """\
-# The policy of this site. The agent refuses every plan against it.
-# A commented key has its default value. Each key: docs/reference/policy-toml.md; what members can
-# compute under the defaults: docs/concepts/privacy.md.
-# scoring = true  # members learn of whom this site has a record, receivers the sum of the parts
-# alignment = true  # all sites find the ids that they share; each learns it of its own ids
-# objectives = ["agreement", "additive"]
-# solvers = ["conjugate-gradients", "block-coordinate-descent"]  # of the agreement
-# max_rounds = 10000
-# min_sites = 2  # of two sites, each can compute the other's part of a sum
-# aggregation = "secure"  # "plaintext": the coordinator reads each answer
-# membership_changes = false  # decide before the first run. true: on the same individuals sites can
-# be added, lost or replaced
-# scores_of_two = false  # true: scores of two sites, where each can compute the other's part
-# contributions = false  # true: receivers of a score read this site's part of it
-# scores_a_day = 1000  # most individuals that a member asks the scores of in a day (standing plans)
-# models_per_individual = 5  # most models, or sets of sites, that score an individual in its life
-# max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
-# rows_per_feature = 10  # of additive plans, as the keys below: fewest labelled rows a feature
-# noise = 0.01  # least noise on opened entries, for features whose largest row norm is 1
-# label_noise = 0.5  # least noise on labels, in left-out errors of the local model
-# label_epsilon = 4.0  # largest ε of labels that leave; in place of label_noise for yes/no targets
-# least_labels = 20  # fewest labels of a site that sends any
-# least_rows = 150  # fewest labelled individuals of all sites
-# openings = 3  # most trainings that open sums of the same rows
-# least_columns = 2  # a site with fewer needs noise = 0.1
-# ids_secret = "at least 16 characters, the same at every site and unknown to the coordinator"
-"""
-
 
 def start(folder: Path, coordinator: str) -> dict[Path, bool]:
     """Write agent.toml and policy.toml, with mode 0600; whether each was written.
@@ -253,7 +230,7 @@ def start(folder: Path, coordinator: str) -> dict[Path, bool]:
     """
     files = {
         folder / "agent.toml": AGENT.replace("COORDINATOR", coordinator),
-        folder / "policy.toml": POLICY,
+        folder / "policy.toml": template(),
     }
     return {path: _created(path, text) for path, text in files.items()}
 

@@ -7,10 +7,11 @@ them.
 """
 
 import base64
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt64
@@ -21,18 +22,14 @@ from site_agent.disclosure import Disclosure, Pairs, RowSet, row_set
 from site_agent.site_data import PrivateData, keyed, secret_of
 
 OF_SCORING = ("asked", "records", "scores")  # questions whose sites are counted for each individual
-Terms = tuple[str, str]  # digest of a plan, and the name of its instances
 
 
-@dataclass(frozen=True)
-class Remembered:
-    """Of a plan's answers on these instances: their number over all runs.
+class _Offered(NamedTuple):
+    """What a run offered last: digest of its plan, name of its instances, digest of its rows."""
 
-    ``rows``: a digest of the rows of this run's.
-    """
-
-    answered: int = 0
-    rows: str = ""
+    plan: str
+    instances: str
+    rows: str
 
 
 @dataclass(frozen=True)
@@ -56,17 +53,16 @@ class Memory:
         self.lock = RLock()
         self._write = write
         self.approved: set[str] = set()  # runs that the operator approved
-        self._terms: dict[str, Terms] = {}  # of each run, as accepted last
-        self._offered: dict[str, str] = {}  # the digest of its rows
-        self._rows: dict[str, str] = {}  # the same, once it was answered
-        self._answered: dict[Terms, int] = {}
-        self._summed: dict[str, set[SummedWith]] = {}
+        self._offers: dict[str, _Offered] = {}  # by run
+        self._rows: dict[str, str] = {}  # the digest of a run's rows, once it was answered
+        self._answered = Counter[tuple[str, str]]()  # by plan and instances
+        self._summed = defaultdict[str, set[SummedWith]](set)  # by instances
         self._opened: dict[str, RowSet] = {}
         self._opened_in: set[tuple[str, str]] = set()  # a run, and the digest of a row set
         self._scored: list[Pairs] = [np.zeros((0, 2), dtype=WORD)]  # merged when they are asked for
-        self._asked: dict[tuple[str, str], int] = {}  # by day and site
+        self._asked = Counter[tuple[str, str]]()  # by day and site
         self._known_as: dict[str, str] = {}
-        self._reserved: dict[Terms, SummedWith] = {}  # by run and instances, of runs without answer
+        self._reserved: dict[tuple[str, str], SummedWith] = {}  # by run and instances
 
     # --- entries --------------------------------------------------------------------------------
 
@@ -76,8 +72,8 @@ class Memory:
         match entry.get("kind"):
             case "Offer":
                 instances = str(entry.get("instances", entry.get("ids_digest")))
-                self._terms[run] = str(entry.get("plan")), instances
-                self._offered[run] = str(entry.get("data_digest"))
+                rows = str(entry.get("data_digest"))
+                self._offers[run] = _Offered(str(entry.get("plan")), instances, rows)
             case "Answer" if entry.get("numbers"):
                 self._add_answer(run, entry)
             case "Approval" if entry.get("given"):
@@ -87,27 +83,24 @@ class Memory:
             case "Scored":
                 self._scored.append(_words(entry["individuals"]).reshape(-1, 2))
             case "Asked":
-                asked = str(entry["day"]), str(entry["by"])
-                self._asked[asked] = self._asked.get(asked, 0) + int(entry["individuals"])
+                self._asked[str(entry["day"]), str(entry["by"])] += int(entry["individuals"])
             case _:  # it says nothing of what was answered
                 pass
 
     def _add_answer(self, run: str, entry: dict[str, Any]) -> None:
-        terms = self._terms.get(run)
-        if terms is None:
+        if run not in self._offers:
             return
-        self._answered[terms] = self._answered.get(terms, 0) + 1
-        self._rows[run] = self._offered[run]
+        plan, instances, self._rows[run] = self._offers[run]
+        self._answered[plan, instances] += 1
         if entry.get("participants") and entry.get("question") not in OF_SCORING:
             sites = frozenset(entry["participants"])
-            summed = SummedWith(sites, bool(entry.get("may_change")))
-            self._summed.setdefault(terms[1], set()).add(summed)
+            self._summed[instances].add(SummedWith(sites, bool(entry.get("may_change"))))
 
     def _add_opened(self, run: str, entry: dict[str, Any]) -> None:
         again = entry.get("again")
-        known = self._opened[again] if again else RowSet(*_words(entry["rows"]).reshape(2, -1))
-        features = max(known.features, int(entry["features"]))
-        opened = replace(known, features=features, openings=int(entry["openings"]))
+        rows = self._opened[again] if again else RowSet(*_words(entry["rows"]).reshape(2, -1))
+        features = max(rows.features, int(entry["features"]))
+        opened = replace(rows, features=features, openings=int(entry["openings"]))
         self._opened[opened.digest] = opened
         self._opened_in.add((run, opened.digest))
 
@@ -119,8 +112,7 @@ class Memory:
     def note_disclosure(self, run: str, disclosure: Disclosure, day: str = "") -> None:
         """What an answer opens, and what it tells of individuals, before the answer's own line."""
         for site, count in disclosure.asked:
-            about = {"by": site, "individuals": count, "day": day}
-            self.note({"kind": "Asked", "run": run, **about})
+            self.note({"kind": "Asked", "run": run, "by": site, "individuals": count, "day": day})
         if disclosure.opens and disclosure.rows is not None:
             self._note_opening(disclosure.rows, run)
         if disclosure.scores is not None:
@@ -137,24 +129,24 @@ class Memory:
 
     def _note_scores(self, pairs: Pairs, run: str) -> None:
         """Note scores of these individuals that are not noted yet."""
-        known = self.scores()
-        known = known[np.isin(known[:, 0], pairs[:, 0])]
-        _, first = np.unique(np.concatenate([known, pairs]), axis=0, return_index=True)
-        fresh = pairs[np.sort(first[first >= len(known)]) - len(known)]
+        noted = self.scores()
+        noted = noted[np.isin(noted[:, 0], pairs[:, 0])]
+        _, first = np.unique(np.concatenate([noted, pairs]), axis=0, return_index=True)
+        fresh = pairs[np.sort(first[first >= len(noted)]) - len(noted)]
         if len(fresh):
             self.note({"kind": "Scored", "run": run, "individuals": _text(fresh)})
 
     # --- what is known --------------------------------------------------------------------------
 
-    def recall(self, plan: Plan, ids_digest: str) -> Remembered:
-        """The records of this plan on the instances of that digest."""
-        with self.lock:
-            answered = self.answered(plan, ids_digest)
-            return Remembered(answered, self._rows.get(plan.run, ""))
-
     def answered(self, plan: Plan, ids_digest: str) -> int:
         """The number of answers to this plan on these instances, over all runs."""
-        return self._answered.get((plan.digest, self._known_as.get(ids_digest, ids_digest)), 0)
+        with self.lock:
+            return self._answered[plan.digest, self._name(ids_digest)]
+
+    def rows_of(self, run: str) -> str:
+        """The digest of the rows that answers of this run were computed from; "" without one."""
+        with self.lock:
+            return self._rows.get(run, "")
 
     def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
         """Every set of sites that an answer on these instances was summed with, in any run."""
@@ -165,38 +157,38 @@ class Memory:
         return list(self._opened.values())
 
     def openings_of(self, rows: RowSet) -> int:
-        known = self._opened.get(rows.digest)
-        return 0 if known is None else known.openings
+        return self._opened.get(rows.digest, rows).openings
 
     def opened_in(self, run: str, rows: RowSet) -> bool:
         """Whether an answer of that run opened sums of these rows."""
         return (run, rows.digest) in self._opened_in
 
-    def trainings(self, data: PrivateData) -> int:
+    def trainings(self, data: PrivateData | None) -> int:
         """The most openings of a set with all labelled individuals of these rows.
 
-        Others' labels can make it another set.
+        Others' labels can make it another set. ``data``: None before an alignment, which finds the
+        individuals: then of any set.
         """
-        assert data.positions is not None
-        names = [
-            (data.ids[place] if place >= 0 else data.row_keys[i]).encode()
-            for i, place in enumerate(data.positions.tolist())
-        ]
-        secret = secret_of(data.salt, b"rows")
-        own = row_set(secret, names, {}, [b"own"] * len(names)).individuals
-        if not len(own):
-            return 0
-        holding = [each for each in self.row_sets() if np.isin(own, each.individuals).all()]
-        return max((each.openings for each in holding), default=0)
+        sets = self.row_sets()
+        if data is not None:
+            assert data.positions is not None
+            names = [
+                (data.ids[place] if place >= 0 else data.row_keys[i]).encode()
+                for i, place in enumerate(data.positions.tolist())
+            ]
+            secret = secret_of(data.salt, b"rows")
+            own = row_set(secret, names, {}, [b"own"] * len(names)).individuals
+            sets = [rows for rows in sets if len(own) and np.isin(own, rows.individuals).all()]
+        return max((rows.openings for rows in sets), default=0)
 
     def asked(self, site: str, day: str) -> int:
         """How many individuals that site has asked the scores of on that day."""
-        return self._asked.get((day, site), 0)
+        return self._asked[day, site]
 
     @property
     def agreed(self) -> set[str]:
         """The digests of the plans that the operator approved in some run."""
-        return {self._terms[run][0] for run in self.approved if run in self._terms}
+        return {self._offers[run].plan for run in self.approved if run in self._offers}
 
     def scores(self) -> Pairs:
         """Every individual that was scored, with each model and sites."""

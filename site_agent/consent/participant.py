@@ -12,10 +12,8 @@ from coreg_core.errors import CoregError, Refused
 from coreg_core.messages import Answer, Fetched, Finished, PlanRefused, Proposal, Step
 from coreg_core.plan import Plan
 from coreg_core.secure.cross_products import RandomBytes
-from site_agent.consent.memory import Memory, SummedWith
-from site_agent.consent.objection import Objection, refusal
-from site_agent.consent.objections import before_answer, before_offer
-from site_agent.consent.policy import Policy
+from site_agent.consent.consent import Consent
+from site_agent.consent.objection import refusal
 from site_agent.disclosure import Disclosure
 from site_agent.machine.alignment import IdList
 from site_agent.machine.computations import computation_of
@@ -32,40 +30,6 @@ class ChangedRows(Refused):
 
 
 @dataclass(frozen=True, eq=False)
-class Consent:
-    """What one site's operator agrees to: the policy, and the memory of earlier answers."""
-
-    policy: Policy | None  # None in a simulation, which judges no term of a plan
-    memory: Memory
-    clock: Callable[[], float]  # seconds
-    day: Callable[[], str] = lambda: ""  # the date, for what is counted by the day
-
-    @classmethod
-    def simulated(cls) -> "Consent":
-        """Of a simulation: it remembers no other run."""
-        return cls(None, Memory(), lambda: 0.0)
-
-    def permit(self, plan: Plan, ids_digest: str, disclosure: Disclosure, seconds: float) -> None:
-        """Judge an answer and note what it discloses, before it leaves. Refused: it must not."""
-        day = self.day() if disclosure.asked else ""
-        with self.memory.lock:
-            objections = before_answer(
-                plan,
-                self.policy,
-                self.memory,
-                disclosure,
-                ids_digest=ids_digest,
-                seconds=seconds,
-            )
-            if (text := refusal(list(objections), self.policy)) is not None:
-                raise Refused(text)
-            if plan.masked and plan.objective.one_set:
-                now = SummedWith(frozenset(disclosure.sites), plan.privacy.membership_changes)
-                self.memory.reserve(plan.run, ids_digest, now)
-            self.memory.note_disclosure(plan.run, disclosure, day)
-
-
-@dataclass(frozen=True, eq=False)
 class Means:
     """What a site computes with: keys, threads, random bytes, and how members share work."""
 
@@ -77,21 +41,19 @@ class Means:
     fold: Fold = field(default=each_by_itself)
 
 
+@dataclass(eq=False)
 class Participant:
     """See the module's docstring."""
 
-    def __init__(
-        self, name: str, data: PrivateData | Batch | IdList, consent: Consent, means: Means
-    ):
-        self.name = name
-        self.data = data
-        self.plan: Plan | None = None
-        self.site: Site | None = None  # of the accepted plan
-        self._consent = consent
-        self._means = means
-        self._attempt = -1  # whose first answer was at ``_since``
-        self._since = 0.0
-        self._permitted: Disclosure | None = None  # of the attempt's last answer
+    name: str
+    data: PrivateData | Batch | IdList
+    consent: Consent
+    means: Means
+    plan: Plan | None = None
+    site: Site | None = None  # of the accepted plan
+    _attempt: int = -1  # whose first answer was at ``_since``
+    _since: float = 0.0
+    _permitted: Disclosure | None = None  # of the attempt's last answer
 
     @property
     def result(self) -> Result | None:
@@ -101,32 +63,6 @@ class Participant:
     def computation(self) -> Computation | None:
         """The accepted plan's, on this site's data."""
         return None if self.site is None else self.site.computation
-
-    def objections(self, plan: Plan) -> list[Objection]:
-        """Every reason why this site would not take part, also those that only its data show."""
-        found = self._of_plan(plan)
-        try:
-            self._computation(plan)
-        except CoregError as error:
-            found.append(Objection(str(error), here=getattr(error, "here", "")))
-        return found
-
-    def _of_plan(self, plan: Plan) -> list[Objection]:
-        consent = self._consent
-        data = self.data
-        rows = data if isinstance(data, PrivateData) else None
-        return before_offer(
-            plan,
-            self.name,
-            consent.policy,
-            consent.memory,
-            data=rows,
-            ids_digest=data.ids_digest,
-        )
-
-    def _computation(self, plan: Plan) -> Computation:
-        means = self._means
-        return computation_of(plan, self.name, self.data, means.pin_threads, means.random_bytes)
 
     # --- messages -------------------------------------------------------------------------------
 
@@ -148,7 +84,7 @@ class Participant:
                 except Refused as error:
                     return [Send(PlanRefused(message.run, str(error)))]
         if isinstance(message, Finished):
-            self._consent.memory.release(message.run)
+            self.consent.memory.release(message.run)
         return actions
 
     def _accept(self, plan: Plan) -> PlanRefused | None:
@@ -157,15 +93,20 @@ class Participant:
             if self.plan == plan:
                 return None
             return PlanRefused(plan.run, "the plan changed in the middle of the run.")
-        text = refusal(self._of_plan(plan), self._consent.policy)
+        data = self.data
+        means = self.means
+        rows = data if isinstance(data, PrivateData) else None
+        objections = self.consent.objections(plan, self.name, rows, data.ids_digest)
+        text = refusal(objections, self.consent.policy)
         if text is not None:
             return PlanRefused(plan.run, text)
         try:
-            computation = self._computation(plan)
+            computation = computation_of(
+                plan, self.name, data, means.pin_threads, means.random_bytes
+            )
             self._require_same_rows(plan, computation)
         except CoregError as error:
             return PlanRefused(plan.run, str(error), for_now=isinstance(error, ChangedRows))
-        means = self._means
         self.plan = plan
         self.site = Site(
             self.name,
@@ -179,8 +120,7 @@ class Participant:
         return None
 
     def _require_same_rows(self, plan: Plan, computation: Computation) -> None:
-        rows = self._consent.memory.recall(plan, computation.ids_digest).rows
-        if rows not in ("", computation.data_digest):
+        if self.consent.memory.rows_of(plan.run) not in ("", computation.data_digest):
             raise ChangedRows(
                 "this site's rows or their preprocessing have changed since it answered in run "
                 f"{plan.run}. Start its agent with the data of this run, or start a new run "
@@ -191,12 +131,12 @@ class Participant:
         """Judge an answer; one that discloses the same as the last one only counts."""
         assert self.plan is not None
         again = answer.attempt == self._attempt and disclosure == self._permitted
-        given = self._consent.memory.answered(self.plan, self.data.ids_digest)
+        given = self.consent.memory.answered(self.plan, self.data.ids_digest)
         if again and given < self.plan.most_answers:
             return
-        now = self._consent.clock()
+        now = self.consent.clock()
         if answer.attempt != self._attempt:
             self._attempt = answer.attempt
             self._since = now
-        self._consent.permit(self.plan, self.data.ids_digest, disclosure, now - self._since)
+        self.consent.permit(self.plan, self.data.ids_digest, disclosure, now - self._since)
         self._permitted = disclosure

@@ -6,66 +6,145 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coreg_core.terms import Aggregation, ScheduleName
-from coreg_wire.files.toml_file import file_faults, read_toml
+from coreg_wire.files.toml_file import file_faults, read_toml, toml
 
 
 class Policy(BaseModel):
-    """The keys of policy.toml. The defaults allow a plan with the defaults of federation.toml."""
+    """The keys of policy.toml. The defaults allow a plan with the defaults of federation.toml.
+
+    What members can compute under them: docs/concepts/privacy.md.
+    """
 
     # Strict: a consent is not guessed from a text. `strict=False` lets a list of TOML be a tuple.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    max_rounds: int = Field(default=10_000, ge=1)
-    min_sites: int = Field(default=2, ge=1)
-    # With "block-coordinate-descent" the members read each site's predictions
-    # (docs/concepts/privacy.md).
+    max_rounds: int = Field(
+        default=10_000,
+        ge=1,
+        description="Most rounds of a plan.",
+    )
+    min_sites: int = Field(
+        default=2,
+        ge=1,
+        description=(
+            "Smallest `min_sites` of a plan. Of two sites, each can compute the other's part of a "
+            "sum."
+        ),
+    )
     solvers: tuple[ScheduleName, ...] = Field(
-        default=("conjugate-gradients", "block-coordinate-descent"), min_length=1, strict=False
+        default=("conjugate-gradients", "block-coordinate-descent"),
+        min_length=1,
+        strict=False,
+        description=(
+            "Allowed `[schedule] name`s of an agreement. With `block-coordinate-descent` members "
+            "read this site's predictions."
+        ),
     )
-    # "secure": the coordinator receives encrypted sums. "plaintext": each answer of this site.
-    aggregation: Aggregation = "secure"
-    # A secret of the sites, unknown to the coordinator. It keys the digest of the shared ids; an
-    # unkeyed digest confirms a guess.
-    ids_secret: str | None = Field(default=None, min_length=16)
-    # Allow sums over other sets of sites; single answers follow from their differences. Plan and
-    # every site must allow it.
-    membership_changes: bool = False
-    # What members of each objective can compute: docs/concepts/privacy.md.
+    aggregation: Aggregation = Field(
+        default="secure",
+        description="`secure` refuses plans in plaintext. `plaintext` allows both.",
+    )
+    ids_secret: str | None = Field(
+        default=None,
+        min_length=16,
+        description=(
+            "Key of the digest of the shared ids: at least 16 characters, the same at every site, "
+            "unknown to the coordinator."
+        ),
+    )
+    membership_changes: bool = Field(
+        default=False,
+        description=(
+            "Allow sums over another set of sites on the same instances. Decide before the first "
+            "run."
+        ),
+    )
     objectives: tuple[Literal["agreement", "additive"], ...] = Field(
-        default=("agreement", "additive"), min_length=1, strict=False
+        default=("agreement", "additive"),
+        min_length=1,
+        strict=False,
+        description="Allowed objectives.",
     )
-    # The least values of the additive plan's terms of these names.
-    rows_per_feature: int = Field(default=10, ge=5)
-    noise: float = Field(default=0.01, ge=0)
-    label_noise: float = Field(default=0.5, ge=0)
-    # The largest one of a plan, for labels of yes and no, and for numbers with a label_range.
-    label_epsilon: float = Field(default=4.0, gt=0)
-    least_labels: int = Field(default=20, ge=3)
-    least_rows: int = Field(default=150, ge=10)
-    # Additive trainings that can open sums of one set of rows, over all runs: averages remove
-    # noise.
-    openings: int = Field(default=3, ge=1)
-    # With fewer columns, or with yes/no columns only, this site's sums are counts, and need more
-    # noise.
-    least_columns: int = Field(default=2, ge=1)
-    # Allow joint scoring: this site's part of each score leaves encrypted, and the receivers of the
-    # plan read the sum.
-    scoring: bool = True
-    # ... also of two sites, where each can compute the other's part.
-    scores_of_two: bool = False
-    # Let the receivers of a score read this site's part of it, and not only the sum of all parts.
-    contributions: bool = False
-    # Individuals of this site's that one member asks the scores of in a day, of standing plans.
-    scores_a_day: int = Field(default=1000, ge=1)
-    # Models, or sets of sites, that score an individual in its life: each tells more of its
-    # features.
-    models_per_individual: int = Field(default=5, ge=1)
-    # Allow alignments of ids: this site learns which of its ids all sites have, and the others
-    # learn it of theirs; ...
-    alignment: bool = True
-    # ... of plans that let each site list at most so many ids. A site can insert ids to test
-    # whether others have them.
-    max_alignment_ids: int = Field(default=100_000, ge=1)
+    rows_per_feature: int = Field(
+        default=10,
+        ge=5,
+        description="Smallest `rows_per_feature` of a plan (additive).",
+    )
+    noise: float = Field(
+        default=0.01,
+        ge=0,
+        description="Smallest `noise` of a plan (additive).",
+    )
+    label_noise: float = Field(
+        default=0.5,
+        ge=0,
+        description="Smallest `label_noise` of a plan (additive).",
+    )
+    label_epsilon: float = Field(
+        default=4.0,
+        gt=0,
+        description="Largest `label_epsilon` of a plan (additive).",
+    )
+    least_labels: int = Field(
+        default=20,
+        ge=3,
+        description="Smallest `least_labels` of a plan (additive).",
+    )
+    least_rows: int = Field(
+        default=150,
+        ge=10,
+        description="Smallest `least_rows` of a plan (additive).",
+    )
+    openings: int = Field(
+        default=3,
+        ge=1,
+        description="Most trainings that open sums of the same labelled rows (additive).",
+    )
+    least_columns: int = Field(
+        default=2,
+        ge=1,
+        description=(
+            "A site with fewer columns, or with yes/no columns only, needs `noise = 0.1` "
+            "(additive)."
+        ),
+    )
+    scoring: bool = Field(
+        default=True,
+        description="Take part in joint scoring, and in the scores that end a training.",
+    )
+    scores_of_two: bool = Field(
+        default=False,
+        description="Score with one other site too: each can then compute the other's part.",
+    )
+    contributions: bool = Field(
+        default=False,
+        description=(
+            "Let the receivers of a score read this site's part of it, and not only the sum of "
+            "all parts."
+        ),
+    )
+    scores_a_day: int = Field(
+        default=1000,
+        ge=1,
+        description="Most individuals whose scores a member asks for in a day (`standing`).",
+    )
+    models_per_individual: int = Field(
+        default=5,
+        ge=1,
+        description="Most models, or sets of sites, that score an individual in its life.",
+    )
+    alignment: bool = Field(
+        default=True,
+        description="Take part in alignments of ids.",
+    )
+    max_alignment_ids: int = Field(
+        default=100_000,
+        ge=1,
+        description=(
+            "Largest `max_ids` of an alignment. Each id that a site lists tests whether all "
+            "others have it."
+        ),
+    )
 
 
 def read_policy(path: Path | None) -> Policy:
@@ -76,3 +155,15 @@ def read_policy(path: Path | None) -> Policy:
         return Policy.model_validate(read_toml(path))
     except ValidationError as error:
         raise file_faults(path, error, Policy.model_fields) from None
+
+
+def template() -> str:
+    """The first policy.toml of a site: each key with its meaning and its default, as comments."""
+    lines = [
+        "# The policy of this site. The agent refuses every plan against it. A commented key has",
+        "# its default value. What members can compute under them: docs/concepts/privacy.md.",
+    ]
+    for name, field in Policy.model_fields.items():
+        value = "at least 16 characters" if field.default is None else field.default
+        lines += ["", f"# {field.description}", f"# {name} = {toml(value)}"]
+    return "\n".join([*lines, ""])

@@ -35,52 +35,54 @@ def faults_of_scale(terms: Agreement, data: PrivateData) -> Iterator[Objection]:
     rows = data.X if len(data.X) else data.Z
     if kernel == "gaussian" and not isinstance(terms.bandwidth, str):
         unit = _distance(rows) or _distance(np.concatenate([rows, data.Z]))
-        scaled = 1.0 if unit is None else terms.bandwidth / unit
-        yield from _of_bandwidth(terms.bandwidth, scaled)
+        if unit is not None:
+            yield from _of_bandwidth(terms.bandwidth, terms.bandwidth / unit)
     if not isinstance(terms.ridge, str):
         size = float(Linear().diagonal(rows).sum()) if kernel == "linear" else float(len(rows))
         if np.isfinite(size) and size > 0.0:
-            yield from _of_ridge(terms.ridge, len(rows), size)
+            yield from _of_ridge(terms.ridge, terms.ridge * len(rows) / size, terms.ridge / size)
 
 
 def _of_bandwidth(bandwidth: float, scaled: float) -> Iterator[Objection]:
-    plan = f"the plan's bandwidth = {bandwidth:g}"
-    distance = "times the median distance of this site's labelled rows"
-    here = f"here it is {scaled:.3g} times that distance"
+    stated = f"bandwidth = {bandwidth:g}"
     if scaled < BANDWIDTH_MIN:
-        yield Objection(
-            f"{plan} is below {BANDWIDTH_MIN:g} {distance}: answers would reveal the label of each "
-            "labelled row that is similar to a shared instance, and the other sites' parts of the "
-            "sum could not hide it",
-            here=here,
+        yield _outside(
+            f"{stated} is below {BANDWIDTH_MIN:g} times the median distance of",
+            "answers would reveal the label of each labelled row that is similar to a shared "
+            "instance, and the other sites' parts of the sum could not hide it",
+            f"{scaled:.3g} times that distance",
         )
     if scaled > BANDWIDTH_MAX:
-        yield Objection(
-            f"{plan} is above {BANDWIDTH_MAX:g} {distance}: the kernel would be linear in the "
-            "distance: answers would reveal the distances of the shared rows",
-            here=here,
+        yield _outside(
+            f"{stated} is above {BANDWIDTH_MAX:g} times the median distance of",
+            "the kernel would be linear in the distance: answers would reveal the distances of "
+            "the shared rows",
+            f"{scaled:.3g} times that distance",
         )
 
 
-def _of_ridge(ridge: float, n_rows: int, size: float) -> Iterator[Objection]:
-    """``size``: Σ k(x, x)."""
-    plan = f"the plan's ridge = {ridge:g}"
-    each = ridge * n_rows / size
-    of_all = ridge / size
-    if each < RIDGE_MIN:
-        yield Objection(
-            f"{plan} is below {RIDGE_MIN:g} times the kernel's mean over this site's labelled "
-            "rows: the model would pass through the labels, and answers would reveal those of rows "
+def _of_ridge(ridge: float, of_mean: float, of_sum: float) -> Iterator[Objection]:
+    """``of_mean``, ``of_sum``: the ridge in units of the kernel's over the labelled rows."""
+    stated = f"ridge = {ridge:g}"
+    if of_mean < RIDGE_MIN:
+        yield _outside(
+            f"{stated} is below {RIDGE_MIN:g} times the kernel's mean over",
+            "the model would pass through the labels, and answers would reveal those of rows "
             "similar to shared instances",
-            here=f"here it is {each:.3g} times that mean",
+            f"{of_mean:.3g} times that mean",
         )
-    if of_all > RIDGE_MAX:
-        yield Objection(
-            f"{plan} is above {RIDGE_MAX:g} times the kernel's sum over this site's labelled rows: "
+    if of_sum > RIDGE_MAX:
+        yield _outside(
+            f"{stated} is above {RIDGE_MAX:g} times the kernel's sum over",
             "the model would learn nothing from labels: answers would reveal the Gram matrix of "
             "the shared rows",
-            here=f"here it is {of_all:.3g} times that sum",
+            f"{of_sum:.3g} times that sum",
         )
+
+
+def _outside(limit: str, reveals: str, here: str) -> Objection:
+    reason = f"the plan's {limit} this site's labelled rows: {reveals}"
+    return Objection(reason, here=f"here it is {here}")
 
 
 def sends_counts(data: PrivateData, least_columns: int) -> bool:

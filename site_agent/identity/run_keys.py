@@ -13,7 +13,6 @@ the certificate authority, so a signature counts only if this site's own operato
 key, by the eight words. These secrets are never written to a disk.
 """
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -29,15 +28,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from coreg_core.errors import BadData, Refused, StorageError
-from coreg_core.messages import Offer, Proposal
+from coreg_core.errors import BadData, Refused
+from coreg_core.messages import Offer
 from coreg_core.secure.sums import WORD, Row, is_sum, message, tag_words
 from coreg_core.shapes import KEY_SIZE, TAG_WORDS
-from coreg_wire.files.disk import write_whole
-from coreg_wire.identity.invitation import eight_words, same_words
-from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates
-from coreg_wire.identity.signatures import is_signed, private_key, sign, statement
-from site_agent.identity.identity import Identity
+from coreg_wire.identity.names import key_fingerprint
+from coreg_wire.identity.signatures import is_signed, sign, statement
 
 _PIECE = 1 << 14  # words of a keystream at a time: they stay in the cache
 _ZEROS = memoryview(bytes(8 * _PIECE))
@@ -53,42 +49,35 @@ def _statement(offer: Offer) -> bytes:
     return statement("coreg offer 1", asdict(replace(offer, signature="")))
 
 
+@dataclass(frozen=True)
 class RunKeys:
-    """`site_agent.machine.seal.Keys`."""
+    """`site_agent.machine.seal.Keys`. ``confirmed``: the fingerprint of a site's confirmed key."""
 
-    def __init__(self, private: ec.EllipticCurvePrivateKey, confirmed: Callable[[str], str | None]):
-        self._private = private
-        self._confirmed = confirmed
+    private: ec.EllipticCurvePrivateKey = field(repr=False)
+    confirmed: Callable[[str], str | None]
 
     def draw(self, offer: Offer) -> "AttemptSecrets":
-        identity = self._private.public_key().public_bytes(
+        identity = self.private.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         key = X25519PrivateKey.generate()
-        shown = replace(
-            offer, key=key.public_key().public_bytes_raw().hex(), identity=identity.hex()
-        )
-        signed = replace(shown, signature=sign(self._private, _statement(shown)))
-        return AttemptSecrets(signed, self._confirmed, key, os.urandom(KEY_SIZE))
+        public = key.public_key().public_bytes_raw()
+        shown = replace(offer, key=public.hex(), identity=identity.hex())
+        signed = replace(shown, signature=sign(self.private, _statement(shown)))
+        return AttemptSecrets(signed, self.confirmed, key, os.urandom(KEY_SIZE))
 
 
+@dataclass(eq=False, repr=False)
 class AttemptSecrets:
     """`site_agent.machine.seal.Secrets`."""
 
-    def __init__(
-        self,
-        offer: Offer,
-        confirmed: Callable[[str], str | None],
-        key: X25519PrivateKey,
-        contribution: bytes,
-    ):
-        self.offer = offer
-        self._confirmed = confirmed
-        self._key = key
-        self._contribution = contribution
-        self._roster: tuple[Offer, ...] = ()
-        self._transcript = b""
-        self._secrets: dict[str, bytes] = {}
+    offer: Offer
+    confirmed: Callable[[str], str | None]
+    key: X25519PrivateKey
+    contribution: bytes
+    _roster: tuple[Offer, ...] = ()
+    _transcript: bytes = b""
+    _secrets: dict[str, bytes] = field(default_factory=dict)
 
     def wrap(self, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, bytes]:
         self._roster = roster
@@ -101,7 +90,7 @@ class AttemptSecrets:
                 continue
             self._secrets[peer.site] = self._exchanged(self._checked(peer))
             cipher = self._cipher(peer.site, own, peer.site)
-            wrapped[peer.site] = cipher.encrypt(_NONCE, self._contribution, self._transcript)
+            wrapped[peer.site] = cipher.encrypt(_NONCE, self.contribution, self._transcript)
         return wrapped
 
     @staticmethod
@@ -114,7 +103,7 @@ class AttemptSecrets:
                 )
 
     def _checked(self, peer: Offer) -> Offer:
-        confirmed = self._confirmed(peer.site)
+        confirmed = self.confirmed(peer.site)
         if confirmed is None:
             raise Refused(
                 f"the key of {peer.site} is not confirmed here, so it could be the coordinator"
@@ -126,23 +115,22 @@ class AttemptSecrets:
             raise Refused(
                 f"the key that the coordinator sent for {peer.site} cannot be read."
             ) from None
-        fingerprint = (
-            key_fingerprint(identity) if isinstance(identity, ec.EllipticCurvePublicKey) else ""
-        )
-        if fingerprint != confirmed or not isinstance(identity, ec.EllipticCurvePublicKey):
+        curve = identity if isinstance(identity, ec.EllipticCurvePublicKey) else None
+        fingerprint = "" if curve is None else key_fingerprint(curve)
+        if curve is None or fingerprint != confirmed:
             raise Refused(
                 f"the key that the coordinator sent for {peer.site} is not the one that is"
                 f" confirmed here (sent {fingerprint[:16]}…, confirmed {confirmed[:16]}…). Call the"
                 f" operator of {peer.site}. Without a new key there, another party poses as that"
                 " site: do not take part."
             )
-        if not is_signed(identity, peer.signature, _statement(peer)):
+        if not is_signed(curve, peer.signature, _statement(peer)):
             raise Refused(f"the offer of {peer.site} for this run is not signed by that site.")
         return peer
 
     def _exchanged(self, peer: Offer) -> bytes:
         try:
-            shared = self._key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(peer.key)))
+            shared = self.key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(peer.key)))
         except ValueError:  # the 32 bytes are no point of the curve, or one of low order
             raise Refused(
                 f"{peer.site} offered an invalid key. Report it to its operator."
@@ -158,7 +146,7 @@ class AttemptSecrets:
         for peer in self._roster:
             mine = peer.site == own
             contributions.append(
-                self._contribution if mine else self._opened(peer.site, wrapped.get(peer.site, b""))
+                self.contribution if mine else self._opened(peer.site, wrapped.get(peer.site, b""))
             )
         key = HKDF(hashes.SHA256(), 32, self._transcript, b"coreg run key").derive(
             b"".join(contributions)
@@ -267,97 +255,3 @@ def _add_stream(words: Row, stream: bytes, *, negative: bool) -> None:
         mask = buffer[: len(into)]
         encryptor.update_into(_ZEROS[: mask.nbytes], mask.view(np.uint8).data)
         change(into, mask, out=into)
-
-
-# --- the members of a study -----------------------------------------------------------------------
-
-FILE = "members.json"
-OTHERS = "the words that you gave are not these"
-
-
-@dataclass
-class Members:
-    """The members of a study by their keys, which all operators confirm by the eight words, over
-    the telephone.
-    """
-
-    identity: Identity
-    written: str = ""  # the words of a setting
-    accept: bool = False
-    unseen: dict[str, str] = field(default_factory=dict)  # confirmed for this process only
-
-    def __post_init__(self) -> None:
-        self._path = self.identity.directory / FILE
-        try:
-            stored = (
-                json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else {}
-            )
-            self._confirmed = {str(site): str(key) for site, key in stored.get("keys", {}).items()}
-            self._replaced = {str(key) for key in stored.get("replaced", ())}
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise StorageError(
-                f"{self._path}: cannot be read ({error}). Delete it: the agent asks for the eight"
-                " words again."
-            ) from None
-
-    def keys_of(self, proposal: Proposal) -> dict[str, str]:
-        """The enrolled sites of a plan with their keys; this site's own key is its own."""
-        if not proposal.keys:
-            return {}
-        shown = zip(proposal.plan.sites, proposal.keys, strict=False)
-        own = key_fingerprint(private_key(self.identity.key_pem).public_key())
-        return {site: own if site == self.identity.name else key for site, key in shown if key}
-
-    def words(self, keys: Mapping[str, str]) -> str:
-        authority = load_certificates(self.identity.ca_pem, "ca.pem")[0]
-        return eight_words(fingerprint(authority), keys)
-
-    def news(self, keys: Mapping[str, str]) -> str:
-        """What is neither confirmed nor accepted of these keys, as a phrase; "" if all are."""
-        known = {**self.unseen, **self._confirmed}
-        new = [site for site in keys if site not in known and site != self.identity.name]
-        changed = [site for site, key in keys.items() if known.get(site, key) != key]
-        parts = [f"{', '.join(new)} {'is' if len(new) == 1 else 'are'} new"] if new else []
-        parts += [f"another key than before: {', '.join(changed)}"] if changed else []
-        if parts and self.written and not same_words(self.written, self.words(keys)):
-            parts.append(OTHERS)
-        return "; ".join(parts)
-
-    def settled(self, keys: Mapping[str, str]) -> bool:
-        """Whether this site answers with these keys: they are confirmed, written down as words, or
-        accepted unseen.
-        """
-        if not self.news(keys):
-            return True
-        # Words that stay in a file must not bring back a key that was replaced since.
-        if (
-            self.written
-            and not self._replaced & {*keys.values()}
-            and same_words(self.written, self.words(keys))
-        ):
-            self.confirm(keys)
-            return True
-        if self.accept:  # never another key than one that was compared
-            self.unseen |= {site: key for site, key in keys.items() if site not in self._confirmed}
-        return not self.news(keys)
-
-    def confirm(self, keys: Mapping[str, str]) -> None:
-        """Remember keys whose words the operators have compared: on the disk first, since an answer
-        can follow at once.
-        """
-        replaced = self._replaced | {
-            old for site, old in self._confirmed.items() if keys.get(site, old) != old
-        }
-        confirmed = {**self._confirmed, **keys}
-        replaced = replaced - {*keys.values()}
-        stored = {"keys": confirmed, "replaced": sorted(replaced)}
-        write_whole(self._path, json.dumps(stored, indent=1).encode() + b"\n", mode=0o600)
-        self._confirmed = confirmed
-        self._replaced = replaced
-
-    def key_of(self, site: str) -> str | None:
-        return self._confirmed.get(site) or self.unseen.get(site)
-
-    def run_keys(self) -> RunKeys:
-        """The keys of runs, for these members only."""
-        return RunKeys(private_key(self.identity.key_pem), self.key_of)

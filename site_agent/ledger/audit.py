@@ -9,7 +9,7 @@ that the coordinator kept, if they are given.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -36,6 +36,11 @@ class SignedHead:
     receipt: Countersigned | None = None
 
 
+# Of a line or a record: a number is no signature.
+HEAD = TypeAdapter(SignedHead)
+RECEIPT = TypeAdapter(Countersigned)
+
+
 @dataclass(frozen=True)
 class Audited:
     """The result of an audit without faults, as far as the lines are signed."""
@@ -55,30 +60,30 @@ def audit(
     record: Sequence[SignedHead] = (),
 ) -> Audited:
     """Read the whole ledger, and verify every signature."""
+    longest_first = sorted(record, key=lambda kept: -kept.head.lines)  # reports all missing lines
     for kept in record:
         _check_record(kept, authorities)
     reading = _Reading(path, authorities, site, {kept.head.lines for kept in record})
     for line in read_lines(path):
         reading.read(line)
-    for kept in sorted(
-        record, key=lambda kept: -kept.head.lines
-    ):  # longest first, to report all missing lines
+    for kept in longest_first:
         reading.hold_to(kept)
-    return reading.found(len(record))
+    return reading.audited(len(record))
 
 
 def _check_record(kept: SignedHead, authorities: Sequence[x509.Certificate]) -> None:
-    fault = site_fault(
-        kept.site, kept.run, kept.head, kept.signature, kept.certificate, authorities
-    )
-    if fault is not None:
-        raise BadData(f"{kept.site} did not sign the record's head of run {kept.run}: {fault}.")
+    faults = {kept.site: _head_fault(kept, authorities)}
     if kept.receipt is not None:
-        fault = _receipt_fault(kept, kept.receipt, authorities)
+        faults["the coordinator"] = _receipt_fault(kept, kept.receipt, authorities)
+    for signer, fault in faults.items():
         if fault is not None:
-            raise BadData(
-                f"the coordinator did not sign the record's head of run {kept.run}: {fault}."
-            )
+            raise BadData(f"{signer} did not sign the record's head of run {kept.run}: {fault}.")
+
+
+def _head_fault(signed: SignedHead, authorities: Sequence[x509.Certificate]) -> str | None:
+    return site_fault(
+        signed.site, signed.run, signed.head, signed.signature, signed.certificate, authorities
+    )
 
 
 def _receipt_fault(
@@ -89,144 +94,105 @@ def _receipt_fault(
     return coordinator_fault(signed.site, signed.signature, receipt, authorities)
 
 
+@dataclass(eq=False)
 class _Reading:
     """The state of an audit while it reads the lines."""
 
-    def __init__(
-        self,
-        path: Path,
-        authorities: Sequence[x509.Certificate],
-        site: str | None,
-        wanted: set[int],
-    ):
-        self._path = path
-        self._authorities = authorities
-        self._site = site
-        self._wanted = wanted
-        self._lines = 0
-        self._last = ""
-        self._unsigned = 0
-        self._heads: list[SignedHead] = []
-        self._receipts: dict[tuple[str, int], Countersigned] = {}
-        self._hashes: dict[int, str] = {}  # of the lines that the record names
-        self._kinds: list[str] = []
+    path: Path
+    authorities: Sequence[x509.Certificate]
+    site: str | None
+    wanted: set[int]  # lines that the record names, and their hashes
+    hashes: dict[int, str] = field(default_factory=dict)
+    lines: int = 0
+    last: str = ""
+    unsigned: int = 0
+    heads: list[SignedHead] = field(default_factory=list)
+    receipts: dict[tuple[str, int], Countersigned] = field(default_factory=dict)
+    kinds: list[str] = field(default_factory=list)
 
     def read(self, line: Line) -> None:
         kind = intern(str(line.entry["kind"]))
-        if kind == "Fetched":
+        if kind == "Fetched" and "signature" in line.entry:
             self._signed(line)
+        elif kind == "Fetched":
+            self.unsigned += 1
         elif kind == "Countersigned":
             self._countersigned(line)
-        self._lines = line.number
-        self._last = line.sha256
-        self._kinds.append(kind)
-        if line.number in self._wanted:
-            self._hashes[line.number] = line.sha256
+        self.lines = line.number
+        self.last = line.sha256
+        self.kinds.append(kind)
+        if line.number in self.wanted:
+            self.hashes[line.number] = line.sha256
 
     def _signed(self, line: Line) -> None:
-        if "signature" not in line.entry:
-            self._unsigned += 1
-            return
-        signed = self._head_of(line)
-        if (signed.head.lines, signed.head.last) != (self._lines, self._last):
+        entry = line.entry
+        try:
+            own = from_hex(str(entry.get("certificate")), "the certificate beside the head")
+            self.site = self.site or certificate_name(own)
+            signed = HEAD.validate_python({**entry, "site": self.site})
+        except (ValueError, BadData) as error:
+            raise self._damaged(f"the head cannot be read ({error})", line) from None
+        head = signed.head
+        if (head.lines, head.last) != (self.lines, self.last):
             raise self._damaged(
-                f"the head of run {signed.run}, signed at {signed.head.at}, covers"
-                f" {signed.head.lines} lines up to {signed.head.last[:16]}…, but {self._lines}"
-                f" lines up to {self._last[:16]}… precede it: lines were changed, removed or"
+                f"the head of run {signed.run}, signed at {head.at}, covers"
+                f" {head.lines} lines up to {head.last[:16]}…, but {self.lines}"
+                f" lines up to {self.last[:16]}… precede it: lines were changed, removed or"
                 " inserted, and the chain was recomputed",
                 line,
             )
-        fault = site_fault(
-            signed.site,
-            signed.run,
-            signed.head,
-            signed.signature,
-            signed.certificate,
-            self._authorities,
-        )
-        if fault is not None:
-            raise self._damaged(
-                f"the head of run {signed.run} is not signed by {signed.site}: {fault}", line
-            )
-        self._heads.append(signed)
-
-    def _head_of(self, line: Line) -> SignedHead:
-        entry = line.entry
-        try:
-            head = LedgerHead(
-                int(entry["head"]["lines"]), str(entry["head"]["last"]), str(entry["head"]["at"])
-            )
-            run = str(entry["run"])
-            signature = str(entry["signature"])
-            certificate = str(entry["certificate"])
-            self._site = self._site or certificate_name(
-                from_hex(certificate, "the certificate beside the head")
-            )
-        except (KeyError, TypeError, ValueError, OverflowError, BadData) as error:
-            raise self._damaged(f"the head cannot be read ({error})", line) from None
-        return SignedHead(self._site, run, head, signature, certificate)
+        if fault := _head_fault(signed, self.authorities):
+            text = f"the head of run {signed.run} is not signed by {signed.site}: {fault}"
+            raise self._damaged(text, line)
+        self.heads.append(signed)
 
     def _countersigned(self, line: Line) -> None:
         entry = line.entry
         try:
-            words = (
-                str(entry[name]) for name in ("run", "countersigned", "signature", "certificate")
-            )
-            run, at, signature, certificate = words
-            receipt = Countersigned(run, LedgerHead(**entry["head"]), at, signature, certificate)
-        except (KeyError, TypeError) as error:
+            receipt = RECEIPT.validate_python({**entry, "at": entry.get("countersigned")})
+        except ValueError as error:
             raise self._damaged(f"the countersignature cannot be read ({error})", line) from None
-        signed = next(
-            (s for s in self._heads if (s.run, s.head) == (receipt.run, receipt.head)), None
-        )
-        fault = (
-            "no such head was signed"
-            if signed is None
-            else _receipt_fault(signed, receipt, self._authorities)
-        )
+        fault: str | None = "no such head was signed"
+        for signed in self.heads:
+            if (signed.run, signed.head) == (receipt.run, receipt.head):
+                fault = _receipt_fault(signed, receipt, self.authorities)
         if fault is not None:
-            raise self._damaged(
-                f"the countersignature for run {receipt.run} is not the coordinator's: {fault}",
-                line,
-            )
-        self._receipts[receipt.run, receipt.head.lines] = receipt
+            text = f"the countersignature for run {receipt.run} is not the coordinator's: {fault}"
+            raise self._damaged(text, line)
+        self.receipts[receipt.run, receipt.head.lines] = receipt
 
     def hold_to(self, kept: SignedHead) -> None:
         """Compare a head of the coordinator's record, whose signatures are valid."""
-        told = (
-            f"{kept.site} signed a head over {kept.head.lines} lines at the end of run {kept.run},"
-            f" {kept.head.at}"
-        )
-        if kept.head.lines > self._lines:
-            raise self._damaged(
-                f"{told}, but this ledger has {self._lines}: its last lines were removed"
-            )
-        if self._hashes.get(kept.head.lines) != kept.head.last:
-            what = (
-                f"line {kept.head.lines} of this ledger is a different one: the ledger was replaced"
-            )
-            raise self._damaged(f"{told}, and {what}")
+        lines = kept.head.lines
+        signed = f"{kept.site} signed a head over {lines} lines at the end of run {kept.run},"
+        if lines > self.lines:
+            lost = f"but this ledger has {self.lines}: its last lines were removed"
+            raise self._damaged(f"{signed} {kept.head.at}, {lost}")
+        if self.hashes.get(lines) != kept.head.last:
+            other = f"line {lines} of this ledger is a different one: the ledger was replaced"
+            raise self._damaged(f"{signed} {kept.head.at}, and {other}")
         if kept.receipt is not None:
-            self._receipts[kept.run, kept.head.lines] = kept.receipt
-        if not any((s.run, s.head) == (kept.run, kept.head) for s in self._heads):
-            self._heads.append(kept)
+            self.receipts[kept.run, lines] = kept.receipt
+        if not any((head.run, head.head) == (kept.run, kept.head) for head in self.heads):
+            self.heads.append(kept)
 
-    def found(self, compared: int) -> Audited:
-        if self._unsigned and not self._heads:
+    def audited(self, compared: int) -> Audited:
+        if self.unsigned and not self.heads:
             raise self._damaged(
-                f"it records {self._unsigned} results and no signature. Without signatures the"
+                f"it records {self.unsigned} results and no signature. Without signatures the"
                 " chain does not protect against the owner of the file (signatures were removed)"
             )
-        ordered = sorted(self._heads, key=lambda s: s.head.lines)
-        heads = [replace(s, receipt=self._receipts.get((s.run, s.head.lines))) for s in ordered]
-        both = next((s for s in reversed(heads) if s.receipt is not None), None)
-        signed = 0 if both is None else both.head.lines
-        after = Counter(self._kinds[signed:])
+        heads = [
+            replace(signed, receipt=self.receipts.get((signed.run, signed.head.lines)))
+            for signed in sorted(self.heads, key=lambda signed: signed.head.lines)
+        ]
         own = heads[-1] if heads else None
-        return Audited(self._lines, tuple(heads), own, both, dict(after), compared)
+        both = next((signed for signed in reversed(heads) if signed.receipt is not None), None)
+        after = self.kinds[0 if both is None else both.head.lines :]
+        return Audited(self.lines, tuple(heads), own, both, dict(Counter(after)), compared)
 
     def _damaged(self, what: str, line: Line | None = None) -> StorageError:
-        where = self._path if line is None else f"{self._path}, line {line.number}"
+        where = self.path if line is None else f"{self.path}, line {line.number}"
         return StorageError(
             f"{where}: {what}. The ledger was changed, or parts of it are missing. Do not start the"
             " agent; look for the missing lines in backups, and tell the coordinator's operator."
@@ -255,11 +221,11 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
 def _checkpoints(path: Path) -> list[SignedHead]:
     """All checkpoints of all runs in the file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: cannot be read ({error}).") from None
     try:
-        runs = [json.loads(line) for line in text.splitlines() if line.strip()]
+        runs = [json.loads(line) for line in lines if line.strip()]
         return [head_of(checkpoint) for run in runs for checkpoint in run["checkpoints"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadData(
@@ -268,13 +234,6 @@ def _checkpoints(path: Path) -> list[SignedHead]:
 
 
 def head_of(checkpoint: dict[str, Any]) -> SignedHead:
-    receipt = TypeAdapter(Countersigned).validate_python(checkpoint["receipt"])
-    signed = SignedHead(
-        site=checkpoint["site"],
-        run=receipt.run,
-        head=receipt.head,
-        signature=checkpoint["signature"],
-        certificate=checkpoint["certificate"],
-        receipt=receipt,
-    )
-    return TypeAdapter(SignedHead).validate_python(asdict(signed))  # a number is no signature
+    receipt = checkpoint["receipt"]
+    about = {"run": receipt["run"], "head": receipt["head"]}
+    return HEAD.validate_python({**checkpoint, **about})

@@ -70,16 +70,8 @@ def read_lines(path: Path) -> Iterator[Line]:
             for number, whole in enumerate(file, start=1):
                 if not whole.endswith(b"\n"):
                     return
-                try:
-                    entry = json.loads(whole)
-                except (ValueError, RecursionError):
-                    entry = None
-                fits = (
-                    isinstance(entry, dict)
-                    and entry.get("previous") == previous
-                    and {"at", "kind"} <= set(entry)
-                )
-                if not fits:
+                entry = _entry(whole)
+                if entry.get("previous") != previous or not {"at", "kind"} <= entry.keys():
                     raise StorageError(
                         f"{path}, line {number}: the chain is broken: this line or the one before"
                         " was changed, removed or inserted. Keep the file as evidence, and restore"
@@ -90,6 +82,15 @@ def read_lines(path: Path) -> Iterator[Line]:
                 yield Line(number, previous, entry, end)
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """Empty if it is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        entry = json.loads(line)
+        if isinstance(entry, dict):
+            return entry
+    return {}
 
 
 def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
@@ -183,12 +184,14 @@ def digest_of(answer: Answer) -> tuple[int, str]:
 
 def countersigned(receipt: Countersigned) -> dict[str, Any]:
     """The line for a received countersignature: nothing leaves with it."""
-    signed = {
+    return {
+        "kind": "Countersigned",
+        "run": receipt.run,
+        "head": asdict(receipt.head),
         "countersigned": receipt.at,
         "signature": receipt.signature,
         "certificate": receipt.certificate,
     }
-    return {"kind": "Countersigned", "run": receipt.run, "head": asdict(receipt.head), **signed}
 
 
 # What a line has of its message, beside what `_describe` adds under other names.
@@ -206,9 +209,8 @@ _FIELDS = {
 
 
 def _describe(message: FromSite) -> dict[str, Any]:
-    entry = {"kind": type(message).__name__} | {
-        name: getattr(message, name) for name in _FIELDS[type(message)]
-    }
+    kind = type(message)
+    entry = {"kind": kind.__name__, **{name: getattr(message, name) for name in _FIELDS[kind]}}
     match message:
         case Offer():
             entry["plan"] = message.plan_digest
@@ -244,8 +246,8 @@ class HeadSigner:
 
     def signed(self, receipt: Countersigned) -> bool:
         """Whether the receipt's head was signed by this key."""
-        said = said_by_site(self.site, receipt.run, receipt.head)
-        return is_signed(self._private.public_key(), receipt.site_signature, said)
+        statement = said_by_site(self.site, receipt.run, receipt.head)
+        return is_signed(self._private.public_key(), receipt.site_signature, statement)
 
     def fault(self, signature: str, receipt: Countersigned) -> str | None:
         """Why the receipt is not a valid countersignature of this signature, or None."""
@@ -307,32 +309,33 @@ class Ledger:
         If it raises, the message must not leave.
         """
         with self._lock:
-            beside = {}
+            beside = dict[str, str]()
             signer = self.signer  # a new session can replace the signer
             if isinstance(message, Fetched) and signer is not None and not message.signature:
-                at = timestamp()
-                head = LedgerHead(self._lines, self._previous, at)  # everything before this line
-                message = replace(message, head=head, signature=signer.sign(message.run, head))
-                beside = {"certificate": signer.certificate}
-                self._signed[message.run] = message
-                if len(self._signed) > MAX_AWAITED:
-                    del self._signed[next(iter(self._signed))]
-            elif (
-                isinstance(message, Offer)
-                and (instances := self.memory.name_of(message.ids_digest)) is not None
-            ):
-                beside = {"instances": instances}
+                message = self._with_head(message, signer)
+                beside["certificate"] = signer.certificate
+            elif isinstance(message, Offer):
+                instances = self.memory.name_of(message.ids_digest)
+                if instances is not None:
+                    beside["instances"] = instances
             if outcome is not None:
                 beside["outcome"] = outcome.name
             entry = entry_for(message, disclosure) | beside
-            self._write(entry)
-            self.memory.add(entry)
-            kind = type(message).__name__
+            self.memory.note(entry)
+            kind = entry["kind"]
             before = self.sent.get(kind, Disclosed(0, 0))
-            self.sent[kind] = Disclosed(
-                before.messages + 1, before.numbers + int(entry.get("numbers", 0))
-            )
+            numbers = before.numbers + int(entry.get("numbers", 0))
+            self.sent[kind] = Disclosed(before.messages + 1, numbers)
             return message
+
+    def _with_head(self, message: Fetched, signer: HeadSigner) -> Fetched:
+        """The message with the signed head of everything before its line."""
+        head = LedgerHead(self._lines, self._previous, timestamp())
+        message = replace(message, head=head, signature=signer.sign(message.run, head))
+        self._signed[message.run] = message
+        if len(self._signed) > MAX_AWAITED:
+            del self._signed[next(iter(self._signed))]
+        return message
 
     def awaits(self, run: str, head: LedgerHead) -> bool:
         """Whether that head was sent and is not countersigned yet.
@@ -352,21 +355,23 @@ class Ledger:
             return False
         with self._lock:
             lines = self._lines
-        fault = (
-            f"it has {lines} lines, and the coordinator countersigned {head.lines}"
-            if head.lines > lines
-            else ""
-        )
+        if head.lines > lines:
+            raise self._other(
+                f"it has {lines} lines, and the coordinator countersigned {head.lines}"
+            )
         there = (line.sha256 for line in read_lines(self.path) if line.number == head.lines)
-        if not fault and head.lines and next(there, None) != head.last:
-            fault = f"its line {head.lines} is not the one that the coordinator countersigned"
-        if fault:
-            raise StorageError(
-                f"{self.path}: an older copy of this site's ledger, or another one: {fault}. This"
-                " site would not know what it has answered. Do not answer with it: see"
-                " docs/how-to/operate-a-site.md."
+        if head.lines and next(there, None) != head.last:
+            raise self._other(
+                f"its line {head.lines} is not the one that the coordinator countersigned"
             )
         return True
+
+    def _other(self, fault: str) -> StorageError:
+        return StorageError(
+            f"{self.path}: an older copy of this site's ledger, or another one: {fault}. This"
+            " site would not know what it has answered. Do not answer with it: see"
+            " docs/how-to/operate-a-site.md."
+        )
 
     def countersigned(self, receipt: Countersigned) -> str | None:
         """Write the countersignature of a head.
@@ -374,19 +379,20 @@ class Ledger:
         Returns the reason if it is not valid and was not written.
         """
         with self._lock:
-            fetched = self._signed.pop(receipt.run, None)
-            signer = self.signer
-            if fetched is None or signer is None:
-                return f"received a countersignature for run {receipt.run} without a signed head"
+            run = receipt.run
+            fetched = self._signed.pop(run, None)
+            if fetched is None or self.signer is None:
+                return f"received a countersignature for run {run} without a signed head"
             if not receipt.signature:
                 return (
                     f"the coordinator did not countersign the head of this ledger: {receipt.reason}"
                 )
-            fault = "it is for another head" if receipt.head != fetched.head else None
-            fault = fault or signer.fault(fetched.signature, receipt)
+            fault: str | None = "it is for another head"
+            if receipt.head == fetched.head:
+                fault = self.signer.fault(fetched.signature, receipt)
             if fault is not None:
                 return (
-                    f"the coordinator's countersignature for run {receipt.run} is not valid and was"
+                    f"the coordinator's countersignature for run {run} is not valid and was"
                     f" not kept: {fault}"
                 )
             self.memory.note(countersigned(receipt))

@@ -1,5 +1,5 @@
-"""The operator's decisions on plans: asked at the terminal, or by `coreg-agent approve` through
-files.
+"""The operator's decisions on plans: asked at the terminal, or by `coreg-agent approve` through the
+agent's store.
 
 An approval confirms the eight words that were shown with the question, and no others. A decision
 counts for the plan that it was made on: if the plan, the keys or what the operator saw has changed,
@@ -9,7 +9,7 @@ the question is put again.
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coreg_core.errors import CoregError
@@ -19,13 +19,15 @@ from coreg_core.outcomes import Notice
 from coreg_core.plan import Plan, is_on_demand
 from coreg_wire.identity.invitation import same_words
 from site_agent.consent.memory import Memory
-from site_agent.identity.run_keys import Members
+from site_agent.identity.members import Members
 from site_agent.machine import notices
 from site_agent.machine.session_events import AskOperator, Decided
 from site_agent.service.console import COMPARE, Terminal
-from site_agent.service.state_dir import Decision, StateDir
+from site_agent.service.identity_in_use import KeysInUse
+from site_agent.service.state_store import Decision, StateStore
 
 EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
+DECISION_SECONDS = 1.0  # between two looks for a decision
 CHANGED = "its plan or the keys of its members changed after its operator was asked."
 
 
@@ -35,32 +37,22 @@ def news_of(request: Mapping[str, Any]) -> str:
     return shown.removeprefix(f"{request['words']} (").removesuffix(f"). {COMPARE}")
 
 
+@dataclass(eq=False)
 class Approvals:
     """See the module's docstring. ``proposal`` gives the latest one of an open run."""
 
-    def __init__(
-        self,
-        state: StateDir | None,
-        terminal: Terminal | None,
-        memory: Memory,
-        proposal: Callable[[str], Proposal | None],
-        notify: Callable[[Notice], None],
-        members: Members | None = None,
-    ):
-        self.members = members
-        self.terminal = terminal
-        self._state = state
-        self._memory = memory
-        self._proposal = proposal
-        self._notify = notify
-        self._turn = ThreadPoolExecutor(1, "requests")
+    state: StateStore | None
+    terminal: Terminal | None
+    memory: Memory
+    in_use: KeysInUse
+    proposal: Callable[[str], Proposal | None]
+    notify: Callable[[Notice], None]
+    # One at a time: a request that is being written cannot outlive the end of its run.
+    _turn: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "requests"))
 
     @property
-    def compared(self) -> bool:
-        """Whether the operators compared the words of all members; an agent without keys has
-        none.
-        """
-        return self.members is None or not self.members.unseen
+    def members(self) -> Members | None:
+        return self.in_use.members
 
     def has_strangers(self, proposal: Proposal) -> bool:
         """Whether the plan comes with keys that no operator has confirmed."""
@@ -75,10 +67,12 @@ class Approvals:
         """
         terms = plan.objective
         stands = isinstance(terms, Scoring) and terms.standing and is_on_demand(plan.run)
-        return stands and plan.digest in self._memory.agreed
+        return stands and plan.digest in self.memory.agreed
 
-    async def ask(self, question: AskOperator) -> Decided | CoregError | None:
-        """The decision, or the error that ends the agent; None: it comes later (`decision`)."""
+    async def ask(self, question: AskOperator) -> Decided | CoregError:
+        """The decision, or the error that ends the agent. It can take days: cancel the task if the
+        run ends.
+        """
         plan = question.plan
         news = ""
         words = ""
@@ -92,51 +86,42 @@ class Approvals:
                 return answer
             seen = replace(answer, digest=plan.digest, about=question.about)
             return await self._decided(plan, seen)
-        assert self._state is not None, "an agent that serves"
-        if not await self._is_decided(self._state, question):
+        assert self.state is not None, "an agent that serves"
+        decision = await asyncio.to_thread(self.state.decision, plan.run)
+        if decision is not None and self._shown(plan, decision) not in ({}, question.about):
+            await self.in_turn(self.state.clear, plan.run)  # it was on what has changed
+            decision = None
+        if decision is None or decision.digest != plan.digest:
             about = dict(question.about)
             if words:
                 about[EIGHT_WORDS] = f"{words} ({news}). {COMPARE}"  # see `news_of`
-            request = plan.run, plan.to_dict(), about, question.seconds, words, plan.digest
-            if not await self.in_turn(self._state.request_approval, *request):
+            request = self.state.request_approval
+            if not await self.in_turn(request, plan, about, question.seconds, words):
                 return await self._decided(plan, Decision(False, CHANGED, digest=plan.digest))
-            self._notify(notices.waiting_for_approval(plan.run, plan.study))
-        return await self.decision(plan)
-
-    async def _is_decided(self, state: StateDir, question: AskOperator) -> bool:
-        """Whether a decision on this plan is there. One on what has changed is removed."""
-        plan = question.plan
-        decision = await asyncio.to_thread(state.decision, plan.run)
-        if decision is None:
-            return False
-        if self._shown(plan, decision) not in ({}, question.about):
-            await self.in_turn(state.clear, plan.run)
-            return False
-        return decision.digest == plan.digest
-
-    async def decision(self, plan: Plan) -> Decided | None:
-        """The operator's decision, if it is there."""
-        if self._state is None:
-            return None
-        decision = await asyncio.to_thread(self._state.decision, plan.run)
-        if decision is None or decision.digest != plan.digest:
-            return None
-        await self.in_turn(self._state.close_request, plan.run)
+            self.notify(notices.waiting_for_approval(plan.run, plan.study))
+            decision = await self._awaited(self.state, plan.run)
+        await self.in_turn(self.state.close_request, plan.run)
         return await self._decided(plan, decision)
+
+    async def _awaited(self, state: StateStore, run: str) -> Decision:
+        while True:
+            decision = await asyncio.to_thread(state.decision, run)
+            if decision is not None:
+                return decision
+            await asyncio.sleep(DECISION_SECONDS)
 
     async def forget(self, run: str, *, keep_consent: bool) -> None:
         """Remove the request of a run that is over."""
-        if self._state is not None:
-            forget = self._state.close_request if keep_consent else self._state.clear
+        if self.state is not None:
+            forget = self.state.close_request if keep_consent else self.state.clear
             await self.in_turn(forget, run)
 
     async def in_turn(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """One at a time: a request that is being written cannot outlive the end of its run."""
         return await asyncio.get_running_loop().run_in_executor(self._turn, work, *arguments)
 
     def _keys_of(self, run: str) -> dict[str, str]:
         """The members' keys in the latest proposal of a run."""
-        proposal = self._proposal(run)
+        proposal = self.proposal(run)
         if proposal is None or self.members is None:
             return {}
         return self.members.keys_of(proposal)
@@ -157,5 +142,5 @@ class Approvals:
 
         The run itself changes it.
         """
-        shown = {} if plan.run in self._memory.approved else decision.about
+        shown = {} if plan.run in self.memory.approved else decision.about
         return {heading: text for heading, text in shown.items() if heading != EIGHT_WORDS}

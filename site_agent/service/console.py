@@ -18,8 +18,8 @@ from coreg_wire.terminal.command_line import print_json
 from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.service import Log, log_notice
 from coreg_wire.terminal.text import echo, visible
-from site_agent.identity.run_keys import OTHERS
-from site_agent.service.state_dir import Decision
+from site_agent.identity.members import OTHERS
+from site_agent.service.state_store import Decision
 
 COMPARE = "Compare them with the operators of all sites by telephone. If they differ, refuse"
 WIDEST = 160  # characters of a line at a terminal

@@ -8,7 +8,8 @@ An agent of one run ends with its run. Threads (`workers.py`) work on messages;
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
-from typing import Any, get_args
+from dataclasses import dataclass, field
+from typing import Any, assert_never
 
 from coreg_core.errors import CoregError
 from coreg_core.messages import (
@@ -27,8 +28,6 @@ from coreg_core.plan import Plan, is_on_demand
 from coreg_wire.clock import timestamp
 from coreg_wire.transport.fields import ProtocolError
 from coreg_wire.transport.service import release
-from site_agent.identity.run_keys import Members
-from site_agent.ledger import Ledger
 from site_agent.machine import agent as machine
 from site_agent.machine import notices
 from site_agent.machine.agent import Agent, Stage
@@ -37,7 +36,6 @@ from site_agent.machine.session_events import (
     Asked,
     AskOperator,
     Countersign,
-    Decided,
     EndSession,
     Event,
     Exit,
@@ -54,7 +52,7 @@ from site_agent.machine.session_events import (
 )
 from site_agent.service.approvals import Approvals
 from site_agent.service.console import Terminal
-from site_agent.service.state_dir import StateDir
+from site_agent.service.state_store import StateStore
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import (
     CLOSE_GRACE,
@@ -73,53 +71,44 @@ SILENCE = 30.0  # seconds without a message before a notice about it
 FOR_RUNS = "for runs"  # what an idle agent waits for
 OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits for others
 COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before a one-run agent ends
-DECISION_SECONDS = 1.0  # between two polls for a decision
 ENDS = ("run_over", "refused", "dismissed")  # notices of a run that this site left
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 
 
+@dataclass(eq=False)
 class AgentDaemon:
-    """See the module's docstring."""
+    """See the module's docstring. ``asked``: at whose terminal an agent of one run asks."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        workers: RunWorkers,
-        ledger: Ledger,
-        state: StateDir | None,
-        notify: Callable[[Notice], None],
-        members: Members | None = None,
-        asked: Terminal | None = None,
-    ):
-        self.agent = agent
-        self.workers = workers
+    agent: Agent
+    workers: RunWorkers
+    state: StateStore | None
+    observer: Callable[[Notice], None]
+    asked: Terminal | None = None
+    install: Callable[[bytes], None] = lambda _certificate: None  # of an agent with an identity
+    connected_since: str | None = None
+    waiting: str = "dialling"
+    ended: dict[str, Any] | None = None  # when and why an error ended the agent
+    unresolved: dict[str, str] = field(default_factory=dict)  # runs without this site
+    # Why there was no connection, since the last one: each reason is one notice.
+    _failures: set[str] = field(default_factory=set)
+    _session: Session | None = None
+    _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
+    _questions: "dict[str, asyncio.Task[None]]" = field(default_factory=dict)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _countersigned: asyncio.Event = field(default_factory=asyncio.Event)
+    _status_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _ended: "asyncio.Future[Exit | EndSession] | None" = None
+    _failed: "asyncio.Future[None] | None" = None  # the error of a task
+    # of the ledger with the last countersigned head
+    _comparing: "asyncio.Task[None] | None" = None
+
+    def __post_init__(self) -> None:
+        self._ledger = self.workers.ledger
+        memory = self._ledger.memory
+        in_use = self.workers.in_use
         self.approvals = Approvals(
-            state, asked, ledger.memory, self._proposal_of, self.notify, members
+            self.state, self.asked, memory, in_use, proposal=self._proposal_of, notify=self.notify
         )
-        self.connected_since: str | None = None
-        self.certificate_until: str | None = None
-        self.install: Callable[[bytes], None] = lambda _certificate: (
-            None
-        )  # of an agent with an identity
-        self.waiting = "dialling"
-        # Why there was no connection, since the last one: each reason is one notice.
-        self._failures: set[str] = set()
-        self.ended: dict[str, Any] | None = None  # when and why an error ended the agent
-        self.unresolved: dict[str, str] = {}  # for the operator: runs without this site
-        self._ledger = ledger
-        self._state = state
-        self._observer = notify
-        self._session: Session | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._questions: dict[str, asyncio.Task[None]] = {}
-        self._stopping = asyncio.Event()
-        self._countersigned = asyncio.Event()
-        self._status_changed = asyncio.Event()
-        self._ended: asyncio.Future[Exit | EndSession] | None = None
-        self._failed: asyncio.Future[None] | None = None  # the error of a task
-        # of the ledger with the last countersigned head
-        self._comparing: asyncio.Task[None] | None = None
-        self._writing: list[asyncio.Future[None]] = []
 
     def _proposal_of(self, run: str) -> Proposal | None:
         active = self.agent.runs.get(run)
@@ -128,20 +117,17 @@ class AgentDaemon:
     async def live(self, dial: Dial) -> Exit:
         """Stay connected until the operator ends the agent, or its one run is over."""
         self._failed = asyncio.get_running_loop().create_future()
-        beside = [
-            asyncio.create_task(work()) for work in (self._write_status, self._look_for_decisions)
-        ]
+        writing = asyncio.create_task(self._write_status())
         try:
             dialling = asyncio.create_task(keep_dialling(self._converse, dial, self._not_connected))
             stopping = asyncio.create_task(self._stopping.wait())
-            await asyncio.wait({dialling, stopping, *beside}, return_when=asyncio.FIRST_COMPLETED)
-            for task in beside:
-                if task.done():
-                    task.result()  # raises, for example if the disk is full
+            watched = {dialling, stopping, writing}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                writing.result()  # raises, for example if the disk is full
             if not dialling.done() and self.connected_since is not None:
-                await asyncio.wait(
-                    {dialling}, timeout=2 * CLOSE_GRACE
-                )  # the session closes cleanly
+                # The session closes cleanly.
+                await asyncio.wait({dialling}, timeout=2 * CLOSE_GRACE)
             dialling.cancel()  # it would retry for ever
             stopping.cancel()
             try:
@@ -152,19 +138,14 @@ class AgentDaemon:
             self.ended = {"at": timestamp(), "exit_code": error.exit_code, "reason": str(error)}
             raise
         finally:
-            for task in beside:
-                task.cancel()
+            writing.cancel()
             if self._failed.done():
                 # marks the error as retrieved: this one or another was raised
                 self._failed.exception()
             self.waiting = "stopped"
             for run in list(self._questions):
                 self._end_question(run)
-            await asyncio.gather(
-                *self._writing, return_exceptions=True
-            )  # otherwise it could overwrite the last status
-            if self._state is not None:
-                await asyncio.to_thread(self._state.write_status, self.status())
+            await self._store_status()
 
     def status(self) -> dict[str, Any]:
         """What `coreg-agent status` shows: the connection, the runs, and what the operator has to
@@ -190,7 +171,7 @@ class AgentDaemon:
             "connected_since": self.connected_since,
             "waiting": self.waiting,
             "ended": self.ended,
-            "certificate_until": self.certificate_until,
+            "certificate_until": self.workers.in_use.certificate_until,
             "runs": runs,
             "troubles": dict(self.workers.tables.troubles),
             "unresolved": list(self.unresolved.values()),
@@ -210,15 +191,14 @@ class AgentDaemon:
         if on_demand is not None and is_on_demand(notice.run):
             if notice.name in ENDS and notice.fields.get("stop") != Outcome.CONVERGED.name:
                 on_demand.failed(str(notice.fields["study"]), notice.text)
-        elif notice.name in ("run_over", "refused") and self._state is not None:
-            self._spawn(
-                asyncio.to_thread(self._state.append_history, self.workers.history_of(notice))
-            )
+        elif notice.name in ("run_over", "refused") and self.state is not None:
+            entry = self.workers.history_of(notice)
+            self._spawn(self.approvals.in_turn(self.state.append_history, entry))
         if notice.name == "dismissed":
             self.unresolved[notice.run] = notice.text
         elif notice.name in ("plan", "run_over"):
             self.unresolved.pop(notice.run, None)
-        self._observer(notice)
+        self.observer(notice)
         if notice.name != "progress":  # one a round
             self._status_changed.set()
 
@@ -236,12 +216,9 @@ class AgentDaemon:
         session = self._session = Session(connection, self._ledger)
         self._ended = asyncio.get_running_loop().create_future()
         try:
-            known = tuple(
-                self.agent.runs
-            )  # some can have ended, or were cancelled, while this site was away
-            await session.say(
-                Hello(self.workers.name, PROTOCOL_VERSION, release(), known[:MOST_OPEN])
-            )
+            # Some runs can have ended, or were cancelled, while this site was away.
+            runs = tuple(self.agent.runs)[:MOST_OPEN]
+            await session.say(Hello(self.workers.name, PROTOCOL_VERSION, release(), runs))
             self._apply(SessionOpened())
             end = await self._listen(session, heard)
             if isinstance(end, EndSession):
@@ -258,9 +235,8 @@ class AgentDaemon:
             self.waiting = "dialling"
             self._status_changed.set()
         try:
-            await session.leave(
-                "the run is over" if end.outcome is not None else "its operator ended it"
-            )
+            over = end.outcome is not None
+            await session.leave("the run is over" if over else "its operator ended it")
         finally:
             session.close()
         return end
@@ -346,9 +322,10 @@ class AgentDaemon:
         self._countersigned.clear()
         try:
             async with asyncio.timeout(COUNTERSIGNING):
-                while (
-                    not self._countersigned.is_set() and (frame := await session.read()) is not None
-                ):
+                while not self._countersigned.is_set():
+                    frame = await session.read()
+                    if frame is None:
+                        break
                     message = session.assembler.feed_coordinator(frame)
                     if isinstance(message, Countersigned) and message.run == run:
                         await self._countersign(message)
@@ -366,50 +343,50 @@ class AgentDaemon:
     def _apply(self, event: Event) -> None:
         self.agent, actions = machine.handle(self.agent, event)
         for action in actions:
-            _HANDLERS[type(action)](self, action)
+            self._act(action)
 
-    def _on_say(self, action: Say) -> None:
-        if self._session is not None:
-            self._spawn(self._session.say(action.message))
+    def _act(self, action: Action) -> None:
+        match action:
+            case Say(message):
+                if self._session is not None:
+                    self._spawn(self._session.say(message))
+            case Judge(plan):
+                self._spawn(self._judge(plan))
+            case AskOperator(plan):
+                self._end_question(plan.run)
+                self._questions[plan.run] = self._spawn(self._ask(action))
+            case Work(message):
+                self._spawn(self._work(self._session, message))
+            case Countersign(receipt):
+                self._receive(receipt)
+            case Install(certificate):
+                self._spawn(asyncio.to_thread(self.install, certificate.encode()))
+            case Forget(run, keep_consent):
+                self._forget(run, keep_consent=keep_consent)
+            case Notify(notice):
+                self.notify(notice)
+            case EndSession() | Exit():
+                self._end(action)
+            case _:
+                assert_never(action)
 
-    def _on_judge(self, action: Judge) -> None:
-        self._spawn(self._judge(action.plan))
-
-    def _on_ask_operator(self, action: AskOperator) -> None:
-        run = action.plan.run
-        self._end_question(run)
-        self._questions[run] = self._spawn(self._ask(action))
-
-    def _on_work(self, action: Work) -> None:
-        if self._session is not None:
-            self._spawn(self._work(self._session, action.message))
-
-    def _on_countersign(self, action: Countersign) -> None:
-        receipt = action.receipt
+    def _receive(self, receipt: Countersigned) -> None:
         if self._ledger.awaits(receipt.run, receipt.head):
             self._spawn(self._countersign(receipt))
         elif self._comparing is None:  # once: this process alone writes the ledger
             self._comparing = self._spawn(self._compare(receipt))
 
-    def _on_install(self, action: Install) -> None:
-        self._spawn(asyncio.to_thread(self.install, action.certificate.encode()))
-
-    def _on_forget(self, action: Forget) -> None:
-        run = action.run
+    def _forget(self, run: str, *, keep_consent: bool) -> None:
         self._end_question(run)
         self.workers.forget(run)
         if self._session is not None:
             self._session.assembler.forget(run)
-        self._spawn(self.approvals.forget(run, keep_consent=action.keep_consent))
-
-    def _on_notify(self, action: Notify) -> None:
-        self.notify(action.notice)
+        self._spawn(self.approvals.forget(run, keep_consent=keep_consent))
 
     def _end_question(self, run: str) -> None:
         """A question to the operator ends with its run."""
-        if (
-            question := self._questions.pop(run, None)
-        ) is not None and question is not asyncio.current_task():
+        question = self._questions.pop(run, None)
+        if question is not None and question is not asyncio.current_task():
             question.cancel()
 
     def _end(self, end: Exit | EndSession) -> None:
@@ -437,9 +414,10 @@ class AgentDaemon:
         if error is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 
-    async def _work(self, session: Session, message: WorkMessage) -> None:
-        if self._comparing is not None:
-            await self._whole()
+    async def _work(self, session: Session | None, message: WorkMessage) -> None:
+        if session is None:
+            return
+        await self._whole()
         listening = session.listening
         frames, worked = await asyncio.to_thread(self.workers.work, message, listening=listening)
         session.assembler.expect(message.run, worked.room)
@@ -453,25 +431,11 @@ class AgentDaemon:
         self._apply(await asyncio.to_thread(self.workers.judge, plan))
 
     async def _ask(self, question: AskOperator) -> None:
-        self._take_decision(await self.approvals.ask(question))
-
-    async def _look_for_decision(self, plan: Plan) -> None:
-        self._take_decision(await self.approvals.decision(plan))
-
-    def _take_decision(self, decided: Decided | CoregError | None) -> None:
+        decided = await self.approvals.ask(question)
         if isinstance(decided, CoregError):
             self._end(Exit(decided))
-        elif decided is not None:
+        else:
             self._apply(decided)
-
-    async def _look_for_decisions(self) -> None:
-        """Read the operator's decisions on the waiting runs."""
-        while True:
-            await asyncio.sleep(DECISION_SECONDS)
-            for run in self.agent.runs.values():
-                asking = self._questions.get(run.plan.run)
-                if run.stage is Stage.WAITING and (asking is None or asking.done()):
-                    self._spawn(self._look_for_decision(run.plan))
 
     async def _countersign(self, receipt: Countersigned) -> None:
         fault = await asyncio.to_thread(self._ledger.countersigned, receipt)
@@ -485,26 +449,8 @@ class AgentDaemon:
         while True:
             await self._status_changed.wait()
             self._status_changed.clear()
-            if self._state is not None:
-                self._writing = [
-                    asyncio.ensure_future(
-                        asyncio.to_thread(self._state.write_status, self.status())
-                    )
-                ]
-                await asyncio.shield(self._writing[0])
+            await self._store_status()
 
-
-# What the daemon does for each action of the machine.
-_HANDLERS: dict[type[Action], Callable[[AgentDaemon, Any], None]] = {
-    Say: AgentDaemon._on_say,
-    Judge: AgentDaemon._on_judge,
-    AskOperator: AgentDaemon._on_ask_operator,
-    Work: AgentDaemon._on_work,
-    Countersign: AgentDaemon._on_countersign,
-    Install: AgentDaemon._on_install,
-    Forget: AgentDaemon._on_forget,
-    Notify: AgentDaemon._on_notify,
-    EndSession: AgentDaemon._end,
-    Exit: AgentDaemon._end,
-}
-assert set(_HANDLERS) == set(get_args(Action)), "every action has a handler"
+    async def _store_status(self) -> None:
+        if self.state is not None:
+            await self.approvals.in_turn(self.state.write_status, self.status())

@@ -12,26 +12,22 @@ from coreg_core.errors import StorageError
 from site_agent.config.settings import AgentSettings
 from site_agent.identity.identity import KEY
 
-_READ_BY_OTHERS, _WRITTEN_BY_ALL = 0o044, 0o002
-
-
-def checked_files(settings: AgentSettings, more: tuple[Path, ...] = ()) -> list[Path]:
-    """Files and folders that exist, and that only this user may change."""
-    paths = (*more, settings.identity, settings.policy, *private_files(settings))
-    return [path for path in dict.fromkeys(paths) if path is not None and path.exists()]
+_READ_BY_OTHERS = 0o044
+_WRITTEN_BY_ALL = 0o002
 
 
 def private_files(settings: AgentSettings) -> list[Path]:
     """Files that exist, and that only this user may read."""
     folder = settings.identity
     secrets = (folder / KEY, folder / "salt", folder / "members.json", settings.ledger_path)
-    paths = (*secrets, settings.policy)  # it can hold the sites' ids_secret
+    paths = (settings.policy, *secrets)  # a policy can hold the sites' ids_secret
     return [path for path in paths if path is not None and path.exists()]
 
 
 def require_own(settings: AgentSettings, more: tuple[Path, ...] = ()) -> list[Path]:
-    """The files that were checked. StorageError: another user can change one."""
-    paths = checked_files(settings, more)
+    """The files and folders that exist. StorageError: another user can change one."""
+    paths = [*more, settings.identity, *private_files(settings)]
+    paths = [path for path in dict.fromkeys(paths) if path.exists()]
     for path in paths:
         status = path.stat()
         if status.st_mode & _WRITTEN_BY_ALL:

@@ -24,7 +24,7 @@ from site_agent.data.ids import normalised
 from site_agent.machine.results import ScoringResult
 from site_agent.machine.scoring import Batch
 from site_agent.models.batch import Alone, Scored, as_answers
-from site_agent.service.state_dir import StateDir
+from site_agent.service.state_store import StateStore
 
 SECONDS = 30.0  # timeout of a request
 COVERAGE = 0.9  # of an interval
@@ -41,15 +41,19 @@ class _Request:
     scores: "Future[ScoringResult]" = field(default_factory=Future)
 
 
+@dataclass(eq=False)
 class OnDemand:
-    """See the module's docstring. ``read``: what the site knows of a plan's individuals."""
+    """See the module's docstring.
 
-    def __init__(self, state: StateDir, read: Callable[[Plan], Known]):
-        self.ask: Callable[[str], bool] = lambda _study: False  # the coordinator, for a run
-        self._state = state
-        self._read = read
-        self._turn = threading.Lock()
-        self._request: _Request | None = None
+    ``read``: what the site knows of a plan's individuals. ``ask`` asks the coordinator for a run of
+    a study; False: there is no connection.
+    """
+
+    state: StateStore
+    read: Callable[[Plan], Known]
+    ask: Callable[[str], bool]
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _request: _Request | None = None
 
     # --- a run of the plan ----------------------------------------------------------------------
 
@@ -63,7 +67,7 @@ class OnDemand:
     def deliver(self, plan: Plan, result: ScoringResult) -> None:
         """Give the scores to who asked; the study's first run makes the plan stand here."""
         if not is_on_demand(plan.run):
-            self._state.keep_standing(plan)
+            self.state.keep_standing(plan)
             return
         request = self._open(plan.study)
         if request is not None and request.run == plan.run and result.scores is not None:
@@ -92,8 +96,8 @@ class OnDemand:
             there is no standing plan, or the table has no row of an id; no coordinator, or no
             answer in time; a site refuses.
         """
-        plan = self._state.standing(study)
-        batch, scored, alone = self._read(plan)
+        plan = self.state.standing(study)
+        batch, scored, alone = self.read(plan)
         rule = "exact" if plan.align is None else plan.align.ids
         texts = [normalised(text, rule) for text in ids]
         rows = alone.answers(texts, COVERAGE)
@@ -117,7 +121,10 @@ class OnDemand:
                 raise Unreachable("the agent is not connected to the coordinator.")
             return request.scores.result(SECONDS)
         except NotInTime:
-            raise Unreachable(f"no score within {SECONDS:g} s.") from None
+            raise Unreachable(
+                f"no score within {SECONDS:g} s. Other sites are away, or study {request.study}"
+                " does not stand at the coordinator any more: its operator can submit it again."
+            ) from None
         finally:
             self._request = None
 

@@ -7,31 +7,27 @@ of some
 models "deviations", "contributions" by column, "low" and "high"
 """
 
-import json
 import threading
 from typing import Any
 
 import polars as pl
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from coreg_core.errors import BadData, UsageError
-from coreg_wire.identity.credentials import is_loopback
+from coreg_core.errors import CoregError
 from coreg_wire.transport.service import listening, release
 from site_agent.data.cell_text import text_of
 from site_agent.data.sources import FRAME, BadTable, Fault
 from site_agent.data.tables import read_table
 from site_agent.models.explain import contributions, is_linear
 from site_agent.models.file import ModelFile
+from site_agent.service import loopback
+from site_agent.service.loopback import BadRequest, json_of
 
-MOST_BYTES = 16 << 20  # of a request, as the next
-MOST_ROWS = 100_000
+MOST_ROWS = 100_000  # of a request
 
 
 def application(model: ModelFile, interval: float | None) -> Starlette:
@@ -40,13 +36,13 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
 
     def predicted(rows: list[dict[str, Any]]) -> dict[str, Any]:
         columns = model.preprocessing.sources
-        given = {
+        cells = {
             name: _column(name, [row.get(name) for row in rows])
             for name in columns
             if any(name in row for row in rows)
         }
         with one_at_a_time:
-            table = read_table(pl.DataFrame(given), na_values=model.preprocessing.na_values)
+            table = read_table(pl.DataFrame(cells), na_values=model.preprocessing.na_values)
             answer: dict[str, Any] = {"run": model.run, "target": model.target}
             answer["predictions"] = model.predict(table).tolist()
             if interval is not None:
@@ -55,90 +51,50 @@ def application(model: ModelFile, interval: float | None) -> Starlette:
             if (deviations := model.deviations(table)) is not None:
                 answer["deviations"] = deviations.tolist()
             if is_linear(model):
-                answer["contributions"] = {
-                    name: of.tolist() for name, of in contributions(model, table).items()
-                }
+                parts = contributions(model, table)
+                answer["contributions"] = {name: part.tolist() for name, part in parts.items()}
             return answer | {"notes": model.preprocessing.moved(table)}
 
     async def predict(request: Request) -> JSONResponse:
-        try:
-            rows = (await json_of(request))["rows"]
-        except BadRequest as error:
-            return refused(error.status, error.why)
-        except (TypeError, KeyError):
-            return refused(400, 'expected {"rows": [{column: value, …}, …]} in JSON, as UTF-8')
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            return refused(400, "rows is a list of objects, one for each record")
-        if not 1 <= len(rows) <= MOST_ROWS:
-            return refused(413, f"{len(rows)} rows; 1 to {MOST_ROWS} fit a request")
+        rows = _rows(await json_of(request))
         try:
             return JSONResponse(await run_in_threadpool(predicted, rows))
         except BadTable as error:
-            return refused(422, [_fault(fault.fields()) for fault in error.faults])
-        except (BadData, UsageError) as error:
-            return refused(422, str(error))
+            raise BadRequest(422, [_fault(fault) for fault in error.faults]) from None
+        except CoregError as error:
+            raise BadRequest(422, str(error)) from None
 
     def health(_request: Request) -> JSONResponse:
         about = {"site": model.site, "run": model.run, "target": model.target, "release": release()}
         return JSONResponse({"status": "ok", **about, "columns": list(model.preprocessing.sources)})
 
-    return Starlette(
-        routes=[
-            Route("/predict", predict, methods=["POST"]),
-            Route("/health", health),
-            Route("/openapi.json", lambda _request: JSONResponse(described(model))),
-        ],
-        middleware=[GUARD],
+    return loopback.application(
+        Route("/predict", predict, methods=["POST"]),
+        Route("/health", health),
+        Route("/openapi.json", lambda _request: JSONResponse(described(model))),
     )
 
 
-class BadRequest(Exception):
-    """A request that is refused, with its status and the reason."""
-
-    def __init__(self, status: int, why: str):
-        super().__init__(why)
-        self.status = status
-        self.why = why
-
-
-async def json_of(request: Request) -> Any:
-    """The body of a request.
-
-    Raises
-    ------
-    BadRequest
-        it is no JSON, in UTF-8, of at most `MOST_BYTES`.
-    """
-    body = bytearray()
-    async for part in request.stream():  # it can come in chunks, without a length
-        body += part
-        if len(body) > MOST_BYTES:
-            raise BadRequest(413, f"a request has at most {MOST_BYTES} bytes")
+def _rows(body: Any) -> list[dict[str, Any]]:
     try:
-        value = json.loads(body.decode(), parse_constant=_no_number)
-        json.dumps(value, ensure_ascii=False).encode()  # half of a character is no text
-    except (ValueError, TypeError, RecursionError):
-        raise BadRequest(400, "expected a body in JSON, as UTF-8") from None
-    return value
+        rows: Any = body["rows"]
+    except (TypeError, KeyError):
+        why = 'expected {"rows": [{column: value, …}, …]} in JSON, as UTF-8'
+        raise BadRequest(400, why) from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadRequest(400, "rows is a list of objects, one for each record")
+    if not 1 <= len(rows) <= MOST_ROWS:
+        raise BadRequest(413, f"{len(rows)} rows; 1 to {MOST_ROWS} fit a request")
+    return rows
 
 
-async def _guard(request: Request, go_on: RequestResponseEndpoint) -> Response:
-    # Under another name a page of the web could read the answers (DNS rebinding).
-    if not is_loopback(request.headers.get("host", "")):
-        return refused(421, "this server answers under a loopback address or localhost only")
-    return await go_on(request)
-
-
-GUARD = Middleware(BaseHTTPMiddleware, dispatch=_guard)
-
-
-def require_loopback(address: str, option: str) -> None:
-    """UsageError: other machines could ask."""
-    if not is_loopback(address):
-        raise UsageError(
-            f"{option} {address}: a loopback address only. For other machines put a proxy with TLS"
-            " before it."
-        )
+def _fault(fault: Fault) -> dict[str, Any]:
+    """A fault of a cell or a column, with its rows counted from 0, as in the request."""
+    fields = fault.fields()
+    fields.pop("file", None)
+    if fields.get("row") is not None:
+        fields["row"] -= 1
+    return fields
 
 
 def _column(name: str, cells: list[Any]) -> pl.Series:
@@ -155,72 +111,50 @@ def _column(name: str, cells: list[Any]) -> pl.Series:
     return pl.Series(texts, dtype=pl.String)
 
 
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
-
-
-def _fault(fields: dict[str, Any]) -> dict[str, Any]:
-    """A fault with its rows counted from 0, as in the request."""
-    return {
-        key: value - 1 if key == "row" and value is not None else value
-        for key, value in fields.items()
-        if key != "file"
-    }
-
-
-def refused(status: int, why: Any) -> JSONResponse:
-    return JSONResponse({"error": why}, status)
-
-
 def described(model: ModelFile) -> dict[str, Any]:
     """The interface in OpenAPI 3.1."""
     cell = {"type": ["number", "string", "null"]}
-    numbers = {"type": "array", "items": {"type": "number"}}
     row = {"type": "object", "properties": dict.fromkeys(model.preprocessing.sources, cell)}
-    asked = {
+    request = {
         "type": "object",
         "required": ["rows"],
         "properties": {"rows": {"type": "array", "items": row}},
     }
-    names = {
-        "predictions": numbers,
-        "low": numbers,
-        "high": numbers,
-        "deviations": numbers,
-        "contributions": {"type": "object", "additionalProperties": numbers},
-        "notes": {"type": "array", "items": {"type": "string"}},
-    }
+    text = {"type": "string"}
+    numbers = {"type": "array", "items": {"type": "number"}}
     answer = {
-        "type": "object",
-        "properties": {"run": {"type": "string"}, "target": {"type": "string"}, **names},
+        **dict.fromkeys(("run", "target"), text),
+        **dict.fromkeys(("predictions", "low", "high", "deviations"), numbers),
+        "contributions": {"type": "object", "additionalProperties": numbers},
+        "notes": {"type": "array", "items": text},
     }
-    responses = {
-        "200": {
-            "description": f"predictions of {model.target or 'the target'}",
-            "content": {"application/json": {"schema": answer}},
-        },
-        "422": {
-            "description": "a cell or a column that cannot be read: row, column and what to do"
+    predict = {
+        "summary": "Predict records",
+        "requestBody": {"required": True, **_in_json(request)},
+        "responses": {
+            "200": {
+                "description": f"predictions of {model.target or 'the target'}",
+                **_in_json({"type": "object", "properties": answer}),
+            },
+            "422": {
+                "description": "a cell or a column that cannot be read: row, column and what to do"
+            },
         },
     }
-    body = {"required": True, "content": {"application/json": {"schema": asked}}}
+    health = {"summary": "The model", "responses": {"200": {"description": "ok"}}}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"coreg model of {model.site}", "version": release() or "0"},
-        "paths": {
-            "/predict": {
-                "post": {"summary": "Predict records", "requestBody": body, "responses": responses}
-            },
-            "/health": {
-                "get": {"summary": "The model", "responses": {"200": {"description": "ok"}}}
-            },
-        },
+        "paths": {"/predict": {"post": predict}, "/health": {"get": health}},
     }
+
+
+def _in_json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": schema}}}
 
 
 def serve(model: ModelFile, address: str, interval: float | None) -> None:
     """Answer until a signal ends the process."""
-    require_loopback(address, "--listen")
-    config = uvicorn.Config(application(model, interval), log_config=None, server_header=False)
-    with listening(address, "--listen") as server:
-        uvicorn.Server(config).run([server])
+    loopback.require_loopback(address, "--listen")
+    with listening(address, "--listen") as socket:
+        loopback.server(application(model, interval)).run([socket])

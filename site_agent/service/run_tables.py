@@ -6,11 +6,11 @@ Every method blocks: the daemon calls them in threads.
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from coreg_core.errors import CoregError, UsageError
+from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.alignment import Alignment, IdRule
 from coreg_core.objectives.scoring import Scoring
@@ -63,24 +63,19 @@ class RunData:
     scored: Scored | None = None  # of a scoring
 
 
+@dataclass(eq=False)
 class RunTables:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        name: str,
-        data_sets: DataSets,
-        aligned: AlignedIds,
-        notify: Callable[[Notice], None],
-    ):
-        self.data_sets = data_sets
-        self.troubles: dict[str, str] = {}  # data sets that cannot be used, and why
-        self.on_demand: OnDemand | None = None  # of an agent that serves
-        self.only = ""  # "training" or "scoring" of an agent of one run
-        self._aligned = aligned
-        self._name = name
-        self._notify = notify
-        self._shown = ""  # the run whose ids the operator has seen
+    results: ModelStore
+    policy: Policy
+    data_sets: DataSets
+    alignments: AlignedIds
+    notify: Callable[[Notice], None]
+    troubles: dict[str, str] = field(default_factory=dict)  # data sets that cannot be used, and why
+    on_demand: OnDemand | None = None  # of an agent that serves
+    only: str = ""  # "training" or "scoring" of an agent of one run
+    _shown: str = ""  # the run whose ids the operator has seen
 
     # --- the data of a run ----------------------------------------------------------------------
 
@@ -95,7 +90,7 @@ class RunTables:
         trains = plan.objective.needs == "rows"
         return self.data_sets.named(name, plan.target, plan.id, trains=trains)
 
-    def read(self, plan: Plan, policy: Policy, results: ModelStore) -> RunData:
+    def read(self, plan: Plan) -> RunData:
         """The current data for the run.
 
         The coordinator can receive a `CoregError`, and never the cause of `Unusable`.
@@ -109,11 +104,11 @@ class RunTables:
                 "`coreg-agent score` scores."
             )
         if kind == "scoring":
-            return self._batch(plan, policy, results)
-        prepared, private = self.trained(plan, policy)
+            return self._batch(plan)
+        prepared, private = self.trained(plan)
         return RunData(private, prepared=prepared)
 
-    def trained(self, plan: Plan, policy: Policy) -> tuple[Prepared, PrivateData]:
+    def trained(self, plan: Plan) -> tuple[Prepared, PrivateData]:
         """The rows of a training; `NotAligned` if it needs an alignment of its ids first."""
         name = self.data_sets.choose(plan.data)
         # Before ids are compared.
@@ -121,14 +116,14 @@ class RunTables:
             raise UsageError(fault)
         prepared = self._prepared(name, plan)
         data = prepared.data
-        return prepared, replace(data, ids_digest=_of_ids(data.ids_digest, policy))
+        return prepared, replace(data, ids_digest=self._of_ids(data.ids_digest))
 
     def aligned(self, plan: Plan, name: str, inputs: Inputs) -> SharedIds | None:
         """The ids shared with the plan's sites; None if they are equal by agreement."""
         if plan.align is None:
             return None
         ids = self.data_sets.ids(name, inputs, plan.align.ids)
-        shared = self._aligned.find(plan, ids, plan.align.ids)
+        shared = self.alignments.find(plan, ids, plan.align.ids)
         if shared is None and is_on_demand(plan.run):
             raise UsageError(
                 f"its ids are not those that were aligned. Submit study {plan.study} again."
@@ -154,7 +149,7 @@ class RunTables:
         """Keep the result of an alignment of the own ids, for runs with the sites of ``above``."""
         terms = plan.objective
         assert isinstance(terms, Alignment)
-        return self._aligned.put(above, own, SharedIds(terms.ids, shared, plan.run))
+        return self.alignments.put(above, own, SharedIds(terms.ids, shared, plan.run))
 
     def _prepared(self, name: str, plan: Plan) -> Prepared:
         with self._reading(name):
@@ -170,9 +165,9 @@ class RunTables:
     def show(self, name: str, prepared: Prepared) -> None:
         """Tell the operator what was read: above all, the notation that was found."""
         for text in prepared.notes:
-            self._notify(notices.finding(text))
+            self.notify(notices.finding(text))
         d = prepared.data
-        self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
+        self.notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
 
     def _ids(self, plan: Plan, name: str) -> IdList:
         terms = plan.objective
@@ -181,14 +176,11 @@ class RunTables:
             ids = self.data_sets.ids(name, self._named(plan, name), terms.ids)
         if plan.run != self._shown:
             self._shown = plan.run
-            self._notify(
-                notices.finding(
-                    f"{len(ids)} ids of this site are compared; `coreg-agent check` shows some of "
-                    "them"
-                )
+            text = (
+                f"{len(ids)} ids of this site are compared; `coreg-agent check` shows some of them"
             )
-            if warning := guessable(ids):
-                self._notify(notices.finding(warning))
+            for finding in filter(None, (text, guessable(ids))):
+                self.notify(notices.finding(finding))
         # No instance is shared yet. The ledger compares the sites of all alignments of the same
         # ids, by this site's own name for them: counts with and without a site would name it.
         about = f"coreg alignment {plan.federation} {plan.data} {terms.ids}"
@@ -196,23 +188,22 @@ class RunTables:
         instances = own_name(f"alignment {ids_digest(ids)}", salt)
         return IdList(ids, hashlib.sha256(about.encode()).hexdigest(), salt, instances)
 
-    def _batch(self, plan: Plan, policy: Policy, results: ModelStore) -> RunData:
-        known, fresh = self.individuals(plan, results)
-        batch, scored, _ = known
+    def _batch(self, plan: Plan) -> RunData:
+        (batch, scored, _), fresh = self.individuals(plan)
         for note in scored.notes if fresh else ():
-            self._notify(notices.finding(note))
+            self.notify(notices.finding(note))
         wanted: tuple[int, ...] = ()
         if self.on_demand is not None and is_on_demand(plan.run):
             wanted = self.on_demand.wanted(plan, batch.ids)
-        digest = _of_ids(batch.ids_digest, policy)
+        digest = self._of_ids(batch.ids_digest)
         return RunData(replace(batch, ids_digest=digest, wanted=wanted), scored=scored)
 
-    def individuals(self, plan: Plan, results: ModelStore) -> tuple[Known, bool]:
+    def individuals(self, plan: Plan) -> tuple[Known, bool]:
         """Those of a scoring, and whether they were read again."""
         terms = plan.objective
         assert isinstance(terms, Scoring)
-        model = results.model_of(terms.of_run)
-        if model.site != self._name:
+        model = self.results.model_of(terms.of_run)
+        if model.site != self.results.site:
             raise UsageError(f"the model of run {terms.of_run} belongs to another site.")
         name = self.data_sets.choose(plan.data)
         with self._reading(name):
@@ -226,6 +217,23 @@ class RunTables:
 
             asked = inputs, aligned, model.run, model.name
             return self.data_sets.cached((name, "batch"), inputs, asked, make)
+
+    def known(self, plan: Plan) -> Known:
+        """Those of a scoring, for a request of this site's own program."""
+        try:
+            return self.individuals(plan)[0]
+        except Unusable:
+            raise Refused(self.troubles[self.data_sets.choose(plan.data)]) from None
+        except NotAligned:
+            raise Refused(
+                "the ids of this site's table changed, so they have to be aligned again: ask the"
+                f" coordinator's operator to submit study {plan.study} again."
+            ) from None
+
+    def _of_ids(self, digest: str) -> str:
+        """The digest that leaves: keyed, if the sites have a secret."""
+        secret = self.policy.ids_secret
+        return digest if secret is None else keyed(digest, secret)
 
     # --- before a run ---------------------------------------------------------------------------
 
@@ -252,9 +260,9 @@ class RunTables:
         """Tell the operator which columns are not known here, before the run that needs them."""
         columns = left_open(self.data_sets.inputs(name), trains=trains)
         if columns is not None:
-            self._notify(notices.columns_open(name))
+            self.notify(notices.columns_open(name))
             for fault in columns.faults:
-                self._notify(notices.finding(fault.text))
+                self.notify(notices.finding(fault.text))
 
     def read_all(self) -> None:
         for name in self.data_sets.names:
@@ -276,21 +284,15 @@ class RunTables:
             reason = f"{error}{owner_hint(error)}"
             when = f"(found {timestamp()}; it is read again at the next run)"
             self.troubles[name] = f"{reason} {when}"
-            self._notify(notices.data_unusable(name))
-            self._notify(notices.finding(reason))
+            self.notify(notices.data_unusable(name))
+            self.notify(notices.finding(reason))
             raise Unusable(_unusable(name)) from None
 
     def fault_behind(self, reason: str) -> str | None:
         """The fault of the data set that a refusal names, which the coordinator must not
         receive.
         """
-        behind = (text for name, text in self.troubles.items() if reason == _unusable(name))
-        return next(behind, None)
-
-
-def _of_ids(digest: str, policy: Policy) -> str:
-    """The digest that leaves: keyed, if the sites have a secret."""
-    return digest if policy.ids_secret is None else keyed(digest, policy.ids_secret)
+        return {_unusable(name): text for name, text in self.troubles.items()}.get(reason)
 
 
 def _unusable(name: str) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -23,14 +22,9 @@ from starlette.routing import Route
 
 from coreg_core.errors import CoregError, Unreachable, UsageError
 from coreg_wire.transport.service import listening
+from site_agent.service import loopback
+from site_agent.service.loopback import BadRequest, json_of
 from site_agent.service.on_demand import OnDemand
-from site_agent.service.prediction_server import (
-    GUARD,
-    BadRequest,
-    json_of,
-    refused,
-    require_loopback,
-)
 
 MOST_IDS = 10_000  # also of those that only this site knows
 STATUS = {UsageError: 422, Unreachable: 503}
@@ -40,18 +34,16 @@ def application(on_demand: OnDemand) -> Starlette:
     """The application of an agent."""
 
     async def score(request: Request) -> JSONResponse:
+        # A page of the web cannot send this type to another address unasked.
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            raise BadRequest(415, "content-type: application/json")
+        ids, study = _asked(await json_of(request))
         try:
-            # A page of the web cannot send this type to another address unasked.
-            if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-                raise BadRequest(415, "content-type: application/json")
-            ids, study = _asked(await json_of(request))
             return JSONResponse(await run_in_threadpool(on_demand.score, ids, study))
-        except BadRequest as error:
-            return refused(error.status, error.why)
         except CoregError as error:
-            return refused(STATUS.get(type(error), 409), str(error))
+            raise BadRequest(STATUS.get(type(error), 409), str(error)) from None
 
-    return Starlette(routes=[Route("/score", score, methods=["POST"])], middleware=[GUARD])
+    return loopback.application(Route("/score", score, methods=["POST"]))
 
 
 def _asked(body: Any) -> tuple[list[str], str]:
@@ -66,10 +58,9 @@ def _asked(body: Any) -> tuple[list[str], str]:
 @contextmanager
 def answering(on_demand: OnDemand, address: str) -> Iterator[None]:
     """Answer requests in a thread until the block ends."""
-    require_loopback(address, "listen")
-    config = uvicorn.Config(application(on_demand), log_config=None, server_header=False)
+    loopback.require_loopback(address, "listen")
     with listening(address, "listen") as socket:
-        server = uvicorn.Server(config)
+        server = loopback.server(application(on_demand))
         thread = threading.Thread(target=server.run, args=([socket],), daemon=True)
         thread.start()
         try:

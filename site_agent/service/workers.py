@@ -32,16 +32,9 @@ from coreg_core.threads import pin_threads
 from coreg_wire.clock import timestamp
 from coreg_wire.transport.codec import frames_of
 from coreg_wire.transport.service import release
-from site_agent.consent.memory import Memory
+from site_agent.consent.consent import Consent, training_of
 from site_agent.consent.objection import refusal
-from site_agent.consent.objections import (
-    before_offer,
-    fewest_sites_of_scores,
-    training_of,
-    trainings,
-)
-from site_agent.consent.participant import Consent, Means, Participant
-from site_agent.consent.policy import Policy
+from site_agent.consent.participant import Means, Participant
 from site_agent.consent.request import describe_request
 from site_agent.data.aligned_ids import guessable
 from site_agent.disclosure import Disclosure
@@ -50,15 +43,12 @@ from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
 from site_agent.machine.results import AdditiveResult, AlignmentResult, Result, ScoringResult
 from site_agent.machine.scoring import Batch
-from site_agent.machine.seal import Keys
 from site_agent.machine.session_events import Judged, Worked, WorkMessage
 from site_agent.machine.site import Missed, Send, Store
 from site_agent.models import report
-from site_agent.models.store import ModelStore
+from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.run_tables import NotAligned, Private, RunData, RunTables, Unusable
 from site_agent.site_data import PrivateData
-
-WAITS = " The run waits: correct it, and start the agent again."
 
 
 @dataclass
@@ -88,33 +78,30 @@ class _Outbox:
         if self.listening:
             self.frames += frames_of(self.record(message, disclosure, outcome))
 
+    def refuse(self, message: WorkMessage, reason: str, *, for_now: bool = False) -> Worked:
+        self.put(PlanRefused(message.run, reason, for_now))
+        return Worked(message, accepted=False, reason=reason, for_now=for_now)
 
+
+@dataclass(eq=False)
 class RunWorkers:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        name: str,
-        policy: Policy,
-        keys: Keys | None,
-        results: ModelStore,
-        tables: RunTables,
-        ledger: Ledger,
-        notify: Callable[[Notice], None],
-    ):
-        self.name = name
-        self.policy = policy
-        self.keys = keys
-        self.results = results
-        self.tables = tables
-        self.ledger = ledger
-        self.compared: Callable[[], bool] = lambda: True  # whether operators compared the words
-        self.last: Result | None = None
-        self.written: tuple[Path, ...] = ()  # the files of the last result
-        self._notify = notify
-        self._workers: dict[str, _Worker] = {}
-        self._align = dict[str, Plan]()  # plans of runs that align the ids first
-        self._lock = threading.Lock()
+    in_use: KeysInUse
+    tables: RunTables
+    ledger: Ledger
+    notify: Callable[[Notice], None]
+    last: Result | None = None
+    written: tuple[Path, ...] = ()  # the files of the last result
+    _workers: dict[str, _Worker] = field(default_factory=dict)
+    _align: dict[str, Plan] = field(default_factory=dict)  # plans of runs that align the ids first
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.policy = self.tables.policy
+        self.results = self.tables.results
+        self.name = self.results.site
+        self.consent = Consent(self.policy, self.ledger.memory, time.monotonic, _today)
 
     def forget(self, run: str) -> None:
         with self._lock:
@@ -127,53 +114,52 @@ class RunWorkers:
     def judge(self, plan: Plan) -> Judged:
         """Check a plan against policy, rows and ledger, before the operator is asked."""
         try:
-            self.results.folder_of(plan)  # the names of run and study are names of folders
-            data = self.tables.read(plan, self.policy, self.results)
-        except NotAligned as error:
-            return self._judged_unaligned(plan, error.ids)
+            try:
+                return self._judged_rows(plan, self._read(plan))
+            except NotAligned as error:
+                return self._judged_unaligned(plan, error.ids)
         except (CoregError, Unusable) as error:
-            return Judged(plan.run, **self._against(error))
-        return self._judged_rows(plan, data)
+            reason, waits = self._against(error)
+            return Judged(plan.run, reason, for_now=waits)
 
     def _judged_rows(self, plan: Plan, data: RunData) -> Judged:
         private = data.private
-        memory = self._memory_of(private)
+        self._know(private)
         rows = private if isinstance(private, PrivateData) else None
-        reason = self._objections(plan, rows, private.ids_digest)
         columns = self._columns(plan)
         both = 0
         if data.prepared is not None and rows is not None:
             both = len(data.prepared.labelled_and_shared)
             columns += f"; {rows.Z.shape[1]} features of {data.prepared.preprocessing.summary}"
-        given = memory.recall(plan, private.ids_digest).answered
+        given = self.ledger.memory.answered(plan, private.ids_digest)
         about = describe_request(plan, columns, len(private.Z), both=both, given=given)
-        return Judged(plan.run, reason, about | trainings(plan, self.policy, rows, memory))
-
-    def _objections(self, plan: Plan, rows: PrivateData | None, ids_digest: str) -> str | None:
-        memory = self.ledger.memory
-        found = before_offer(plan, self.name, self.policy, memory, data=rows, ids_digest=ids_digest)
-        return refusal(found, self.policy)
+        return self._judged(plan, about, rows, private.ids_digest)
 
     def _judged_unaligned(self, plan: Plan, ids: tuple[str, ...]) -> Judged:
-        try:
-            labelled = self.tables.labelled(plan)
-        except Unusable as error:
-            return Judged(plan.run, **self._against(error))
+        columns = f"{self._columns(plan)}; the alignment finds which of {len(ids)} ids are shared"
         about = describe_request(
             plan,
-            f"{self._columns(plan)}; the alignment finds which of {len(ids)} ids are shared",
+            columns,
             len(ids),
-            both=labelled,
-            aligns=True,
-            warning=guessable(ids),
+            both=self.tables.labelled(plan),
+            unaligned=guessable(ids),
         )
-        about |= trainings(plan, self.policy, None, self.ledger.memory)
-        return Judged(plan.run, self._objections(plan, None, ""), about)
+        return self._judged(plan, about, None, "")
 
-    def _against(self, error: Exception) -> dict[str, Any]:
-        """The reason. The run waits for a table that can be mended, if its agent is for one run."""
-        waits = isinstance(error, Unusable) and bool(self.tables.only)
-        return {"reason": f"{error}{WAITS if waits else ''}", "for_now": waits}
+    def _judged(
+        self, plan: Plan, about: dict[str, str], rows: PrivateData | None, ids_digest: str
+    ) -> Judged:
+        objections = self.consent.objections(plan, self.name, rows, ids_digest)
+        trainings = self.consent.trainings(plan, rows)
+        return Judged(plan.run, refusal(objections, self.policy), about | trainings)
+
+    def _against(self, error: Exception) -> tuple[str, bool]:
+        """The reason, and whether the run waits: for a table that can be mended, if its agent is
+        for one run.
+        """
+        if isinstance(error, Unusable) and self.tables.only:
+            return f"{error} The run waits: correct it, and start the agent again.", True
+        return str(error), False
 
     def _columns(self, plan: Plan) -> str:
         inputs = self.tables.inputs(plan)
@@ -182,11 +168,10 @@ class RunWorkers:
             return individuals
         return f"predicts {inputs.target!r}; {individuals}"
 
-    def _memory_of(self, data: Private) -> Memory:
-        """The ledger's memory, which knows these instances by the site's own name."""
+    def _know(self, data: Private) -> None:
+        """The ledger's memory knows these instances by the site's own name."""
         if data.instances:
             self.ledger.memory.know_as(data.ids_digest, data.instances)
-        return self.ledger.memory
 
     # --- messages -------------------------------------------------------------------------------
 
@@ -204,7 +189,12 @@ class RunWorkers:
         except CoregError:
             raise  # of the disk: what cannot be recorded must not leave
         except Exception as error:  # noqa: BLE001 - a defect of ours: no message ends the service
-            worked = self._failed(message, error, outbox)
+            self.notify(_defect(message.run, error))
+            kind = type(error).__name__
+            worked = outbox.refuse(
+                message,
+                f"an unexpected error here ({kind}), which its operator finds in the agent's log.",
+            )
         if worked.accepted is False:
             self.forget(message.run)
         return outbox.frames, worked
@@ -212,70 +202,51 @@ class RunWorkers:
     def _work(self, message: WorkMessage, outbox: _Outbox) -> Worked:
         if isinstance(message, Proposal) and message.run not in self._workers:
             try:
-                refused = self._begin(message.plan)
+                self._begin(message.plan)
             except NotAligned:
                 outbox.put(Unaligned(message.run))
                 return Worked(message, accepted=True)
-            if refused is not None:
-                outbox.put(refused)
-                return _refused(message, refused)
+            except (CoregError, Unusable) as error:
+                reason, waits = self._against(error)
+                return outbox.refuse(message, reason, for_now=waits)
         worker = self._workers.get(message.run)
-        if worker is None:
-            return self._unaligned(message, outbox)
-        return self._handled(worker, message, outbox)
-
-    def _failed(self, message: WorkMessage, error: Exception, outbox: _Outbox) -> Worked:
-        self._notify(_defect(message.run, error))
-        kind = type(error).__name__
-        reason = f"an unexpected error here ({kind}), which its operator finds in the agent's log."
-        refused = PlanRefused(message.run, reason)
-        outbox.put(refused)
-        return _refused(message, refused)
-
-    def _unaligned(self, message: WorkMessage, outbox: _Outbox) -> Worked:
-        """In a run whose ids were not aligned: only its end can follow."""
+        if worker is not None:
+            return self._handled(worker, message, outbox)
+        # The ids of this run were not aligned: only its end can follow.
         if isinstance(message, Finished):
             outbox.put(Fetched(message.run), outcome=message.outcome)
             return Worked(message)
         reason = "the coordinator sent a step before the ids of this site were aligned."
-        refused = PlanRefused(message.run, reason)
-        outbox.put(refused)
-        return _refused(message, refused)
+        return outbox.refuse(message, reason)
 
-    def _begin(self, plan: Plan) -> PlanRefused | None:
-        """Create the site of a run; if that fails, return the message with the reason."""
+    def _begin(self, plan: Plan) -> None:
+        """Create the site of a run."""
         if plan.align is not None:
             self._align[plan.run] = plan
-        try:
-            self.results.folder_of(plan)  # the names of run and study are names of folders
-            data = self.tables.read(plan, self.policy, self.results)
-        except (CoregError, Unusable) as error:
-            return PlanRefused(plan.run, **self._against(error))
-        consent = Consent(self.policy, self._memory_of(data.private), time.monotonic, _today)
+        data = self._read(plan)
+        self._know(data.private)
         private = self._limited(plan, data.private)
-        means = Means(
-            self.keys,
-            pin_threads,
-            os.urandom,
-            release=release(),
-            token=os.urandom(16).hex(),
-        )
-        participant = Participant(self.name, private, consent, means)
+        token = os.urandom(16).hex()
+        means = Means(self.in_use.keys, pin_threads, os.urandom, release=release(), token=token)
+        participant = Participant(self.name, private, self.consent, means)
         target = "" if data.prepared is None else self.tables.target(plan)
         with self._lock:
             self._workers[plan.run] = _Worker(participant, data, target)
-        return None
+
+    def _read(self, plan: Plan) -> RunData:
+        self.results.folder_of(plan)  # the names of run and study are names of folders
+        return self.tables.read(plan)
 
     def _limited(self, plan: Plan, private: Private) -> Private:
         """The data with what policy and ledger leave of joint scores."""
-        memory = self.ledger.memory
         match private:
             case PrivateData():
-                fewest = fewest_sites_of_scores(self.policy, memory, private)
+                fewest = self.consent.fewest_sites_of_scores(private)
                 return replace(private, score_sites=fewest)
             case Batch():
                 most = self.policy.scores_a_day
-                left = {site: most - memory.asked(site, _today()) for site in plan.sites}
+                asked = self.ledger.memory.asked
+                left = {site: most - asked(site, _today()) for site in plan.sites}
                 return replace(private, left=left)
             case _:
                 return private
@@ -292,15 +263,19 @@ class RunWorkers:
                 case Send(answer, disclosure):
                     outbox.put(answer, disclosure, outcome)
                     if isinstance(answer, PlanRefused):
-                        left = _refused(message, answer)
+                        left = Worked(
+                            message, accepted=False, reason=answer.reason, for_now=answer.for_now
+                        )
         if left is not None:
             return left
-        if (site := worker.participant.site) is None:  # its end came before an offer
+        site = worker.participant.site
+        if site is None:  # its end came before an offer
             return Worked(message)
         if isinstance(message, Proposal):
             return Worked(message, accepted=True, room=site.room)
-        if isinstance(message, Step) and (news := site.computation.news(message.run)) is not None:
-            self._notify(news)
+        news = site.computation.news(message.run) if isinstance(message, Step) else None
+        if news is not None:
+            self.notify(news)
         return Worked(message, models=len(worker.written), room=site.room)
 
     # --- results --------------------------------------------------------------------------------
@@ -320,35 +295,37 @@ class RunWorkers:
     def _store(self, worker: _Worker, result: Result) -> None:
         plan = worker.participant.plan
         assert plan is not None, "it has a result of it"
-        self.last = result
-        self.written = worker.written = self._written(worker, plan, result)
-
-    def _written(self, worker: _Worker, plan: Plan, result: Result) -> tuple[Path, ...]:
         match result:
             case ScoringResult():
-                return self._write_scores(worker, plan, result)
+                files = self._write_scores(worker, plan, result)
             case AlignmentResult():
-                return self._write_ids(worker, plan, result)
+                files = self._write_ids(worker, plan, result)
             case _:
-                prepared = worker.data.prepared
-                assert prepared is not None, "it trains"
-                training = ""
-                if isinstance(result, AdditiveResult) and len(prepared.data.y):
-                    times = self.ledger.memory.trainings(prepared.data)
-                    training = training_of(times, self.policy.openings)
-                return self.results.put_models(
-                    plan,
-                    result,
-                    prepared,
-                    worker.target,
-                    self.tables.inputs(plan).id or "",
-                    self._note,
-                    compared=self.compared(),
-                    training=training,
-                )
+                files = self._write_models(worker, plan, result)
+        self.last = result
+        self.written = files
+        worker.written = files
+
+    def _write_models(self, worker: _Worker, plan: Plan, result: Result) -> tuple[Path, ...]:
+        prepared = worker.data.prepared
+        assert prepared is not None, "it trains"
+        training = ""
+        if isinstance(result, AdditiveResult) and len(prepared.data.y):
+            times = self.ledger.memory.trainings(prepared.data)
+            training = training_of(times, self.policy.openings)
+        return self.results.put_models(
+            plan,
+            result,
+            prepared,
+            worker.target,
+            self.tables.inputs(plan).id or "",
+            self._note,
+            compared=self.in_use.compared,
+            training=training,
+        )
 
     def _note(self, text: str) -> None:
-        self._notify(notices.finding(text))
+        self.notify(notices.finding(text))
 
     def _write_scores(self, worker: _Worker, plan: Plan, result: ScoringResult) -> tuple[Path, ...]:
         for finding in result.findings:
@@ -372,10 +349,6 @@ class RunWorkers:
         path = self.tables.keep(plan, self._align.get(above, plan), own.ids, result.ids)
         self.forget(above)  # it reads its rows again
         return (path,)
-
-
-def _refused(message: WorkMessage, refused: PlanRefused) -> Worked:
-    return Worked(message, accepted=False, reason=refused.reason, for_now=refused.for_now)
 
 
 def _today() -> str:

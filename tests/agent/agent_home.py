@@ -16,8 +16,9 @@ from site_agent.ledger import Ledger, read_ledger
 from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore
 from site_agent.service.daemon import AgentDaemon
+from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.run_tables import RunTables
-from site_agent.service.state_dir import StateDir
+from site_agent.service.state_store import StateStore
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial, NoAnswer
 
@@ -43,19 +44,18 @@ class Agent:
             Ledger(folder / "ledger.jsonl", signer),
             lambda _notice: None,
         )
-        self.state = None if once else StateDir(folder / "service")
+        self.state = None if once else StateStore(folder / "service")
         if self.state is not None:
             self.state.open()
         table = write(folder, TABLE, "local.csv")
         self.data_sets = DataSets({"patients": inputs(table), **data}, b"salt")
         store, aligned = ModelStore("north", folder / "models"), AlignedIds(folder / "aligned")
-        tables = RunTables("north", self.data_sets, aligned, self.notices.append)
-        parts = store, tables, self.ledger, self.notices.append
-        self.workers = RunWorkers("north", policy or Policy(aggregation="plaintext"), keys, *parts)
+        policy = policy or Policy(aggregation="plaintext")
+        tables = RunTables(store, policy, self.data_sets, aligned, self.notices.append)
+        in_use = KeysInUse(keys, members)
+        self.workers = RunWorkers(in_use, tables, self.ledger, self.notices.append)
         agent = machine.Agent(once=once, ask_first=ask_first)
-        self.daemon = AgentDaemon(
-            agent, self.workers, self.ledger, self.state, self._notified, members, asked
-        )
+        self.daemon = AgentDaemon(agent, self.workers, self.state, self._notified, asked)
 
     def _notified(self, notice):
         self.notices.append(notice)

@@ -13,7 +13,8 @@ from coordinator.service.access import AccessControl
 from coreg_core.messages import Answer, Fetched, Hello, Leaving, Offer, Report, Words
 from coreg_wire.identity.names import load_certificates
 from site_agent.disclosure import Disclosure
-from site_agent.identity.identity import check_identity, enrol, install
+from site_agent.identity.enrolment import enrol, install
+from site_agent.identity.identity import check_identity
 from site_agent.ledger import GENESIS, HeadSigner, Ledger
 from site_agent.ledger.audit import audit, read_record
 from tests.issued import issued

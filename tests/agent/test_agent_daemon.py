@@ -3,7 +3,6 @@ will, and dialling.
 """
 
 import asyncio
-import json
 import socket
 import threading
 import time
@@ -31,8 +30,9 @@ from site_agent.identity.identity import check_identity
 from site_agent.ledger import HeadSigner
 from site_agent.ledger.audit import SignedHead, audit
 from site_agent.machine.session_events import Exit
+from site_agent.service import approvals
 from site_agent.service import daemon as daemons
-from site_agent.service.state_dir import Decision, StateDir
+from site_agent.service.state_store import Decision, StateStore
 from site_agent.session import stream
 from tests.issued import enrolled
 
@@ -49,7 +49,7 @@ async def hears(line):
 
 
 def test_a_decision_is_acted_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(daemons, "DECISION_SECONDS", 0.1)
+    monkeypatch.setattr(approvals, "DECISION_SECONDS", 0.1)
     agent = Agent(tmp_path, ask_first=True)
 
     async def conversation(coordinator):
@@ -104,7 +104,7 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
 
 def test_a_request_does_not_outlive_its_run(tmp_path, monkeypatch):
     """The run ends while its request is being written, or while the agent is away."""
-    begun, write = threading.Event(), StateDir.request_approval
+    begun, write = threading.Event(), StateStore.request_approval
 
     def slowly(state, *request):
         begun.set()
@@ -122,7 +122,7 @@ def test_a_request_does_not_outlive_its_run(tmp_path, monkeypatch):
         line.says(plan("r2"))
         await until(agent.state.pending)
 
-    monkeypatch.setattr(StateDir, "request_approval", slowly)
+    monkeypatch.setattr(StateStore, "request_approval", slowly)
     agent = Agent(tmp_path, ask_first=True)
     agent.against(conversation)
     assert [entry["plan"]["run"] for entry in agent.state.pending()] == ["r2"]
@@ -144,7 +144,7 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
         await coordinator.session()
 
     assert agent.against(conversation) == Exit(), "its operator ends it"
-    status = json.loads((tmp_path / "service" / "status.json").read_text())
+    status = agent.state.status()
     assert (status["ended"], status["waiting"]) == (None, "stopped"), "no message ends a service"
     assert (agent.noticed.count("connected"), agent.noticed.count("not_connected")) == (2, 4)
     assert agent.noticed.count("data_read") == 1, "nothing is read or factored again"

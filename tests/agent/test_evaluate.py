@@ -297,17 +297,9 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     assert holds in told
     result = SimpleNamespace(judged=found, gains={}, classes=(), probabilities=())
     sent = {"Offer": Disclosed(1, 0), "Answer": Disclosed(2, 1500)}
-    said = _sentences(
-        Joined(
-            "a",
-            Outcome.CONVERGED,
-            result,
-            "run-1",
-            (Path("m.coreg"), Path("l.coreg")),
-            sent,
-            Path("l"),
-        )
-    )
+    files = Path("m.coreg"), Path("l.coreg")
+    joined = Joined("a", Outcome.CONVERGED, result, "run-1", files, sent, Path("l"))
+    said = list(_sentences(joined))
     assert said[0].startswith("what left this machine: 1,500 numbers in 3 messages; l lists each")
     file = "l" if findings.of_training(found).alone == "local" else "m"
     score = "; coreg-agent score --data new.csv --id NAME" * (begins == SCORE)

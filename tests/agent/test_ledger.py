@@ -35,7 +35,7 @@ from coreg_wire.identity.signatures import (
     to_hex,
 )
 from site_agent.consent.memory import Memory
-from site_agent.identity.identity import enrol, install
+from site_agent.identity.enrolment import enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger, read_ledger
 from site_agent.ledger.audit import read_record
 from site_agent.ledger.ledger import remember
@@ -73,9 +73,9 @@ def opened(path):
     """What a starting agent learns from its ledger."""
     ledger = Ledger(path)
     try:
-        return ledger.memory.recall(PLAN, "digest of the ids"), ledger.memory.summed_with(
-            "digest of the ids"
-        )
+        memory = ledger.memory
+        answered = memory.answered(PLAN, "digest of the ids"), memory.rows_of(PLAN.run)
+        return answered, memory.summed_with("digest of the ids")
     finally:
         ledger.close()
 

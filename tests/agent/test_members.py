@@ -18,9 +18,9 @@ from coreg_wire.identity.invitation import eight_words, same_words
 from coreg_wire.identity.names import key_fingerprint
 from coreg_wire.identity.signatures import private_key
 from site_agent.consent.policy import Policy
-from site_agent.identity.run_keys import FILE, OTHERS, Members
+from site_agent.identity.members import FILE, OTHERS, Members
 from site_agent.service.console import Terminal
-from site_agent.service.state_dir import Decision
+from site_agent.service.state_store import Decision
 
 AUTHORITY, KEYS = "a" * 64, {"north": "1" * 64, "south": "2" * 64}
 PLAN = replace(

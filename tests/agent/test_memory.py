@@ -14,9 +14,8 @@ from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.plan import OBJECTIVES, QUESTIONS, Plan
 from coreg_core.terms import Membership, Privacy
+from site_agent.consent.consent import Consent
 from site_agent.consent.objection import refusal
-from site_agent.consent.objections import before_offer
-from site_agent.consent.participant import Consent
 from site_agent.consent.policy import Policy
 from site_agent.data.ids import ids_digest, keyed, own_name
 from site_agent.disclosure import Disclosure, row_set
@@ -140,7 +139,8 @@ SECRETS = ("a first secret of the sites", "another secret of the sites")
 
 
 def against_memory(plan, memory, digest):
-    return refusal(before_offer(plan, plan.sites[0], None, memory, ids_digest=digest)) or ""
+    consent = Consent(None, memory, lambda: 0.0)
+    return refusal(consent.objections(plan, plan.sites[0], ids_digest=digest)) or ""
 
 
 def session(path, secret, sites=ALL, *, run="r", salt=SALT, plain=PLAIN):
@@ -152,7 +152,7 @@ def session(path, secret, sites=ALL, *, run="r", salt=SALT, plain=PLAIN):
     ledger.memory.know_as(digest, own_name(plain, salt))
     fewer = replace(PLAN, run="fewer", membership=Membership(("a", "b", "c"), 3))
     known = (
-        ledger.memory.recall(PLAN, digest).answered,
+        ledger.memory.answered(PLAN, digest),
         against_memory(fewer, ledger.memory, digest),
     )
     ledger.record(offer(run, PLAN.digest, digest))
@@ -180,13 +180,13 @@ def test_a_run_has_the_rows_that_its_answers_came_from(tmp_path):
     known = []
     for rows, words in (("one", None), ("two", (1, 2, 3)), ("three", None)):
         ledger = Ledger(tmp_path / "l")
-        known.append(ledger.memory.recall(PLAN, PLAIN).rows)
+        known.append(ledger.memory.rows_of(PLAN.run))
         ledger.record(offer("r", PLAN.digest, PLAIN, rows))
         ledger.record(answer("r", words=words), None if words is None else told(ALL))
         ledger.close()
     ledger = Ledger(tmp_path / "l")
-    assert [*known, ledger.memory.recall(PLAN, PLAIN).rows] == ["", "", "two", "two"]
-    assert ledger.memory.recall(replace(PLAN, run="another"), PLAIN).rows == ""
+    assert [*known, ledger.memory.rows_of(PLAN.run)] == ["", "", "two", "two"]
+    assert ledger.memory.rows_of("another") == ""
     ledger.close()
 
 

@@ -31,7 +31,7 @@ from site_agent.machine import notices
 from site_agent.machine.agreement import progressed
 from site_agent.service.approvals import EIGHT_WORDS
 from site_agent.service.console import COMPARE, OperatorConsole, ServiceLog, Terminal
-from site_agent.service.state_dir import Decision, StateDir
+from site_agent.service.state_store import Decision, StateStore
 
 PROGRESS = Progress(3, True, np.array([0.5]), np.array([0.25]), np.array([0.125]), (None,))
 
@@ -169,7 +169,7 @@ def test_where_nobody_can_be_asked_the_error_has_the_words(monkeypatch, stdin):
 @pytest.fixture
 def state(tmp_path):
     """Opened, with an agent.toml that leads the commands to it."""
-    made = StateDir(tmp_path / "service")
+    made = StateStore(tmp_path / "service")
     made.open()
     write(
         tmp_path,
@@ -206,9 +206,7 @@ def test_a_request_states_what_members_of_an_agreement_can_compute(terms, words)
 
 def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     for run in ("abc1", "abd2"):
-        state.request_approval(
-            run, plan(run).to_dict(), describe_request(plan(run), "", 20), 86_400.0
-        )
+        state.request_approval(plan(run), describe_request(plan(run), "", 20), 86_400.0)
     assert [entry["plan"]["run"] for entry in state.pending()] == ["abc1", "abd2"]
     shown = command(state, "pending").stdout
     expires = f"approve before: {(datetime.now(UTC) + timedelta(days=1)):%Y-%m-%dT%H}"
@@ -223,11 +221,11 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
         with pytest.raises(UsageError, match="pending runs begin with"):
             command(state, "approve", prefix)
     assert command(state, "refuse", "abc", "--reason", "no consent").stdout == "run abc1: refused\n"
-    again = StateDir(state.folder)
+    again = StateStore(state.folder)
     assert (again.decision("abc1").reason, again.decision("abd2")) == ("no consent", None)
     again.close_request("abc1")
     [before] = again.pending()
-    again.request_approval("abd2", before["plan"], seconds=99.0)
+    again.request_approval(plan("abd2"), {}, seconds=99.0)
     assert again.pending()[0]["expires"] == before["expires"], (
         "an agent that starts again moves no deadline"
     )
@@ -252,7 +250,7 @@ def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed(
     state, monkeypatch, capsys, typed, approved, code, told
 ):
     about = {EIGHT_WORDS: f"{WORDS} (b is new). {COMPARE}"}
-    state.request_approval("r1", plan("r1").to_dict(), about, words=WORDS)
+    state.request_approval(plan("r1"), about, words=WORDS)
     config = state.folder.parent / "agent.toml"
     monkeypatch.setattr("sys.argv", ["coreg-agent", "approve", "r1", "--config", str(config)])
     with a_terminal(monkeypatch, typed), pytest.raises(SystemExit) as end:
@@ -263,20 +261,21 @@ def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed(
     assert state.decision("r1").approved is approved
 
 
-def test_names_that_are_no_files_are_refused(state):
-    for name in ("../out", "a/b", "", "x" * 64):
-        with pytest.raises(UsageError):
-            state.request_approval(name, {})
-        state.clear(name)
+def test_the_name_of_a_run_is_shown_with_one_plan_and_one_set_of_words(state):
+    assert state.request_approval(plan("r1"), {"leaves": "sums"}, words=WORDS)
+    state.clear("r1")
+    assert not state.request_approval(plan("r1"), {}, words="other words")
+    assert not state.request_approval(replace(plan("r1"), study="other"), {}, words=WORDS)
+    assert state.pending() == []
+    assert state.request_approval(plan("r1"), {"leaves": "parts"}, words=WORDS)
+    assert [entry["about"] for entry in state.pending()] == [{"leaves": "parts"}]
 
 
-def test_the_history_goes_on_after_a_torn_line_and_runs_are_listed_with_their_reasons(state):
+def test_ended_runs_are_listed_with_their_reasons_in_a_file_of_their_owner(state):
     ended = {"study": "waits", "at": "t"}
     state.append_history(
         {"run": "a1", "stop": "REFUSED", "models": [], "reason": "east refused", **ended}
     )
-    with (state.folder / "history.jsonl").open("a") as file:
-        file.write('{"run": "torn')
     state.append_history({"run": "b2", "stop": "CONVERGED", "models": ["m"], "reason": "", **ended})
     assert [entry["run"] for entry in state.history()] == ["a1", "b2"]
     assert [line.split()[0] for line in command(state, "runs").stdout.splitlines()] == [
@@ -294,7 +293,7 @@ def test_the_history_goes_on_after_a_torn_line_and_runs_are_listed_with_their_re
         .stdout.splitlines()[1]
         .startswith("    local.csv, line 3: 'half'. The run is over.")
     )
-    assert {stat.S_IMODE(p.stat().st_mode) for p in state.folder.rglob("*.json*")} == {0o600}
+    assert {stat.S_IMODE(p.stat().st_mode) for p in state.folder.iterdir()} == {0o600}
 
 
 IDLE = {
@@ -376,8 +375,8 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(
         shown = command(state, "status")
         assert json.loads(command(state, "status", "--json").stdout)["up"] is up
     assert (shown.exit_code, words in shown.stdout) == (0 if up else 7, True), shown.stdout
-    (state.folder / "status.json").write_text("{")
-    with pytest.raises(StorageError, match="Move it away"):
+    state.path.write_text("no database")
+    with pytest.raises(StorageError, match="move the file away"):
         state.status()
 
 

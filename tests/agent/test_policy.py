@@ -17,8 +17,8 @@ from coreg_core.errors import UsageError
 from coreg_core.kernels import Gaussian
 from coreg_core.objectives.additive import Additive
 from coreg_core.spans import EveryPoint, LabelledPoints
+from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
-from site_agent.consent.objections import before_offer
 from site_agent.consent.policy import Policy, read_policy
 from site_agent.site_data import PrivateData
 
@@ -26,6 +26,10 @@ from site_agent.site_data import PrivateData
 def plain(**keys):
     """A policy that allows answers in the clear."""
     return Policy(**{"aggregation": "plaintext", **keys})
+
+
+def objections(policy, plan, data=None):
+    return Consent(policy, Memory(), lambda: 0.0).objections(plan, plan.sites[0], data)
 
 
 # key: a policy's value, the plan that just fits, the plan that does not
@@ -132,7 +136,7 @@ def test_an_objection_has_the_line_that_would_allow_it():
     """And the policy with that line allows the plan."""
     for key, (value, _, beyond) in BORDERS.items():
         plan = make_plan(**({"min_sites": 3, "coupling": (1.0,), "max_rounds": 10} | beyond))
-        [found] = before_offer(plan, plan.sites[0], plain(**{key: value}), Memory())
+        [found] = objections(plain(**{key: value}), plan)
         assert against(plain(**tomllib.loads(found.allow)), plan) is None
 
 
@@ -240,13 +244,11 @@ def test_a_mistake_in_the_file_is_named(tmp_path, text, named):
 
 def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows():
     plan = make_plan(ridge=1e-9, bandwidth=0.1, max_rounds=20_000)
-    reasons = [
-        each.reason for each in before_offer(plan, plan.sites[0], plain(), Memory(), data=DATA)
-    ]
+    reasons = [each.reason for each in objections(plain(), plan, DATA)]
     named = ("max_rounds = 10000", "is below 0.5 times", "is below 0.01 times")
     assert [key for key in named if not any(key in text for text in reasons)] == []
     assert len(reasons) == len(named)
-    other = before_offer(plan, plan.sites[0], plain(), Memory(), data=replace(DATA, X=ROWS * np.pi))
+    other = objections(plain(), plan, replace(DATA, X=ROWS * np.pi))
     assert reasons == [each.reason for each in other]
     assert "only default values" not in (against(plain(), plan, DATA) or "")
     assert (against(Policy(), plan, DATA) or "").endswith(

@@ -164,7 +164,7 @@ def test_nothing_of_a_key_is_in_what_could_be_logged():
         map(repr, [simulated_keys("a"), members.secrets["a"], *seals.values(), members])
     )
     for secret in [
-        members.secrets["a"]._contribution,
+        members.secrets["a"].contribution,
         *seals["a"].secrets.values(),
         seals["a"].key,
     ]:

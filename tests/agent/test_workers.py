@@ -196,13 +196,11 @@ def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_i
         "sizes",
         answer.summed.digest,
     )
-    assert agent.ledger.memory.recall(plan("r1"), offer.ids_digest).answered == 1
+    assert agent.ledger.memory.answered(plan("r1"), offer.ids_digest) == 1
     assert answers(agent, first_step(offer)) == [answer], (
         "it is sent once more, as after a session that broke"
     )
-    assert agent.ledger.memory.recall(plan("r1"), offer.ids_digest).answered == 1, (
-        "and tells nothing new"
-    )
+    assert agent.ledger.memory.answered(plan("r1"), offer.ids_digest) == 1, "and tells nothing new"
 
 
 def test_the_sites_secret_keys_the_digest_of_the_ids(tmp_path):
@@ -309,7 +307,7 @@ def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(tmp_path):
         (question, "sealed", ["north", "south"]) for question in ("keys", "records", "scores")
     ]
     assert agent.ledger.memory.summed_with(
-        agent.workers.tables.read(scoring, policy, agent.workers.results).private.ids_digest
+        agent.workers.tables.read(scoring).private.ids_digest
     ) == (frozenset()), "each individual counts its own sites"
     agent.ledger.close()
 
@@ -333,9 +331,7 @@ def aligned(agent, above, *others):
     """Carry out the alignment for a run, with south and west; their ids."""
     asked = alignment_of(above, 0)
     ids = {name: IdList(others, "no instance yet", name.encode()) for name in SITES[1:]}
-    digest = agent.workers.tables.read(
-        asked, agent.workers.policy, agent.workers.results
-    ).private.ids_digest
+    digest = agent.workers.tables.read(asked).private.ids_digest
     sites = {name: site_with(name, replace(own, ids_digest=digest)) for name, own in ids.items()}
     pump = Pump(asked, {"north": AsSite(agent), **sites}).join().run()
     assert (pump.outcome, pump.missed) == (Outcome.CONVERGED, {})
@@ -411,7 +407,7 @@ def test_the_ledger_knows_the_same_ids_by_whatever_name_the_coordinator_aligns_t
     names = set()
     for changes in ({}, {"federation": "another"}, {"align": Alignment(max_ids=50, ids="exact")}):
         asked = alignment_of(replace(ALIGNS, **changes), 0)
-        names.add(read(asked, aligner.workers.policy, aligner.workers.results).private.instances)
+        names.add(read(asked).private.instances)
     assert len(names) == 1
 
 

@@ -19,8 +19,8 @@ from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.plan import OBJECTIVES
 from coreg_core.terms import Iteration, Membership, Privacy
-from site_agent.config.settings import AGENT, POLICY, read_settings
-from site_agent.consent.policy import Policy, read_policy
+from site_agent.config.settings import AGENT, read_settings
+from site_agent.consent.policy import Policy, read_policy, template
 
 ROOT = Path(__file__).resolve().parents[2]
 NEW_FILE = file_of(Choices(), ["site-a", "site-b", "site-c"])
@@ -115,7 +115,7 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
 
 def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path):
     (tmp_path / "agent.toml").write_text(AGENT.replace("COORDINATOR", "fed.example:7600"))
-    (tmp_path / "policy.toml").write_text(POLICY)
+    (tmp_path / "policy.toml").write_text(template())
     settings = read_settings(
         tmp_path / "agent.toml", {"data": "local.csv"}, ("data", "coordinator")
     )
@@ -126,7 +126,7 @@ def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path
         assert len(read_settings(tmp_path / f"{name}.toml", {}, ("data", "coordinator")).data) == 1
     chosen = read_policy(tmp_path / "policy.toml")
     assert chosen == Policy()
-    commented = re.findall(r"^# (\w+ = .*)$", POLICY, re.MULTILINE)
+    commented = re.findall(r"^# (\w+ = .*)$", template(), re.MULTILINE)
     (tmp_path / "all.toml").write_text("\n".join(commented))
     every = read_policy(tmp_path / "all.toml")
     assert every == chosen.model_copy(update={"ids_secret": every.ids_secret}), "as commented"

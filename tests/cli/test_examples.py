@@ -25,7 +25,7 @@ from coreg_federation.site import Site
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from examples.demo.processes import free_port
 from examples.demo.svg import axis
-from site_agent.identity.run_keys import OTHERS
+from site_agent.identity.members import OTHERS
 from site_agent.machine.notices import data_unusable, finding
 
 ROOT = Path(__file__).resolve().parents[2]

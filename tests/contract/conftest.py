@@ -6,7 +6,7 @@ import pytest
 from contract.harness import SITES, TRANSPORTS, Home, Wire
 
 from coordinator.authority.pki import create_authority
-from site_agent.identity.identity import enrol, install
+from site_agent.identity.enrolment import enrol, install
 from tests.issued import issued
 
 

@@ -37,8 +37,8 @@ from coreg_sim.simulate import SharedFold, SimulatedSite
 from coreg_wire.terminal import command_line
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
-from site_agent.identity.identity import enrol as make_request
-from site_agent.identity.identity import install
+from site_agent.identity.enrolment import enrol as make_request
+from site_agent.identity.enrolment import install
 from site_agent.machine.results import AdditiveResult
 from site_agent.models.file import load_model
 from tests.issued import issued

@@ -74,8 +74,8 @@ COMMANDS = {
         (COORDINATOR, "show", "RUN"),
         (COORDINATOR, "show", "RUN", "--json"),
     ],
-    "**/history.jsonl": [(AGENT, "runs", *CONFIG), (AGENT, "runs", *CONFIG, "--json")],
-    "**/status.json": [(AGENT, "status", *CONFIG), (AGENT, "pending", *CONFIG)],
+    "**/state.sqlite": [(AGENT, "runs", *CONFIG), (AGENT, "runs", *CONFIG, "--json")],
+    "**/service/*.sqlite": [(AGENT, "status", *CONFIG), (AGENT, "pending", *CONFIG)],
     "**/manifest.json": [(AGENT, "models", *CONFIG)],
 }
 UNREACHABLE = 7  # no coordinator is there: the last line of `check`, and what `status` says

@@ -14,6 +14,7 @@ from federation import ENDLESS, SITES, as_json, enrol, federation, run, until, w
 from proxy import Proxy
 
 from site_agent.identity.identity import check_identity
+from site_agent.service.state_store import StateStore
 
 pytestmark = pytest.mark.e2e
 
@@ -119,9 +120,10 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         fed.study("narrow", model="bandwidth = 1e-6")
 
         def waiting():
-            return [
-                path.stem for path in (tmp_path / "north" / "service" / "pending").glob("*.json")
-            ]
+            state = StateStore(tmp_path / "north" / "service")
+            return (
+                [entry["plan"]["run"] for entry in state.pending()] if state.path.exists() else []
+            )
 
         def asked(study):
             run = fed.submit(study)

@@ -24,8 +24,8 @@ from coreg_core.objectives.additive import Additive
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.terms import Iteration, Membership, Privacy
+from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
-from site_agent.consent.participant import Consent
 from site_agent.disclosure import Disclosure, row_set
 from site_agent.machine.additive import AdditiveComputation, gain_byte, gain_of
 from site_agent.machine.results import AdditiveResult

@@ -1,4 +1,4 @@
-"""site_agent/consent/objections.py: no two sums whose difference is the answer of one site, in one
+"""site_agent/consent/differences.py: no two sums whose difference is the answer of one site, in one
 run or in several.
 """
 
@@ -25,10 +25,9 @@ from coordinator.machine.records import Phase
 from coreg_core.errors import Refused
 from coreg_core.messages import PlanRefused, Proposal, Step
 from coreg_core.outcomes import Outcome
-from site_agent.consent.memory import Memory, SummedWith
+from site_agent.consent.consent import Consent
+from site_agent.consent.memory import Memory
 from site_agent.consent.objection import Objection
-from site_agent.consent.objections import before_answer
-from site_agent.consent.participant import Consent
 from site_agent.consent.policy import Policy
 from site_agent.disclosure import Disclosure
 from site_agent.site_data import PrivateData
@@ -89,12 +88,11 @@ def test_no_site_is_summed_with_two_sets(earlier: list[str], now: str) -> None:
     plan = sealed(make_plan(sites=tuple(now), min_sites=3, membership_changes=True))
 
     def judged(sets: Iterable[str], *, may_change: bool, consents: bool) -> list[Objection]:
-        memory = Memory()
-        for sites in sets:
-            memory._summed.setdefault("ids", set()).add(SummedWith(frozenset(sites), may_change))
+        memory = summed_before("ids", *sets, may_change=may_change)
         policy = Policy(membership_changes=consents)
         answer = Disclosure("respond linear", tuple(now))
-        return list(before_answer(plan, policy, memory, answer, ids_digest="ids", seconds=0.0))
+        consent = Consent(policy, memory, lambda: 0.0)
+        return list(consent.objections_to_answer(plan, "ids", answer))
 
     assert any(
         judged([s for s in earlier if site in s], may_change=False, consents=True) for site in now

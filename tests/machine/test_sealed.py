@@ -300,7 +300,7 @@ def test_of_a_site_that_gives_another_contribution_to_each_nobody_opens_a_sum(
             return honest(secrets, roster, transcript)
         told = [
             honest(secrets, roster, transcript)
-            for secrets._contribution in (bytes(32), bytes([7]) * 32)
+            for secrets.contribution in (bytes(32), bytes([7]) * 32)
         ]
         return {**told[0], "c": told[1]["c"]}
 

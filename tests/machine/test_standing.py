@@ -15,6 +15,7 @@ from coordinator.machine import events as e
 from coordinator.machine.federation import FederationState, Scheduler, handle
 from coreg_core import messages as m
 from coreg_core.objectives.alignment import Alignment
+from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, on_demand, plan_fault
 from site_agent.machine.objective import Question, Reply
@@ -223,3 +224,10 @@ def test_a_run_that_a_site_asked_for_aligns_no_ids() -> None:
     assert not any(isinstance(action, e.BeginRun) for action in seen)
     dismissed = [a.message.reason for a in seen if isinstance(a, e.SendToSite) and a.site == "b"]
     assert "its ids are not those that were aligned" in dismissed[0]
+
+
+def test_the_consent_to_scores_of_several_classes_says_how_many_numbers_leave() -> None:
+    assert "its part of each score, for each of 3 classes" in Scoring("r0", columns=3).leaves(20)
+    standing = Scoring("r0", standing=True, columns=3)
+    assert standing.leaves(20).endswith("its part of the score, for each of 3 classes")
+    assert Scoring("r0").leaves(20).endswith("its part of each score")

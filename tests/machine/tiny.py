@@ -21,10 +21,10 @@ from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.terms import Iteration, Membership, Privacy
 from coreg_sim.simulate import simulated_keys
+from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
 from site_agent.consent.objection import refusal
-from site_agent.consent.objections import before_offer
-from site_agent.consent.participant import Consent, Means, Participant
+from site_agent.consent.participant import Means, Participant
 from site_agent.consent.policy import Policy
 from site_agent.disclosure import Disclosure
 from site_agent.ledger.ledger import entry_for
@@ -98,18 +98,19 @@ def allowing(**keys: Any) -> Policy:
 
 def against(policy: Policy | None, plan: Plan, data: PrivateData | None = None) -> str | None:
     """The refusal of a plan by one of its sites, or None."""
-    found = before_offer(plan, plan.sites[0], policy, Memory(), data=data, ids_digest="ids")
-    return refusal(found, policy)
+    consent = Consent(policy, Memory(), lambda: 0.0)
+    return refusal(consent.objections(plan, plan.sites[0], data, "ids"), policy)
 
 
-def summed_before(ids: str, sites: Iterable[str], *, may_change: bool) -> Memory:
-    """The memory of a site that was summed with these on such instances."""
+def summed_before(ids: str, *sets: Iterable[str], may_change: bool) -> Memory:
+    """The memory of a site that was summed with these sets of sites on such instances."""
     memory = Memory()
     memory.add(
         {"kind": "Offer", "run": "before", "plan": "another", "ids_digest": ids, "data_digest": ""}
     )
     answer = {"kind": "Answer", "run": "before", "numbers": 1, "question": "respond linear"}
-    memory.add(answer | {"participants": list(sites), "may_change": may_change})
+    for sites in sets:
+        memory.add(answer | {"participants": list(sites), "may_change": may_change})
     return memory
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.authority.pki import create_authority
-from site_agent.identity.identity import enrol, install
+from site_agent.identity.enrolment import enrol, install
 from tests.issued import issued
 
 

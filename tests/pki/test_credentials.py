@@ -26,7 +26,8 @@ from coordinator.cli import app as coordinator_app
 from coreg_core.errors import BadData, Refused, Unreachable
 from coreg_wire.identity.credentials import RenewableServer, is_loopback, peer_certificate
 from site_agent.cli import app as agent_app
-from site_agent.identity.identity import Identity, check_identity, enrol, install
+from site_agent.identity.enrolment import enrol, install
+from site_agent.identity.identity import Identity, check_identity
 from site_agent.session.stream import check_connection, explained
 from tests.issued import clock, issued
 

@@ -15,7 +15,7 @@ from coordinator.authority.pki import check_request, create_authority
 from coreg_core.errors import CoregError
 from coreg_wire.identity.names import certificate_name, load_certificates
 from coreg_wire.identity.signatures import _is_of, _serves, from_hex, is_issued
-from site_agent.identity.identity import enrol
+from site_agent.identity.enrolment import enrol
 from tests.issued import issued
 
 DAMAGED = 1_500

@@ -24,8 +24,9 @@ from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageE
 from coreg_core.outcomes import Notice
 from coreg_wire.files.disk import exclusive
 from coreg_wire.identity.names import key_fingerprint
-from site_agent.identity.identity import Identity, check_identity, enrol, install, install_renewed
-from site_agent.service.app import ReloadingIdentity
+from site_agent.identity.enrolment import enrol, install, install_renewed
+from site_agent.identity.identity import Identity, check_identity
+from site_agent.service.identity_in_use import ReloadingIdentity
 from tests.issued import issued
 
 DAY = timedelta(days=1)

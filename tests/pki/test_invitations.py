@@ -34,7 +34,8 @@ from coreg_wire.clock import utc_now
 from coreg_wire.identity.invitation import Invitation, parse_invitation, proof
 from coreg_wire.identity.signatures import key_pem, load_key
 from site_agent.cli.app import app as agent_app
-from site_agent.identity.identity import check_identity, enrol, install, join
+from site_agent.identity.enrolment import enrol, install, join
+from site_agent.identity.identity import check_identity
 from tests.issued import clock, issued
 
 
@@ -289,7 +290,7 @@ def test_nothing_of_the_secret_is_sent_to_another_authority(
     coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It also shows the true authority before its own, which must not make its own trusted."""
-    monkeypatch.setattr("site_agent.identity.identity.STARTING", 0.0)
+    monkeypatch.setattr("site_agent.identity.enrolment.STARTING", 0.0)
     invitation = coordinator.invite()
     create_authority(tmp_path / "false", [])
     true, own = (
@@ -381,10 +382,10 @@ def test_long_and_slow_clients_are_cut_and_leave_room_for_others(
             ]
 
         idle = silent_ones("127.0.0.1", enrolment.MOST_OF_ONE_ADDRESS)
-        monkeypatch.setattr("site_agent.identity.identity.STARTING", 0.0)
+        monkeypatch.setattr("site_agent.identity.enrolment.STARTING", 0.0)
         with pytest.raises(Unreachable):  # those that have not begun TLS count
             join(invitation, tmp_path / "site")
-        monkeypatch.setattr("site_agent.identity.identity.STARTING", 10.0)
+        monkeypatch.setattr("site_agent.identity.enrolment.STARTING", 10.0)
         join(invitation, tmp_path / "site")  # it tried again until they were cut
         for connection in idle:
             with contextlib.suppress(ConnectionError):
@@ -509,7 +510,7 @@ def test_a_line_is_read_in_quotes_after_a_byte_order_mark_and_in_a_letter(
         redeemed.append(str(invitation))
         raise Refused("not today.")
 
-    monkeypatch.setattr("site_agent.identity.identity.join", redeem)
+    monkeypatch.setattr("site_agent.identity.enrolment.join", redeem)
     text = written.format(GOOD)
     assert str(parse_invitation(text)) == GOOD
     (tmp_path / "invitation").write_text(text, encoding="utf-8")

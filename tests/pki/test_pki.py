@@ -20,7 +20,7 @@ from coordinator.authority.authorised import Authorised, revoke
 from coordinator.service.access import DAY, AccessControl
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
 from coreg_wire.identity.names import certificate_name, check_site_name, key_fingerprint
-from site_agent.identity.identity import enrol
+from site_agent.identity.enrolment import enrol
 from tests.issued import clock, issued
 
 LATER = datetime.now(UTC) + timedelta(days=1000)

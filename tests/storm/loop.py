@@ -10,6 +10,7 @@ import errno
 import os
 import random
 import selectors
+import sqlite3
 import struct
 import sys
 import weakref
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from coordinator.store.schema import StoreTables
+from coreg_core.errors import StorageError
+from site_agent.service.state_store import StateStore
 
 
 class Process:
@@ -185,7 +188,8 @@ class Durable:
     def power_cut(self, folder: Path, chance: random.Random) -> None:
         """Cut each file of a folder between what is durable and what was written."""
         for path in sorted(folder.rglob("*")):
-            if path.is_file() and not path.is_symlink():
+            # An agent's store syncs each of its transactions.
+            if path.is_file() and not path.is_symlink() and path.suffix != ".sqlite":
                 found = path.stat()
                 durable = min(self._sizes.get(found.st_ino, 0), found.st_size)
                 if durable < found.st_size:
@@ -225,7 +229,10 @@ def _log_of(store: Path) -> tuple[int, bytes, int]:
 @contextmanager
 def followed() -> Iterator[Durable]:
     """What is synced while the block runs."""
-    disk, real, transaction = Durable(), os.fsync, StoreTables.transaction
+    disk = Durable()
+    real = os.fsync
+    transaction = StoreTables.transaction
+    database = StateStore._database
 
     @contextmanager
     def watched(self: StoreTables, *, durable: bool = True) -> Iterator[None]:
@@ -234,12 +241,22 @@ def followed() -> Iterator[Durable]:
         if durable:
             disk.committed(self.path)
 
+    @contextmanager
+    def limited(self: StateStore) -> Iterator[sqlite3.Connection]:
+        if process_name() in disk.full:
+            raise StorageError(f"{self.path}: {os.strerror(errno.ENOSPC)}")
+        with database(self) as db:
+            yield db
+
     os.fsync = disk.fsync  # type: ignore[assignment]
     StoreTables.transaction = watched  # type: ignore[method-assign]
+    StateStore._database = limited  # type: ignore[method-assign]
     try:
         yield disk
     finally:
-        os.fsync, StoreTables.transaction = real, transaction  # type: ignore[method-assign]
+        os.fsync = real
+        StoreTables.transaction = transaction  # type: ignore[method-assign]
+        StateStore._database = database  # type: ignore[method-assign]
 
 
 # --- the end of a simulating process --------------------------------------------------------------

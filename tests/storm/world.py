@@ -42,16 +42,17 @@ from site_agent.data.aligned_ids import AlignedIds, SharedIds
 from site_agent.data.data_sets import DataSets
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare
-from site_agent.identity.identity import Identity, check_identity, enrol, install, install_renewed
-from site_agent.identity.run_keys import Members
+from site_agent.identity.enrolment import enrol, install, install_renewed
+from site_agent.identity.identity import Identity, check_identity
+from site_agent.identity.members import Members
 from site_agent.ledger import HeadSigner, Ledger
 from site_agent.machine.agent import Agent
 from site_agent.models.file import load_model
 from site_agent.models.store import MANIFEST, ModelStore
-from site_agent.service.app import ReloadingIdentity
 from site_agent.service.daemon import AgentDaemon
+from site_agent.service.identity_in_use import KeysInUse, ReloadingIdentity
 from site_agent.service.run_tables import RunTables
-from site_agent.service.state_dir import Decision, StateDir
+from site_agent.service.state_store import Decision, StateStore
 from site_agent.service.workers import RunWorkers
 from site_agent.session.stream import Dial
 from tests.issued import issued
@@ -308,7 +309,7 @@ class World:
         process.files.append(ledger.close)
         known = check_identity(folder)
         ledger.signer = HeadSigner(known)
-        state = StateDir(folder / "service")
+        state = StateStore(folder / "service")
         state.open()
         new = Inputs(table=self.folder / f"{site}-new.csv", id="id")  # to score
         sets_of = {"patients": inputs_of(self.folder, site), "new": new}
@@ -318,16 +319,15 @@ class World:
             least_rows=10,
         )  # fmt: skip
         members = Members(known)
-        tables = RunTables(site, sets, AlignedIds(folder / "aligned"), _unheard)
         store = ModelStore(site, folder / "models")
-        workers = RunWorkers(site, policy, members.run_keys(), store, tables, ledger, _unheard)
+        tables = RunTables(store, policy, sets, AlignedIds(folder / "aligned"), _unheard)
+        in_use = KeysInUse(members.run_keys(), members)
+        workers = RunWorkers(in_use, tables, ledger, _unheard)
         daemon = AgentDaemon(
             Agent(ask_first=self.asks),
             workers,
-            ledger,
             state,
             partial(self._noticed, site),
-            members,
         )
         self.agents[site] = daemon
 
@@ -396,7 +396,7 @@ class World:
     def decide(self) -> None:
         """Each site's operator decides on what is pending."""
         for site in SITES:
-            state = StateDir(self.folder / site / "service")
+            state = StateStore(self.folder / site / "service")
             for entry in state.pending():
                 run = entry["plan"]["run"]
                 state.record_decision(

@@ -43,8 +43,8 @@ from scipy.spatial.distance import pdist
 
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.plan import Plan
+from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
-from site_agent.consent.participant import Consent
 from site_agent.consent.policy import Policy
 from site_agent.consent.scale import BANDWIDTH_MIN, RIDGE_MAX, RIDGE_MIN
 from site_agent.machine.agreement import LABEL_SHARE_MAX

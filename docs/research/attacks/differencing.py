@@ -20,8 +20,8 @@ from federation import (
     watched,
 )
 
+from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
-from site_agent.consent.participant import Consent
 from site_agent.consent.policy import Policy
 
 

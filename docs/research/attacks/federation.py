@@ -39,7 +39,8 @@ from coreg_core.terms import (  # noqa: E402
 )
 from coreg_core.threads import pin_threads  # noqa: E402
 from coreg_sim.simulate import SharedFold, SimulatedSite, simulated_keys  # noqa: E402
-from site_agent.consent.participant import Consent, Means, Participant  # noqa: E402
+from site_agent.consent.consent import Consent  # noqa: E402
+from site_agent.consent.participant import Means, Participant  # noqa: E402
 from site_agent.machine.agreement import AgreementComputation  # noqa: E402
 from site_agent.machine.objective import Answers, Question  # noqa: E402
 from site_agent.machine.seal import Keys  # noqa: E402

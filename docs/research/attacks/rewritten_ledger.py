@@ -24,7 +24,8 @@ from coreg_core.errors import CoregError
 from coreg_core.messages import Answer, Fetched, Hello, LedgerHead, Report, Words
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import private_key, said_by_site, sign, to_hex
-from site_agent.identity.identity import Identity, enrol, install
+from site_agent.identity.enrolment import enrol, install
+from site_agent.identity.identity import Identity
 from site_agent.ledger import GENESIS, HeadSigner, Ledger, read_ledger
 from site_agent.ledger.audit import SignedHead, audit
 

@@ -30,8 +30,8 @@ from coreg_core.objectives.scoring import Scoring
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
 from coreg_core.terms import Membership
+from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
-from site_agent.consent.participant import Consent
 from site_agent.consent.policy import Policy
 from site_agent.ledger import Ledger
 from site_agent.machine.scoring import Batch

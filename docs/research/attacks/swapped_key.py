@@ -17,8 +17,10 @@ from coordinator.authority.pki import check_request, create_authority, issue
 from coreg_core.messages import Proposal
 from coreg_core.plan import Plan
 from coreg_sim.simulate import fingerprint_of, identity_of
-from site_agent.identity.identity import check_identity, enrol, install
-from site_agent.identity.run_keys import Members, RunKeys
+from site_agent.identity.enrolment import enrol, install
+from site_agent.identity.identity import check_identity
+from site_agent.identity.members import Members
+from site_agent.identity.run_keys import RunKeys
 
 OWN = "the coordinator's own"
 ADDED = "e"

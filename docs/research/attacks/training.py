@@ -16,8 +16,8 @@ from coreg_core.objectives.additive import Additive
 from coreg_core.plan import Plan
 from coreg_core.secure import cross_products as cross
 from coreg_core.terms import Iteration, Membership, Privacy
+from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
-from site_agent.consent.participant import Consent
 from site_agent.machine.results import AdditiveResult
 from site_agent.site_data import PrivateData
 

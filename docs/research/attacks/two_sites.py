@@ -11,9 +11,9 @@ from typing import Any
 from federation import SITES, off, plan_of, reported, site_of, watched
 
 from coreg_core.terms import Iteration
+from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
 from site_agent.consent.objection import refusal
-from site_agent.consent.objections import before_offer
 from site_agent.consent.policy import Policy
 from site_agent.machine.results import AgreementResult
 
@@ -44,8 +44,9 @@ def attack() -> dict[str, Any]:
     three = Policy(min_sites=3)
     plan = plan_of("secure", SITES[:2])
     plan = replace(plan, membership=replace(plan.membership, min_sites=2))
+    judged = Consent(three, Memory(), lambda: 0.0).objections(plan, "a", ids_digest="ids")
     return {
         "two": read_by_a(2),
         "three": read_by_a(3),
-        "refused": refusal(before_offer(plan, "a", three, Memory(), ids_digest="ids"), three) or "",
+        "refused": refusal(judged, three) or "",
     }
