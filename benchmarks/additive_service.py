@@ -68,7 +68,8 @@ def main():
         )
         lines = (work / "additive.log").read_text().splitlines()
     events = [json.loads(line) for line in lines if line.startswith("{")]
-    end, questions = events[-1], [event for event in events if event["event"] == "round"]
+    end = events[-1]
+    questions = [event for event in events if event["event"] == "round"]
     print(
         f"{given.sites} sites, {given.common} common individuals, {given.labels} labels each:"
         f" {end['stop']}"

@@ -35,7 +35,8 @@ processes.DEADLINE = 3600.0
 
 def prepared(work: Path, n_sites: int, n_ids: int) -> list[str]:
     """The federation, its study, and a table and a policy of each site; returns the sites."""
-    rng, sites = np.random.default_rng(0), [f"site-{v}" for v in range(n_sites)]
+    rng = np.random.default_rng(0)
+    sites = [f"site-{v}" for v in range(n_sites)]
     processes.create(work, sites)
     (work / "people.toml").write_text(STUDY.format(n_ids))
     for site in sites:
@@ -49,7 +50,8 @@ def prepared(work: Path, n_sites: int, n_ids: int) -> list[str]:
 
 def measured(n_sites: int, n_ids: int) -> dict[str, float]:
     alive: list[subprocess.Popen[bytes]] = []
-    began, found = [0.0], dict[str, float]()
+    began = [0.0]
+    found = dict[str, float]()
 
     def started(_who: str, process: subprocess.Popen[bytes]) -> None:
         alive.append(process)
@@ -80,7 +82,8 @@ def measured(n_sites: int, n_ids: int) -> dict[str, float]:
                 raise
         watching.join()
     size = SIZES[size_class(n_ids)]
-    points, secret = points_of([str(i) for i in range(2_000)], "x"), exponents(b"x")
+    points = points_of([str(i) for i in range(2_000)], "x")
+    secret = exponents(b"x")
     each = least(lambda: multiplied(points, secret.passing))[0] / len(points)
     return {
         "sites": n_sites,

@@ -17,7 +17,10 @@ from coreg_core.selection import paper_ridge
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import generated
 
-M, N, UNLABELLED, COUPLING = 3, 50, 400, 0.1
+M = 3
+N = 50
+UNLABELLED = 400
+COUPLING = 0.1
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,10 @@ from harness import PERFORMANCE, arguments, folder, keep, memory, show
 
 from examples.demo import processes
 
-SITES, LABELLED, COLUMNS, NUMBERS = ("east", "north", "west"), 100, 8, "%.5f"
+SITES = ("east", "north", "west")
+LABELLED = 100
+COLUMNS = 8
+NUMBERS = "%.5f"
 STUDY = """\
 [study]
 name = "memory"

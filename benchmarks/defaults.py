@@ -49,7 +49,9 @@ def main():
     scores = {name: [] for name in models()}
     for seed in range(draws):
         order = np.random.default_rng(seed).permutation(len(y))
-        fit, test, targets = order[:260], order[260:], y.copy()
+        fit = order[:260]
+        test = order[260:]
+        targets = y.copy()
         targets[order[60:260]] = np.nan
         for name, model in models().items():
             rows = order[:60] if name == "RidgeCV" else fit

@@ -40,10 +40,12 @@ COLUMNS = ("mean", "local", "agreement", "joined", "score", "pooled")
 def partition(seed: int, labels: tuple[int, ...]) -> Partition:
     """One draw, dealt as the demonstration's."""
     study = load_diabetes(scaled=False)
-    names, y = list(study.feature_names), study.target
+    names = list(study.feature_names)
+    y = study.target
     order = np.random.default_rng(seed).permutation(len(y))
     rest = order[UNLABELLED:]
-    test, known = rest[:HELD_OUT], np.concatenate([rest[HELD_OUT:], order[:UNLABELLED]])
+    test = rest[:HELD_OUT]
+    known = np.concatenate([rest[HELD_OUT:], order[:UNLABELLED]])
     rows = [known[start:end] for start, end in pairwise(np.cumsum([0, *labels]))]
     columns = [study.data[:, [names.index(c) for c in of]] for of in SITES.values()]
     return Partition(columns, rows, [y[r] for r in rows], known[sum(labels) :], test, y[test])
@@ -51,10 +53,12 @@ def partition(seed: int, labels: tuple[int, ...]) -> Partition:
 
 def agreement(deal: Partition, alone: np.ndarray) -> np.ndarray:
     """Predictions of coRLSR, each site at its own λ; without labels it stays alone."""
-    data, tests = {}, {}
+    data = {}
+    tests = {}
     for v, (X, rows, y) in enumerate(zip(deal.columns, deal.labelled, deal.labels, strict=True)):
         if len(rows) > 1:
-            mean, scale = X[rows].mean(axis=0), X[rows].std(axis=0)
+            mean = X[rows].mean(axis=0)
+            scale = X[rows].std(axis=0)
             scaled = (X - mean) / np.where(scale > 0.0, scale, 1.0)
             data[f"site-{v}"] = PrivateData(scaled[rows], y, scaled[deal.shared], "shared")
             tests[f"site-{v}"] = scaled[deal.test]
@@ -120,7 +124,8 @@ def repeated(draw: int) -> list[float]:
     scores, in points.
     """
     pin_threads(1)
-    deal, found = partition(draw, DEALS["60 each"]), []
+    deal = partition(draw, DEALS["60 each"])
+    found = []
     for again in range(10):
         trained = TrainedPartition(deal, 1000 * draw + again, rules=Additive())
         found.append([trained.changes(each) for each in (trained.joined, trained.scores())])

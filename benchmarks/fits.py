@@ -28,7 +28,9 @@ from coreg_core.kernels import Gaussian
 from coreg_core.spans import EveryPoint, LabelledPoints
 
 VIEWS = [slice(0, 4), slice(4, 7), slice(7, 10)]
-WIDTH, RIDGE, COUPLING = 2.0, 0.1, 0.01
+WIDTH = 2.0
+RIDGE = 0.1
+COUPLING = 0.01
 
 
 def tables(n: int, m: int) -> tuple[list[np.ndarray], np.ndarray, list[np.ndarray]]:
@@ -55,13 +57,16 @@ def gaussian(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 def plain_exact(Xs: list[np.ndarray], y: np.ndarray, Zs: list[np.ndarray]) -> np.ndarray:
     """The mean prediction: the precision-weighted mean of the views' posteriors."""
-    mu, total, right = 2 * len(Xs) * COUPLING, 0.0, 0.0
+    mu = 2 * len(Xs) * COUPLING
+    total = 0.0
+    right = 0.0
     for X, Z in zip(Xs, Zs, strict=True):
         H = np.linalg.solve(
             np.linalg.cholesky(gaussian(X, X) + RIDGE * np.eye(len(X))), np.c_[gaussian(X, Z), y]
         )
         N = np.linalg.inv(np.eye(len(Z)) + mu / RIDGE * (gaussian(Z, Z) - H[:, :-1].T @ H[:, :-1]))
-        total, right = total + N, right + N @ (H[:, :-1].T @ H[:, -1])
+        total = total + N
+        right = right + N @ (H[:, :-1].T @ H[:, -1])
     return np.asarray(np.linalg.solve(total, right))
 
 
@@ -69,7 +74,10 @@ def plain_semi_parametric(Xs: list[np.ndarray], y: np.ndarray, Zs: list[np.ndarr
     """The mean prediction: the stacked system in orthonormal features of the kernels at the
     labelled rows.
     """
-    M, Phis, Us, right = len(Xs), [], [], []
+    M = len(Xs)
+    Phis = []
+    Us = []
+    right = []
     for X, Z in zip(Xs, Zs, strict=True):
         s, E = np.linalg.eigh(gaussian(X, X))
         W = E[:, s > 1e-10 * s[-1]] / np.sqrt(s[s > 1e-10 * s[-1]])
@@ -108,7 +116,8 @@ def in_turn(
     first: Callable[[], object], second: Callable[[], object], repeats: int
 ) -> tuple[float, float, object, object]:
     """The least seconds of each, and their results."""
-    one, other = float("inf"), float("inf")
+    one = float("inf")
+    other = float("inf")
     for _ in range(repeats):
         seconds, a = harness.least(first, 1, time.process_time)
         one = min(one, seconds)
@@ -122,7 +131,8 @@ def against_formulas(quick: bool) -> list[dict]:
     found = []
     for form, plain in (("exact", plain_exact), ("semi-parametric", plain_semi_parametric)):
         for n, m in ((150, 292), (200, 1000)) if quick else ((150, 292), (200, 1000), (200, 3000)):
-            data, table = tables(n, m), one_table(n, m)
+            data = tables(n, m)
+            table = one_table(n, m)
             mine, formula, model, z = in_turn(
                 lambda: ours(form).fit(*table),
                 lambda: plain(*data),
@@ -146,7 +156,8 @@ def against_ridges(quick: bool) -> list[dict]:
     """Semi-parametric coRLSR, linear in the unlabelled rows."""
     found = []
     for m in (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000):
-        data, table = tables(200, m), one_table(200, m)
+        data = tables(200, m)
+        table = one_table(200, m)
         mine, limit, model, _ = in_turn(
             lambda: ours("semi-parametric").fit(*table),
             lambda: ridges(*data),
@@ -193,7 +204,8 @@ def solvers() -> list[dict]:
     """
     found = []
     for form, span in (("exact", EveryPoint()), ("semi-parametric", LabelledPoints())):
-        (Xs, y, Zs), table = tables(200, 1000), one_table(200, 1000)
+        (Xs, y, Zs) = tables(200, 1000)
+        table = one_table(200, 1000)
         for solver in ("conjugate-gradients", "block-coordinate-descent"):
             rounds = ours(form, solver).fit(*table).n_rounds_
 
@@ -202,7 +214,8 @@ def solvers() -> list[dict]:
                     make_view(span, Gaussian(WIDTH), X, y, Z, RIDGE)
                     for X, Z in zip(Xs, Zs, strict=True)
                 ]
-                target, weight = np.ones((1000, 1)), np.array([2 * len(Xs) * COUPLING])
+                target = np.ones((1000, 1))
+                weight = np.array([2 * len(Xs) * COUPLING])
                 for _ in range(rounds):
                     for view in views:
                         view.respond(target, weight)
@@ -225,7 +238,8 @@ def additive(quick: bool) -> list[dict]:
     found = []
     for m in (1000, 10_000) if quick else (1000, 100_000):
         X, y = make_friedman1(150 + m, noise=1.0, random_state=0)
-        y[150:], mask = np.nan, np.zeros((150 + m, 3), dtype=bool)
+        y[150:] = np.nan
+        mask = np.zeros((150 + m, 3), dtype=bool)
         mask[np.arange(150), np.arange(150) % 3] = True
         model = AdditiveRegressor(views=VIEWS, random_state=0)
         seconds, _ = harness.least(

@@ -60,7 +60,8 @@ def least(
     work: Callable[[], Any], repeats: int = 7, clock: Callable[[], float] = time.perf_counter
 ) -> tuple[float, Any]:
     """The smallest seconds of several repetitions, and the result of the last one."""
-    best, result = float("inf"), None
+    best = float("inf")
+    result = None
     for _ in range(repeats):
         began = clock()
         result = work()

@@ -21,7 +21,9 @@ from harness import PERFORMANCE, ROOT, arguments, folder, keep
 
 TOOLS = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
 MOST = 6  # parts with a row of their own
-LABELLED, COLUMNS, SHARED = 100, 8, (10_000, 100_000)
+LABELLED = 100
+COLUMNS = 8
+SHARED = (10_000, 100_000)
 AGENT = """
 import sys
 import numpy as np
@@ -74,7 +76,8 @@ def installed() -> dict[str, object]:
 
 def held(python: Path, m: int, place: Path) -> dict[str, float]:
     """Bytes of memory of an agent's work in that environment, before its data and at the peak."""
-    draws, table = random.Random(0), place / "table.csv"
+    draws = random.Random(0)
+    table = place / "table.csv"
     with table.open("w", encoding="utf-8") as file:
         file.write(f"id,{','.join(f'x{i}' for i in range(COLUMNS))},y\n")
         for i in range(LABELLED + m):

@@ -26,12 +26,16 @@ from benchmarks.papers.views import random_views, rough, standardised
 from coreg_core.estimators import CoRLSR
 from coreg_core.threads import pin_threads
 
-ITERATIONS, LABELS, HELD_OUT = 20, 60, 400
+ITERATIONS = 20
+LABELS = 60
+HELD_OUT = 400
 
 
 def fitted(tables, y, Z, loss):
     """The views' mean predictions on Z, after at most ITERATIONS fits to moved labels."""
-    rules, moved, unit = {}, y, rough(y)
+    rules = {}
+    moved = y
+    unit = rough(y)
     for _ in range(1 if loss == "squared" else ITERATIONS):
         views, table = one_table(tables, list(np.broadcast_to(moved, (2, len(y)))), Z)
         model = CoRLSR(views=views, coupling=0.1, prediction_tol=unit, **rules).fit(**table)
@@ -42,7 +46,8 @@ def fitted(tables, y, Z, loss):
         delta = 1.345 * np.median(np.abs(residuals), axis=1, keepdims=True) / 0.6745
         if loss == "epsilon":
             residuals = np.sign(residuals) * np.maximum(np.abs(residuals) - 0.1 * y.std(), 0.0)
-        before, moved = moved, own + np.clip(residuals, -delta, delta)
+        before = moved
+        moved = own + np.clip(residuals, -delta, delta)
         if np.abs(moved - before).max() < 1e-3 * y.std():
             break
     return model.predict(np.hstack(Z))
@@ -50,14 +55,18 @@ def fitted(tables, y, Z, loss):
 
 def one(data, draw, wrong):
     rng = np.random.default_rng([draw, *data.name.encode()])
-    order, views = rng.permutation(len(data.y)), random_views(data, rng)
+    order = rng.permutation(len(data.y))
+    views = random_views(data, rng)
     n = min(LABELS, len(order) // 5)
-    inside, outside = order[:n], order[n : n + HELD_OUT]
-    X, y = standardised(data.X, inside), data.y[inside].copy()
+    inside = order[:n]
+    outside = order[n : n + HELD_OUT]
+    X = standardised(data.X, inside)
+    y = data.y[inside].copy()
     if wrong:
         chosen = rng.permutation(n)[: n // 10]
         y[chosen] += 5 * y.std() * rng.normal(size=len(chosen))
-    tables, Z = [X[inside][:, v] for v in views], [X[outside][:, v] for v in views]
+    tables = [X[inside][:, v] for v in views]
+    Z = [X[outside][:, v] for v in views]
     errors = {
         loss: fitted(tables, y, Z, loss) - data.y[outside]
         for loss in ("squared", "huber", "epsilon")
@@ -88,11 +97,9 @@ def main() -> None:
         base = np.array(means["squared"])
         for loss in ("huber", "epsilon"):
             ratio = np.array(means[loss]) / base
-            mean, error, better = (
-                ratio.mean(axis=0),
-                ratio.std(axis=0, ddof=1) / np.sqrt(len(sets)),
-                (ratio < 1).sum(axis=0),
-            )
+            mean = ratio.mean(axis=0)
+            error = ratio.std(axis=0, ddof=1) / np.sqrt(len(sets))
+            better = (ratio < 1).sum(axis=0)
             cells = " ".join(
                 f"{mean[j]:8.3f} ± {error[j]:.3f} {better[j]:5d}/{len(sets)}" for j in (0, 1)
             )

@@ -30,7 +30,9 @@ def spent(work, repeats: int = 3) -> tuple[float, object]:
 def main() -> None:
     """Print one JSON object."""
     given = arguments(__doc__, m=1_000_000, sites=8, labelled=100)
-    m, M, rng = given.m, given.sites, np.random.default_rng(0)
+    m = given.m
+    M = given.sites
+    rng = np.random.default_rng(0)
     names = tuple(f"s{v}" for v in range(M))
     plan = Plan(
         "bench",
@@ -56,13 +58,16 @@ def main() -> None:
     agreeing, _ = spent(lambda: agree(names[0]), 1)
     seals = {name: agree(name) for name in names}
 
-    X, Z = rng.normal(size=(given.labelled, 5)), rng.normal(size=(m, 5))
+    X = rng.normal(size=(given.labelled, 5))
+    Z = rng.normal(size=(m, 5))
     view = make_view(LabelledPoints(), Gaussian(10.0), X, X.sum(axis=1), Z, 0.1)
-    target, weight = rng.normal(size=(m, 1)), np.array([0.2 * M])
+    target = rng.normal(size=(m, 1))
+    weight = np.array([0.2 * M])
     exponents = exponents_for(np.array([np.linalg.norm(target)]), M)
     answering, values = spent(lambda: view.respond(target, weight, "linear"))
 
-    layout, contexts = Layout(m, 1, 4), itertools.count()
+    layout = Layout(m, 1, 4)
+    contexts = itertools.count()
 
     def masked(name, context):
         words = summand(layout, values, (1.0, 2.0, 3.0, 4.0), exponents, M)
@@ -79,7 +84,8 @@ def main() -> None:
     opening, _ = spent(read)
     floats = [values] * M
     adding, _ = spent(lambda: np.sum(floats, axis=0))
-    clear, sums = answering, answering + masking
+    clear = answering
+    sums = answering + masking
     show({
         "m": m, "sites": M, "agreeing_on_keys": agreeing, "answering": answering,
         "encoding_and_masking": masking, "site_sums_over_clear": sums / clear,

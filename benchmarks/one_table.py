@@ -19,7 +19,9 @@ def one_table(
     Such a row has zeros in the columns of the other views, which do not see its label.
     """
     views = [slice(*ends) for ends in pairwise(np.cumsum([0, *(X.shape[1] for X in Xs)]).tolist())]
-    Z, own, mask = np.hstack(Zs), isinstance(y, list), None
+    Z = np.hstack(Zs)
+    own = isinstance(y, list)
+    mask = None
     if own:
         sizes = [len(X) for X in Xs]
         mask = np.repeat(np.eye(len(Xs) + 1, len(Xs), dtype=bool), [*sizes, len(Z)], axis=0)

@@ -44,16 +44,19 @@ def ours(X, steps: int) -> float:
 
 
 def plain(X: sparse.csr_array, steps: int) -> float:
-    rng, half = np.random.default_rng(0), X.shape[0] // 2
+    rng = np.random.default_rng(0)
+    half = X.shape[0] // 2
     w = [np.zeros(X.shape[1]) for _ in range(2)]
     y = rng.normal(size=half)
     since = time.perf_counter()
     for t in range(steps):
-        i, j = rng.integers(half), half + rng.integers(half)
+        i = rng.integers(half)
+        j = half + rng.integers(half)
         eta = 0.01 / (1 + 0.001 * t)
         spans = [slice(X.indptr[r], X.indptr[r + 1]) for r in (i, j)]
         (a, x), (b, z) = ((X.indices[s], X.data[s]) for s in spans)
-        own, others = [x @ v[a] for v in w], [z @ v[b] for v in w]
+        own = [x @ v[a] for v in w]
+        others = [z @ v[b] for v in w]
         for v in range(2):
             w[v] *= 1 - eta * 0.1
             w[v][a] -= eta * (own[v] - y[i]) * x
@@ -71,7 +74,8 @@ def main() -> None:
     for rows in (500, 1000) if quick else (1000, 3000, 9000):
         print(f"{rows:8} {201_740:9} {200:9} {ours(language(rows), steps):9.0f}", flush=True)
     X = language(1000)
-    fast, slow = ours(X, steps), plain(X, max(100, steps // 40))
+    fast = ours(X, steps)
+    slow = plain(X, max(100, steps // 40))
     print(f"\nw = a·v: {fast:.0f} steps/s, plain: {slow:.0f} steps/s, ratio {fast / slow:.0f}")
 
 

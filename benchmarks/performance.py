@@ -40,7 +40,8 @@ from coreg_core.selection import paper_bandwidth, paper_ridge
 from coreg_core.spans import EveryPoint, LabelledPoints, Span
 from coreg_core.threads import pin_threads
 
-N, D = 100, 8
+N = 100
+D = 8
 
 
 def least(work: Callable[[], object], repetitions: int = 7) -> float:
@@ -58,15 +59,18 @@ def bandwidth() -> float:
 def view_of(m: int, span: Span, n_weights: int = 1, seed: int = 0) -> View:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(N, D))
-    kernel, ridge = Gaussian(paper_bandwidth(X)), paper_ridge(X)
+    kernel = Gaussian(paper_bandwidth(X))
+    ridge = paper_ridge(X)
     Z = rng.normal(size=(m, D))
     return make_view(span, kernel, X, X.sum(axis=1), Z, ridge, n_weights=n_weights)
 
 
 def rounds_of_answers(m: int, span: Span, speed: float) -> dict:
     """One column at one weight, which reads C twice, or the factor's triangle twice."""
-    view, rng = view_of(m, span), np.random.default_rng(1)
-    target, weight = rng.normal(size=(m, 1)), np.array([0.1])
+    view = view_of(m, span)
+    rng = np.random.default_rng(1)
+    target = rng.normal(size=(m, 1))
+    weight = np.array([0.1])
     view.respond(target, weight)
     targets = cycle([target, target + 1])  # in turn: the view knows the answer to its last target
     seconds = least(lambda: view.respond(next(targets), weight))
@@ -78,8 +82,10 @@ def path(m: int, couplings: int) -> dict:
     """A round of as many couplings as there are factors, against the same number of rounds of
     one.
     """
-    weights, rng = np.linspace(0.1, 0.9, couplings), np.random.default_rng(1)
-    view, one = view_of(m, EveryPoint(), couplings), view_of(m, EveryPoint())
+    weights = np.linspace(0.1, 0.9, couplings)
+    rng = np.random.default_rng(1)
+    view = view_of(m, EveryPoint(), couplings)
+    one = view_of(m, EveryPoint())
     targets = cycle([rng.normal(size=(m, couplings)) for _ in range(2)])
     whole = least(lambda: view.respond(next(targets), weights))
     single = least(lambda: one.respond(next(targets)[:, :1], weights[:1]))
@@ -111,14 +117,17 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
     """Rounds to the same tolerances by the sharp certificate, by the general one, and by the true
     error (closed form).
     """
-    rng, m = np.random.default_rng(3), 1000
-    Z, views = rng.normal(size=(m, D)), []
+    rng = np.random.default_rng(3)
+    m = 1000
+    Z = rng.normal(size=(m, D))
+    views = []
     for ridge in ridges:
         X = rng.normal(size=(N, D))
         views.append(
             make_view(LabelledPoints(), Gaussian(paper_bandwidth(X)), X, X.sum(axis=1), Z, ridge)
         )
-    bounds, tolerance = tuple(v.bound() for v in views), 1e-4
+    bounds = tuple(v.bound() for v in views)
+    tolerance = 1e-4
     terms = ScheduleTerms(
         (coupling,), bounds, 1e3, 1.0, tolerance, 500
     )  # the bound on predictions alone decides
@@ -127,14 +136,13 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
         schedules.consensus_certificate = rule
         rounds[kind] = run_in_memory(make_schedule("conjugate-gradients", terms), views).round
     schedules.consensus_certificate = consensus_certificate
-    schedule, best, weight = (
-        make_schedule("conjugate-gradients", terms),
-        consensus_closed_form(views, coupling),
-        0.0,
-    )
+    schedule = make_schedule("conjugate-gradients", terms)
+    best = consensus_closed_form(views, coupling)
+    weight = 0.0
     weight = consensus_weight(coupling, len(views))
     models = [v.respond(best[:, None], np.array([weight])) for v in views]
-    state, needed = schedule.start(m), 0
+    state = schedule.start(m)
+    needed = 0
     while not (needed or schedule.finished(state)):
         query = schedule.query(state)
         state = schedule.step(
@@ -177,7 +185,8 @@ AGENT = "import site_agent.cli.app, site_agent.data.prepare, site_agent.service.
 def main() -> None:
     options = arguments(__doc__, quick=False, write=False)
     pin_threads(1)
-    quick, speed = options.quick, bandwidth()
+    quick = options.quick
+    speed = bandwidth()
     about = {
         "processor": platform.machine(),
         "cpus": os.cpu_count(),

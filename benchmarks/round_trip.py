@@ -54,7 +54,8 @@ from examples.demo.processes import create, run, together
 from site_agent.identity.enrolment import enrol, install
 from site_agent.identity.identity import check_identity
 
-SITES, WARM_UP = 4, 3
+SITES = 4
+WARM_UP = 3
 
 
 class Clock:
@@ -290,7 +291,8 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
         ]
         for v in range(SITES)
     }  # fmt: skip
-    sampler, centre = Sampler(), Sampler()
+    sampler = Sampler()
+    centre = Sampler()
 
     def started(who: str, process: "subprocess.Popen[bytes]") -> None:
         sampler.processes.append(process.pid)

@@ -30,7 +30,9 @@ from coreg_sim.problems import generated
 from coreg_sim.simulate import plan_for, simulate
 
 CASES = ((4, 0.1), (16, 0.1), (16, 1.0))
-LABELLED, EPSILON, SPAN = 50, 1e-6, 1e-10
+LABELLED = 50
+EPSILON = 1e-6
+SPAN = 1e-10
 
 
 def through_the_machines(problem, coupling):
@@ -43,7 +45,8 @@ def through_the_machines(problem, coupling):
             "rounds": run.rounds,
             "in_series": len(run.taken),
         }
-    cg, bcd = row["conjugate-gradients"], row["block-coordinate-descent"]
+    cg = row["conjugate-gradients"]
+    bcd = row["block-coordinate-descent"]
     return row | {"ratio": bcd["in_series"] / cg["in_series"]}
 
 
@@ -51,9 +54,11 @@ def system(problem, coupling):
     """Half the Hessian in orthonormal coordinates, the right side, each site's slice, and the map
     from the paper's c.
     """
-    parts, M = [], len(problem.sites)
+    parts = []
+    M = len(problem.sites)
     for data in problem.sites.values():
-        kernel, ridge = Gaussian(paper_bandwidth(data.X)), paper_ridge(data.X)
+        kernel = Gaussian(paper_bandwidth(data.X))
+        ridge = paper_ridge(data.X)
         view = textbook_view(
             kernel, data.X, data.y / np.abs(data.y).max(), data.Z, ridge, exact=False
         )
@@ -86,7 +91,8 @@ def rate(problem, coupling):
     N, right, slices, roots = system(problem, coupling)
     # K = V s Vᵀ and c = V s^(−1/2) w; the rotations V change no eigenvalue.
     of_paper = roots[:, None] * N * roots
-    normal, lower = N.copy(), np.zeros_like(N)
+    normal = N.copy()
+    lower = np.zeros_like(N)
     for i, a in enumerate(slices):
         factor = np.linalg.cholesky(N[a, a])
         normal[a] = solve_triangular(factor, normal[a], lower=True)
@@ -94,7 +100,9 @@ def rate(problem, coupling):
         for b in slices[: i + 1]:
             lower[a, b] = N[a, b]
     radius = float(np.abs(eigvals(np.eye(len(N)) - np.linalg.solve(lower, N))).max())
-    best, w, count = np.linalg.solve(N, right), np.zeros(len(N)), 0
+    best = np.linalg.solve(N, right)
+    w = np.zeros(len(N))
+    count = 0
     limit = len(slices) * LABELLED * EPSILON
     while (w - best) @ N @ (w - best) > limit:
         for a in slices:
@@ -115,7 +123,9 @@ def rate(problem, coupling):
 
 
 def main() -> None:
-    options, rows, kept = arguments(__doc__, json=False, keep=False), [], []
+    options = arguments(__doc__, json=False, keep=False)
+    rows = []
+    kept = []
     for M, coupling in CASES:
         problem = generated(M, LABELLED, 500, 5, seed=0)
         bounds = {"sites": M, "coupling": coupling, **rate(problem, coupling)}
@@ -123,11 +133,9 @@ def main() -> None:
         rows.append(row)
         kept.append(bounds)
         if not options.json:
-            cg, bcd, bound = (
-                row["conjugate-gradients"],
-                row["block-coordinate-descent"],
-                row["bound"],
-            )
+            cg = row["conjugate-gradients"]
+            bcd = row["block-coordinate-descent"]
+            bound = row["bound"]
             print(
                 f"M = {M:>2}, coupling {coupling:g}: conjugate gradients {cg['in_series']} rounds"
                 f" ({cg['stop'].lower()}), Algorithm 1 {bcd['in_series']} steps in series"

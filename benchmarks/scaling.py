@@ -43,7 +43,8 @@ class Timed:
     """Records the seconds of each round and of its algebra (0 over Ray)."""
 
     def __init__(self):
-        self.rounds, self._last = [], 0.0
+        self.rounds = []
+        self._last = 0.0
 
     def __call__(self, notice):
         if notice.name == "round":
@@ -71,7 +72,8 @@ def here(data):
 
 
 def measured(problem, plan, hosting) -> dict:
-    TimedSite.seconds, timed = 0.0, Timed()
+    TimedSite.seconds = 0.0
+    timed = Timed()
     whole, run = least(lambda: simulate(problem, plan, timed, hosting), 1)
     rounds = timed.rounds[2:]
     seconds, inside = (statistics.median(column) for column in zip(*rounds, strict=True))

@@ -19,7 +19,8 @@ from test_scores_on_demand import STANDING, asked, free_port  # isort: skip
 
 ALIGNED = ADDITIVE.replace("align = false", "align = true\nmax_ids = 1000000")
 POLICY = 'objectives = ["additive"]\nscores_a_day = 1000000\nmax_alignment_ids = 1000000'
-LABELLED, ASKED = 60, 100
+LABELLED = 60
+ASKED = 100
 
 
 def tables(work, count):

@@ -36,9 +36,11 @@ def measured(form: str, n: int, m: int) -> dict[str, float]:
     data = PrivateData(
         rng.normal(size=(n, FEATURES)), rng.normal(size=n), rng.normal(size=(m, FEATURES)), ""
     )
-    before, began = memory(), time.process_time()
+    before = memory()
+    began = time.process_time()
     view = factor(Agreement(form=form), data, data.y - data.y.mean())
-    weights, targets = np.array([0.06]), rng.normal(size=(m, 1))
+    weights = np.array([0.06])
+    targets = rng.normal(size=(m, 1))
     view.respond(targets, weights)  # the first answer makes the factor of its weight
     factored = time.process_time() - began
     targets = rng.normal(size=(m, 1))

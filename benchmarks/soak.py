@@ -38,14 +38,17 @@ def used(process):
 
 
 def soak(place, runs, kills, minutes):
-    samples, killed = [], 0
+    samples = []
+    killed = 0
     studies = max(STUDIES, runs // 100)  # an agent limits its answers to one plan on one data set
     with federation(place, "aggregation = 'plaintext'") as fed:
         serving = {"coordinator": fed.serve(), **{site: fed.stays(site) for site in SITES}}
         for number in range(studies):
             fed.study(f"study-{number}", coupling=0.05 * (1 + number))
         configuration = read_configuration(place / "co" / "federation.toml")
-        queue, began, done = RunStore(place / "runs.sqlite"), time.monotonic(), []
+        queue = RunStore(place / "runs.sqlite")
+        began = time.monotonic()
+        done = []
         for number in range(runs):
             time.sleep(max(0.0, began + 60.0 * minutes * number / runs - time.monotonic()))
             plan = study_plan(place / f"study-{number % studies}.toml", configuration)

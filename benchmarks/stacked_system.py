@@ -62,7 +62,9 @@ def normal_matrix(
     Source: Brefeld et al. (2006), Proposition 3.1 (exact) and 3.2 (semi-parametric, where L = Lᵀ =
     K).
     """
-    nu, lam, M = ridge, coupling, n_views
+    nu = ridge
+    lam = coupling
+    M = n_views
     return L.T @ L + nu * K + 2 * lam * (M - 1) * (U.T @ U)
 
 

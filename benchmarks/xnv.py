@@ -59,7 +59,8 @@ def linear(rows: int) -> str:
     data = problem(rows)
     exact = seconds(XNV(n_components=200, random_state=0), data)
     sketched = seconds(XNV(n_components=200, cca="randomised", random_state=0), data)
-    peak, size = memory() / 2**20, 64 * rows / 2**20
+    peak = memory() / 2**20
+    size = 64 * rows / 2**20
     return (
         f"{rows:8} {exact:8.2f} {1e6 * exact / rows:9.1f} {sketched:8.2f}"
         f" {1e6 * sketched / rows:9.1f} {size:8.0f} {peak:8.0f}"

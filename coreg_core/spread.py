@@ -16,7 +16,8 @@ ROUNDINGS = 16
 
 def constant(X: Float64[Arr, "n d"]) -> Bool[Arr, " d"]:
     """Which columns are constant up to rounding: max − min ≤ 16 ε max|x|. NaN is left out."""
-    low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
+    low = np.nanmin(X, axis=0)
+    high = np.nanmax(X, axis=0)
     rounding = ROUNDINGS * np.finfo(np.float64).eps * np.maximum(np.abs(low), np.abs(high))
     # At the ends of float64's range a difference can overflow: halves of it do not.
     return np.asarray(high / 2 - low / 2 <= rounding / 2)

@@ -23,22 +23,28 @@ from examples.demo.svg import Plot, Series, draw
 if sys.argv[1:] not in ([], ["--quick"]):
     raise SystemExit(__doc__)
 
-VIEWS, LABELS, SHARED, TEST = [[0, 1], [2, 3], [4, 5]], 40, 200, 400
+VIEWS = [[0, 1], [2, 3], [4, 5]]
+LABELS = 40
+SHARED = 200
+TEST = 400
 NAMES = ("alone", "agreement", "additive", "mean of sites alone", "additive score", "pooled")
 shares, draws = ((0.0, 1.0), 3) if "--quick" in sys.argv else ((0.0, 0.25, 0.5, 0.75, 1.0), 10)
 
 
 def table(share, rng):
     rows = 3 * LABELS + SHARED + TEST
-    own, common = rng.normal(size=(rows, 3)), rng.normal(size=(rows, 1))
+    own = rng.normal(size=(rows, 3))
+    common = rng.normal(size=(rows, 1))
     X = np.stack([own, common + 0.8 * rng.normal(size=(rows, 3))], axis=2).reshape(rows, 6)
-    parts, same = np.sin(1.5 * own).sum(axis=1), np.sqrt(3) * np.sin(1.5 * common[:, 0])
+    parts = np.sin(1.5 * own).sum(axis=1)
+    same = np.sqrt(3) * np.sin(1.5 * common[:, 0])
     return X, np.sqrt(1 - share) * parts + np.sqrt(share) * same + 0.2 * rng.normal(size=rows)
 
 
 def errors(share, seed):
     X, y = table(share, np.random.default_rng(seed))
-    train, test = slice(None, -TEST), slice(-TEST, None)
+    train = slice(None, -TEST)
+    test = slice(-TEST, None)
     label_mask = np.arange(len(X) - TEST)[:, None] // LABELS == np.arange(
         3
     )  # 40 rows for each site, then shared rows

@@ -38,7 +38,9 @@ SITES = {
     "laboratory-1": ["s1", "s2", "s3"],
     "laboratory-2": ["s4", "s5", "s6"],
 }
-LABELS, TEST, DRAWS = 15, 100, 6 if "--quick" in sys.argv else 30
+LABELS = 15
+TEST = 100
+DRAWS = 6 if "--quick" in sys.argv else 30
 known = np.flatnonzero(~np.isnan(TARGET))
 if len(known) < TEST + LABELS * len(SITES):
     raise SystemExit(
@@ -60,7 +62,8 @@ for draw in range(DRAWS):
     order = np.concatenate(
         [np.random.default_rng(draw).permutation(known), np.flatnonzero(np.isnan(TARGET))]
     )
-    test, train = order[:TEST], order[TEST:]
+    test = order[:TEST]
+    train = order[TEST:]
     label_mask = np.zeros((len(train), len(SITES)), dtype=bool)
     for v in range(len(SITES)):
         label_mask[v * LABELS : (v + 1) * LABELS, v] = True  # each site has labels of its own

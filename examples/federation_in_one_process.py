@@ -40,10 +40,8 @@ for coupling in couplings:
         f" numbers sent; error {error:.1e}, certified bound {run.certified_prediction_bound:.1e}"
     )
     steps = [step.fields for step in run.taken if step.fields["gap"] is not None]
-    rounds, gaps = (
-        tuple(float(step["round"]) for step in steps),
-        tuple(step["gap"] for step in steps),
-    )
+    rounds = tuple(float(step["round"]) for step in steps)
+    gaps = tuple(step["gap"] for step in steps)
     lines.append(Series(f"coupling {coupling:g}", rounds, gaps, "line"))
 
 plot = Plot(

@@ -66,7 +66,8 @@ for kind, result in found.items():
         f" {result.best_params_}"
     )
 
-scores, shape = found["polars"].cv_results_, (len(couplings), len(grid["ridge"]))
+scores = found["polars"].cv_results_
+shape = (len(couplings), len(grid["ridge"]))
 means = scores["mean_test_score"].reshape(shape).T
 halves = 2.0 / np.sqrt(folds) * scores["std_test_score"].reshape(shape).T
 lines = tuple(

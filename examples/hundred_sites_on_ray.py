@@ -41,7 +41,8 @@ with connected(
 ) as cluster:  # address="auto" joins a cluster that runs
     run = simulate(problem, plan, hosting=OverRay(cluster))
 here = simulate(problem, plan)
-joined, alone = held_out_errors(problem, run.solutions), held_out_errors(problem, run.alone)
+joined = held_out_errors(problem, run.solutions)
+alone = held_out_errors(problem, run.alone)
 print(
     f"{sites} sites on {cluster.cpus} cores: {run.outcome.name}; {run.seconds:.1f} s on Ray,"
     f" {here.seconds:.1f} s in one process"

@@ -43,7 +43,8 @@ held_out, shared = (
 sites = {"clinic": ["age", "sex", "bmi", "bp"], "laboratory": ["s1", "s2", "s3", "s4", "s5", "s6"]}
 
 with tempfile.TemporaryDirectory() as name:
-    folder, prepared = Path(name), {}
+    folder = Path(name)
+    prepared = {}
     for v, (site, columns) in enumerate(sites.items()):
         shared[80 * v : 80 * v + 80].select("patient", *columns, "progression").write_csv(
             folder / f"{site}.csv"

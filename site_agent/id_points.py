@@ -27,7 +27,8 @@ from jaxtyping import UInt8
 
 from coreg_core.errors import BadData
 
-P, A = 2**255 - 19, 486662
+P = 2**255 - 19
+A = 486662
 ORDER = 2**252 + 27742317777372353535851937790883648493  # ℓ, of the base point
 POINT = 32  # bytes
 Points = UInt8[np.ndarray, "n 32"]
@@ -86,7 +87,8 @@ def points_of(texts: Sequence[str], name: str) -> Points:
 
 def multiplied(points: Points, scalar: bytes) -> Points:
     """Each point times the scalar, in the same order."""
-    key, data = X25519PrivateKey.from_private_bytes(scalar), points.tobytes()
+    key = X25519PrivateKey.from_private_bytes(scalar)
+    data = points.tobytes()
     try:
         out = b"".join(
             key.exchange(X25519PublicKey.from_public_bytes(data[i : i + POINT]))

@@ -151,15 +151,18 @@ def features(site: Site) -> tuple[np.ndarray, np.ndarray]:
     """(Φ_X, Φ_Z) with f(x) = φ(x)·w and ‖f‖ = ‖w‖, over the span of the site."""
     match site.span:
         case EveryPoint():
-            points, cut = np.concatenate([site.X, site.Z]), 1e-15
+            points = np.concatenate([site.X, site.Z])
+            cut = 1e-15
         case LabelledPoints():
-            points, cut = site.X, RANK_TOLERANCE
+            points = site.X
+            cut = RANK_TOLERANCE
         case Landmarks(count, seed):
             pool = np.concatenate([site.X, site.Z])
             drawn = np.sort(
                 np.random.default_rng(seed).choice(len(pool), size=count, replace=False)
             )
-            points, cut = pool[drawn], RANK_TOLERANCE
+            points = pool[drawn]
+            cut = RANK_TOLERANCE
         case LinearFeatures():
             return site.X, site.Z
     s, E = eigh(gram(site.kernel, points, points))
@@ -184,10 +187,13 @@ def reference(problem: Problem) -> tuple[np.ndarray, float]:
     """(ŷ* (M, m), Q*), by the SVD of all rows of Q at once: one row a label, a coordinate, and a
     pair's difference.
     """
-    M, m, lam = len(problem.sites), problem.n_unlabelled, problem.coupling
+    M = len(problem.sites)
+    m = problem.n_unlabelled
+    lam = problem.coupling
     maps = [features(site) for site in problem.sites]
     ends = np.cumsum([0, *(Phi_X.shape[1] for Phi_X, _ in maps)])
-    rows, right = [], []
+    rows = []
+    right = []
     for v, (site, (Phi_X, _)) in enumerate(zip(problem.sites, maps, strict=True)):
         for block, values in (
             (Phi_X, site.y),
@@ -204,7 +210,8 @@ def reference(problem: Problem) -> tuple[np.ndarray, float]:
             row[:, ends[u] : ends[u + 1]] = -np.sqrt(2 * lam) * maps[u][1]
             rows.append(row)
             right.append(np.zeros(m))
-    A, b = np.concatenate(rows), np.concatenate(right)
+    A = np.concatenate(rows)
+    b = np.concatenate(right)
     w = lstsq(A, b)[0]
     residual = b - A @ w
     predictions = np.array([maps[v][1] @ w[ends[v] : ends[v + 1]] for v in range(M)])
@@ -227,7 +234,8 @@ def random_site(
     of a cut. Singular matrices have their own tests.
     """
     d = int(rng.integers(2, 5))
-    X, Z = rng.normal(size=(n, d)), rng.normal(size=(m, d))
+    X = rng.normal(size=(n, d))
+    Z = rng.normal(size=(m, d))
     bandwidth = float(d * rng.uniform(0.3, 1.0))
     kernels: dict[str, Kernel] = {"gaussian": Gaussian(bandwidth), "linear": Linear()}
     spans: dict[str, Span] = {
@@ -261,7 +269,8 @@ def problems(
 ) -> Problem:
     """Sites of unequal n_v, d_v, ν_v and bandwidth; λ = 10^u. All of one form, unless ``mixed``."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    M, m = draw(st.integers(*sites)), draw(st.integers(*unlabelled))
+    M = draw(st.integers(*sites))
+    m = draw(st.integers(*unlabelled))
     form = draw(st.sampled_from(forms))
     chosen = []
     for _ in range(M):

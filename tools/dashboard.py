@@ -9,7 +9,9 @@ from typing import Any
 from render import ROOT, main
 
 TARGET = ROOT / "deploy" / "grafana-dashboard.json"
-WIDTH, HEIGHT = 8, 7  # of a panel; a row has 24
+# of a panel; a row has 24
+WIDTH = 8
+HEIGHT = 7
 
 # Title, unit (Grafana's name), and queries with their legends. A study is chosen above; "All" is
 # every one.

@@ -66,7 +66,8 @@ def run_storms(seeds: int) -> str:
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     told = [json.loads(line) for line in said.splitlines()]
     storms = [line for line in told if line["event"] == "storm"]
-    hours, answers = sum(s["seconds"] for s in storms) / 3600, sum(s["answers"] for s in storms)
+    hours = sum(s["seconds"] for s in storms) / 3600
+    answers = sum(s["answers"] for s in storms)
     broken = sum(bool(s["broken"]) for s in storms)
     return (
         f"{len(storms)} storms ({hours:.0f} simulated hours, {answers:,} answers) took"

@@ -13,7 +13,8 @@ from render import ROOT, count, paragraph, row, table
 
 from examples.demo.svg import Plot, Series, draw
 
-DOCS, RESULTS = ROOT / "docs" / "research", ROOT / "benchmarks" / "results"
+DOCS = ROOT / "docs" / "research"
+RESULTS = ROOT / "benchmarks" / "results"
 RIGHT = "---:"
 
 
@@ -34,7 +35,9 @@ def performance() -> dict[str, str]:
     scaling.json.
     """
     found = json.loads((RESULTS / "performance.json").read_text(encoding="utf-8"))
-    machine, weighed, fits = found["machine"], found["installation"]["plain"], found["fits"]
+    machine = found["machine"]
+    weighed = found["installation"]["plain"]
+    fits = found["fits"]
     short, *_, long = (each for each in found["wire"] if each["answers"] == "secure")
     largest = fits["ridges"][-1]
     computed = max(

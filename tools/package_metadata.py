@@ -18,7 +18,8 @@ PLACES = {"Documentation": "docs/index.md", "Changelog": "CHANGELOG.md", "Securi
 class PackageMetadata(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
-        url, tag = os.environ.get("RELEASE_URL", "").rstrip("/"), f"v{metadata['version']}"
+        url = os.environ.get("RELEASE_URL", "").rstrip("/")
+        tag = f"v{metadata['version']}"
         if url:
             text = re.sub(r"(!\[[^\]]*\]\()(?![a-z]+:)", rf"\1{url}/raw/{tag}/", text)
             text = re.sub(r"(?<!!)(\[[^\]]*\]\()(?![a-z]+:|#)", rf"\1{url}/blob/{tag}/", text)

@@ -37,7 +37,8 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
     found = []
 
     def made(match: re.Match[str]) -> str:
-        name, broken = match[1], match[2]
+        name = match[1]
+        broken = match[2]
         found.append(name)
         if name not in parts:
             raise SystemExit(f"{page.name}: no generated part {name!r}")

@@ -130,7 +130,8 @@ def agent() -> dict[str, Any]:
     plain = AgentSettings.model_json_schema()
     for key in (*NOT_IN_FILE, "data"):
         del plain["properties"][key]
-    made, inputs = described(plain, "agent"), described(Inputs.model_json_schema(), "data")
+    made = described(plain, "agent")
+    inputs = described(Inputs.model_json_schema(), "data")
     properties = made["properties"] | {
         key: inputs["properties"][name] for key, name in TABLE.items() if key != "data"
     }

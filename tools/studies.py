@@ -60,7 +60,8 @@ def by_regime(
 ) -> str:
     """Changes of the error in some regimes, with the share of harmed sites in brackets."""
     names, *rows = rows
-    at, known = [names.index(name) for name in columns], {each[0]: each for each in rows}
+    at = [names.index(name) for name in columns]
+    known = {each[0]: each for each in rows}
     shown = (
         row(words, *(known[name][k] or "–" for k in at))
         for name, words in regimes.items()

@@ -163,7 +163,8 @@ def partition(
     Rows and columns depend only on the table and the seed.
     """
     rng = np.random.default_rng(list(seed))
-    M, N = len(regime.labels), len(table.y)
+    M = len(regime.labels)
+    N = len(table.y)
     rows = rng.permutation(N)[:most_rows]
     N = len(rows)
     wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
@@ -178,16 +179,16 @@ def partition(
     if groups is None or least_rows(regime) > N:
         return None
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
-    shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]
+    shared = rows[:m]
+    test = rows[m : m + t]
+    rest = rows[m + t :]
     if regime.noise:
         columns = [
             np.concatenate([X, rng.normal(size=(len(X), regime.noise))], axis=1) for X in columns
         ]
     if regime.mislinked:
-        columns, shared = (
-            _mislinked(columns, shared, regime.mislinked, rng),
-            len(table.y) + np.arange(m),
-        )
+        columns = _mislinked(columns, shared, regime.mislinked, rng)
+        shared = len(table.y) + np.arange(m)
     labelled = _labelled(rest, regime)
     y = table.y
     two = len(np.unique(y)) == 2
@@ -198,7 +199,8 @@ def partition(
         y = (above if above.any() else y == y.max()).astype(
             np.float64
         )  # a target can end in many equal values
-    factors, shifts = np.ones(M), np.zeros(M)
+    factors = np.ones(M)
+    shifts = np.zeros(M)
     if regime.offset:
         shifts = regime.offset * rng.normal(size=M)
     if regime.units:
@@ -211,7 +213,8 @@ def partition(
     ]
     honest = np.ones(M, dtype=bool)
     if regime.shuffled:
-        labels[-1], honest[-1] = rng.permutation(labels[-1]), False
+        labels[-1] = rng.permutation(labels[-1])
+        honest[-1] = False
     y_test = np.outer(factors, y[test]) + shifts[:, None]
     alike = bool((factors == 1.0).all() and (shifts == 0.0).all())
     judged = (
@@ -254,7 +257,8 @@ def _partition_columns(
     order = rng.permutation(count).tolist()
     core: list[int] = []
     if how == "core":
-        core, order = order[: max(1, count // 3)], order[max(1, count // 3) :]
+        core = order[: max(1, count // 3)]
+        order = order[max(1, count // 3) :]
     dealt = [order[v::sites] for v in range(sites)]
     return [core + own for own in dealt] if all(dealt) else None
 

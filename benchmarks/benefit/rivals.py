@@ -52,7 +52,8 @@ def rivals(partition: Partition, seed: int) -> dict[str, Arr]:
 
     Without labels: the federation's mean.
     """
-    at, M = partition.test, len(partition.columns)
+    at = partition.test
+    M = len(partition.columns)
     mean = float(np.concatenate(partition.labels).mean())
     X, rows, y = pooled_rows(partition)
     views = [columns[rows] for columns in partition.columns]
@@ -178,7 +179,8 @@ def assisted(views: list[Arr], y: Arr, tests: list[Arr], seed: int) -> Arr:
     """Every round all sites fit the residual; their weights are on the simplex, and the rate is by
     line search.
     """
-    fitted, predicted = np.full(len(y), y.mean()), np.full(len(tests[0]), y.mean())
+    fitted = np.full(len(y), y.mean())
+    predicted = np.full(len(tests[0]), y.mean())
     stacked = [np.concatenate(rows) for rows in zip(views, tests, strict=True)]
     for _ in range(ROUNDS):
         residual = y - fitted
@@ -203,5 +205,6 @@ def assisted(views: list[Arr], y: Arr, tests: list[Arr], seed: int) -> Arr:
                 lambda eta, step=step, r=residual: float(np.sum((r - eta * step) ** 2))
             ).x
         )
-        fitted, predicted = fitted + rate * step, predicted + rate * (outside @ weights)
+        fitted = fitted + rate * step
+        predicted = predicted + rate * (outside @ weights)
     return predicted

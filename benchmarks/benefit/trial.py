@@ -85,11 +85,9 @@ def _yes_no(federation: TrainedPartition, v: int) -> dict[str, list[float]]:
     """AUC, log loss and calibration error of each model; probabilities from own left-out
     predictions.
     """
-    at, y, truth = (
-        federation.trained.sites[v],
-        federation.sites[v].y,
-        federation.partition.y_test[v],
-    )
+    at = federation.trained.sites[v]
+    y = federation.sites[v].y
+    truth = federation.partition.y_test[v]
     predictions = {
         "local": federation.local[v],
         "joined": federation.joined[v],

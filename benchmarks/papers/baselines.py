@@ -52,7 +52,8 @@ def kernel_ridge(X: Arr, y: Arr, *, seed: int = 0, folds: int = 5) -> Fitted:
     small tables.
     """
     scaler = StandardScaler().fit(X)
-    scaled, centre = scaler.transform(X), float(y.mean())
+    scaled = scaler.transform(X)
+    centre = float(y.mean())
     between: Any = pdist(scaled[:1000], "sqeuclidean") if len(X) > 1 else np.ones(1)
     median = float(np.median(between)) or 1.0
     targets = np.repeat((y - centre)[:, None], len(RIDGES), axis=1)

@@ -47,7 +47,9 @@ SETS = (
 (2006), section 5.1; inferred: of the WEKA pool those of at least 50 rows and 4 attributes and at
 most 4176 rows, which are 32.
 """
-COUPLING, FOLDS, RUNS = 0.1, 10, 20
+COUPLING = 0.1
+FOLDS = 10
+RUNS = 20
 READINGS = ("literal", "level numbers", "standardised")
 METHODS = ("rlsr", "exact", "semi-parametric", "average")
 PAIRS = (("exact", "rlsr", 54), ("semi-parametric", "rlsr", 66), ("exact", "semi-parametric", 63))
@@ -102,7 +104,8 @@ class CorlsrUci:
             for method, values in result["errors"].items():
                 of_set.setdefault(method, []).extend(values)
         statistics = {reading: _wilcoxon(errors[reading]) for reading in READINGS}
-        n_sets, n_runs = len(errors["literal"]), len(next(iter(errors["literal"].values()))["rlsr"])
+        n_sets = len(errors["literal"])
+        n_runs = len(next(iter(errors["literal"].values()))["rlsr"])
         return Report(
             findings=(
                 *(
@@ -141,17 +144,25 @@ def _predictions(
     data: NumericDataSet, reading: str, columns: list[Any], labelled: Any, rest: Any
 ) -> dict[str, Arr]:
     """Each method's predictions for the nine unlabelled folds."""
-    X, Z, y, offset = data.X[labelled], data.X[rest], data.y[labelled], 0.0
+    X = data.X[labelled]
+    Z = data.X[rest]
+    y = data.y[labelled]
+    offset = 0.0
     if reading == "practitioner":
         return {name: np.asarray(fit(X, y).predict(Z)) for name, fit in PEERS.items()}
     if reading == "standardised":
-        mean, deviation = X.mean(axis=0), X.std(axis=0)
+        mean = X.mean(axis=0)
+        deviation = X.std(axis=0)
         deviation[deviation <= 1e-12 * np.abs(X).max(axis=0)] = 1.0
-        X, Z, offset = (X - mean) / deviation, (Z - mean) / deviation, float(y.mean())
+        X = (X - mean) / deviation
+        Z = (Z - mean) / deviation
+        offset = float(y.mean())
         y = y - offset
-    X_views, Z_views = [X[:, c] for c in columns], [Z[:, c] for c in columns]
+    X_views = [X[:, c] for c in columns]
+    Z_views = [Z[:, c] for c in columns]
     rules = [paper_rules(V, W) for V, W in zip(X_views, Z_views, strict=True)]
-    bandwidth, ridge = [r[0] for r in rules], [r[1] for r in rules]
+    bandwidth = [r[0] for r in rules]
+    ridge = [r[1] for r in rules]
     alone = [
         RLSR(preset="paper", bandwidth=b, ridge=r).fit(V, y)
         for V, b, r in zip(X_views, bandwidth, ridge, strict=True)

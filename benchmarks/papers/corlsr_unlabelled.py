@@ -33,7 +33,10 @@ from coreg_core.estimators import CoRLSR
 
 SETS = ("ailerons", "cal_housing", "elevators", "house_16H", "house_8L", "pol")
 READINGS = ("literal", "standardised")
-LABELLED, HELD_OUT, TUNING_DRAWS, DRAWS = 100, 200, 10, 25
+LABELLED = 100
+HELD_OUT = 200
+TUNING_DRAWS = 10
+DRAWS = 25
 COUPLINGS = (0.001, 0.01, 0.1, 1.0)
 RIDGE_FACTORS = (0.01, 0.1, 1.0, 10.0)
 SIZES = {
@@ -86,7 +89,8 @@ class CorlsrUnlabelled:
         out["kernel ridge"] = sample.error(
             kernel_ridge(sample.X, sample.y, seed=0).predict(sample.test)
         )
-        X_views, test = sample.views(sample.X), np.hstack(sample.views(sample.test))
+        X_views = sample.views(sample.X)
+        test = np.hstack(sample.views(sample.test))
         rules = [paper_rules(X, Z) for X, Z in zip(X_views, sample.views(sample.Z), strict=True)]
         for form, sizes in SIZES.items():
             for m in sizes:
@@ -94,10 +98,8 @@ class CorlsrUnlabelled:
                     continue
                 # Without a shared row no coupling has an effect, and CoRLSR refuses the table: one
                 # row and λ = 0 are the same.
-                errors, (views, table) = (
-                    [],
-                    one_table(X_views, sample.y, sample.views(sample.Z[: max(m, 1)])),
-                )
+                errors = []
+                (views, table) = one_table(X_views, sample.y, sample.views(sample.Z[: max(m, 1)]))
                 for coupling in COUPLINGS:
                     since = time.thread_time()
                     model = CoRLSR(
@@ -170,14 +172,14 @@ class _Sample:
     def of(cls, data: NumericDataSet, draw: int, reading: str) -> "_Sample":
         rng = np.random.default_rng([draw, *data.name.encode()])
         order = rng.permutation(len(data.y))
-        labelled, test, rest = (
-            order[:LABELLED],
-            order[LABELLED : LABELLED + HELD_OUT],
-            order[LABELLED + HELD_OUT :],
-        )
-        X, y = data.X, data.y
+        labelled = order[:LABELLED]
+        test = order[LABELLED : LABELLED + HELD_OUT]
+        rest = order[LABELLED + HELD_OUT :]
+        X = data.X
+        y = data.y
         if reading == "standardised":
-            X, y = standardised(X, labelled), y - y[labelled].mean()
+            X = standardised(X, labelled)
+            y = y - y[labelled].mean()
         first, second = random_views(data, rng)
         rest = rest[: max(SIZES["semi-parametric"])]
         return cls(

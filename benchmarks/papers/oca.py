@@ -50,7 +50,9 @@ CROSS_VALIDATED = {  # the column "CV PERF" of the same tables
 }  # fmt: skip
 METHODS = ("Pegasos", "Pegasos MV", "OCA-1-1", "OCA-1-5")
 READINGS = ("literal", "labelled rows", "constant")
-RUNS, STEPS, FOLDS = 10, 2000, 10
+RUNS = 10
+STEPS = 2000
+FOLDS = 10
 ETAS = (0.01, 0.0625, 0.25, 1.0)
 RIDGES = {"literal": (0.03125, 0.25, 2.0, 16.0)}
 SMALL_RIDGES = (0.001, 0.03125, 0.25, 2.0)  # of the other readings
@@ -91,7 +93,9 @@ class Oca:
         data = pool.load(a["set"])
         split = _OcaSplit.of(data, a["run"], a["reading"])
         ridges = RIDGES.get(a["reading"], SMALL_RIDGES)
-        tests, folds, chosen = {}, {}, {}
+        tests = {}
+        folds = {}
+        chosen = {}
         for method in METHODS:
             tests[method], folds[method], chosen[method] = _tuned(
                 split, method, ridges, a["steps"], a["run"]
@@ -135,8 +139,10 @@ class _OcaSplit:
     def of(cls, data: NumericDataSet, run: int, reading: str) -> "_OcaSplit":
         rng = np.random.default_rng([run, *data.name.encode()])
         order = rng.permutation(len(data.y))
-        train, test = order[: int(0.7 * len(order))], order[int(0.7 * len(order)) :]
-        labelled, unlabelled = train[: int(0.2 * len(train))], train[int(0.2 * len(train)) :]
+        train = order[: int(0.7 * len(order))]
+        test = order[int(0.7 * len(order)) :]
+        labelled = train[: int(0.2 * len(train))]
+        unlabelled = train[int(0.2 * len(train)) :]
         X = scaled(data.X, data.X[train], -1.0, 1.0)
         loss: Loss = "hinge" if data.task == "binary" else "squared"
         known = train if reading == "literal" else labelled
@@ -270,7 +276,9 @@ def _better(name: str, a: float, b: float) -> bool:
 
 def _findings(reading: str, tests: Tests) -> Iterator[str]:
     for method, other in product(("OCA-1-1", "OCA-1-5"), ("Pegasos MV", "Pegasos")):
-        won, significant, printed = [], [], []
+        won = []
+        significant = []
+        printed = []
         for name, runs in tests.items():
             a, b = (np.array([r[m] for r in runs]) for m in (method, other))
             if _better(name, float(a.mean()), float(b.mean())):

@@ -81,11 +81,9 @@ class Pool:
 
 
 def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
-    path, target, nominal = (
-        folder / entry["file"],
-        entry["target"],
-        set(entry.get("categorical", ())),
-    )
+    path = folder / entry["file"]
+    target = entry["target"]
+    nominal = set(entry.get("categorical", ()))
     frame = pl.read_csv(path, infer_schema=False).fill_null("")
     if unknown := [
         name for name in (target, *nominal, *entry.get("drop", [])) if name not in frame.columns
@@ -110,7 +108,8 @@ def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
             block = (values[:, None] == np.array(levels, dtype=object)[None, :]).astype(np.float64)
             names = [f"{name}={level or '?'}" for level in levels]
         else:
-            block, names = _numeric(path, values, name)[:, None], [name]
+            block = _numeric(path, values, name)[:, None]
+            names = [name]
         attributes.append(tuple(range(len(columns), len(columns) + len(names))))
         columns += names
         blocks.append(block)
@@ -157,7 +156,8 @@ def fetch(names: tuple[str, ...], folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"datasets": []}
-    there, lacking = {entry["name"] for entry in manifest["datasets"]}, []
+    there = {entry["name"] for entry in manifest["datasets"]}
+    lacking = []
     for name in names:
         if name in there:
             continue

@@ -42,7 +42,10 @@ SETS = (
     "pbc", "pharynx",
     "pollution", "pwLinear", "pyrim", "schlvote", "sleep", "triazines", "veteran", "wisconsin",
 )  # fmt: skip
-COUPLING, FOLDS, SPLITS, PRACTITIONER_SPLITS = 0.1, 10, 10, 2
+COUPLING = 0.1
+FOLDS = 10
+SPLITS = 10
+PRACTITIONER_SPLITS = 2
 READINGS = ("literal", "consistent", "pairs once")
 SMALL = ("detroit", "longley")  # folds of one labelled row
 PRINTED_CORRELATION = 0.67
@@ -124,19 +127,25 @@ def _fold(
     X_views, Z_views = (
         [np.ascontiguousarray(data.X[rows][:, c]) for c in columns] for rows in (labelled, rest)
     )  # type: ignore[call-overload]
-    y, hidden = data.y[labelled], data.y[rest]  # type: ignore[call-overload]
+    y = data.y[labelled]
+    hidden = data.y[rest]  # type: ignore[call-overload]
     n = len(y)
     rules = [paper_rules(X, Z) for X, Z in zip(X_views, Z_views, strict=True)]
-    bandwidth, nu = [r[0] for r in rules], [r[1] for r in rules]
+    bandwidth = [r[0] for r in rules]
+    nu = [r[1] for r in rules]
     if reading == "literal":
-        gamma, lam = nu, COUPLING
+        gamma = nu
+        lam = COUPLING
     else:
-        gamma, lam = [v / (2 * n) for v in nu], COUPLING / (n if reading == "consistent" else 2 * n)
+        gamma = [v / (2 * n) for v in nu]
+        lam = COUPLING / (n if reading == "consistent" else 2 * n)
     blocks = [
         kernel_blocks(Gaussian(b), X, Z)
         for b, X, Z in zip(bandwidth, X_views, Z_views, strict=True)
     ]
-    errors, bounds, (views, table) = [], [], one_table(X_views, y, Z_views)
+    errors = []
+    bounds = []
+    (views, table) = one_table(X_views, y, Z_views)
     for coupling in (0.0, lam):
         # CoRLS with the separate loss, in CoRLSR's units: ν = 2ℓγ, and λ there counts both orders
         # of a pair.
@@ -152,7 +161,10 @@ def _fold(
 
 
 def _practitioner(data: NumericDataSet, labelled: object, rest: object) -> float:
-    X, y, Z, hidden = data.X[labelled], data.y[labelled], data.X[rest], data.y[rest]  # type: ignore[call-overload]
+    X = data.X[labelled]
+    y = data.y[labelled]
+    Z = data.X[rest]
+    hidden = data.y[rest]  # type: ignore[call-overload]
     predicted = (
         kernel_ridge(X, y, seed=0).predict(Z) if len(y) > 1 else np.full(len(hidden), y.mean())
     )
@@ -205,10 +217,8 @@ def _correlations(rows: Mapping[str, _Row], measure: str) -> tuple[float, float,
         raise UsageError(
             f"rademacher: a correlation needs at least 4 data sets; the pool has {len(rows)}."
         )
-    x, y = (
-        [row.decrease(measure) for row in rows.values()],
-        [row.improvement for row in rows.values()],
-    )
+    x = [row.decrease(measure) for row in rows.values()]
+    y = [row.improvement for row in rows.values()]
     found = pearsonr(x, y)
     low, high = found.confidence_interval(0.95)
     return float(found.statistic), float(low), float(high), float(spearmanr(x, y)[0])

@@ -53,7 +53,8 @@ def run_experiment(
     The quick form only checks that the experiment runs. Raises UsageError if the folder has none of
     its data sets.
     """
-    pool, name = _pool(folder.resolve()), experiment.name + ("-quick" if quick else "")
+    pool = _pool(folder.resolve())
+    name = experiment.name + ("-quick" if quick else "")
     todo = experiment.jobs(pool, quick=quick)
     if not todo:
         raise UsageError(

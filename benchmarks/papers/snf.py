@@ -65,13 +65,20 @@ BEST = {
     "triazines": (0.160, None, 0.162), "wisconsin": (0.3499, None, 0.283),
 }  # fmt: skip
 PRINTED_WINS = {0.05: 6, 0.1: 5}
-SHARES, DRAWS, FOLDS, EPOCHS, LEAST = (0.05, 0.1), 12, 3, 25, 3
+SHARES = (0.05, 0.1)
+DRAWS = 12
+FOLDS = 3
+EPOCHS = 25
+LEAST = 3
 READINGS = ("level columns", "level numbers")
 SIX = ("LS-SVM", "Laplacian", "Hessian", "PFR", "LLR", "SNF")
 VARIANTS = ("SNF, d ≤ 4", "SNF, random start")  # of `snf-labelled`
 OTHERS = ("SNF, η_Y = 0", "PCA", *PEERS)
-WIDTHS, RIDGES, MANIFOLD = (0.3, 1.0, 3.0), (1e-4, 1e-3, 1e-2, 1e-1), (1e-1, 1.0, 10.0, 100.0)
-DEGREES, TARGET_RIDGES = (1, 2, 3), (1e-2, 1e-1, 1.0)
+WIDTHS = (0.3, 1.0, 3.0)
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
+MANIFOLD = (1e-1, 1.0, 10.0, 100.0)
+DEGREES = (1, 2, 3)
+TARGET_RIDGES = (1e-2, 1e-1, 1.0)
 FitPredict: TypeAlias = Callable[[Any, Any], Arr]
 """(labelled, unlabelled) row numbers -> predictions of the unlabelled."""
 
@@ -157,7 +164,8 @@ def drawn(pool: Pool, a: Mapping[str, JSON]) -> tuple[Arr, Arr, int, Any]:
     data = without_identifiers(pool.load(a["set"]))
     if a["reading"] == "level numbers":
         data = level_numbers(data)
-    X, y = scaled(data.X, data.X), scaled(data.y, data.y)
+    X = scaled(data.X, data.X)
+    y = scaled(data.y, data.y)
     rng = np.random.default_rng([a["draw"], int(1000 * a["share"]), *data.name.encode()])
     return X, y, max(LEAST, round(a["share"] * len(y))), rng.permutation(len(y))
 
@@ -166,7 +174,9 @@ def errors_of(
     methods: Mapping[str, list[FitPredict]], y: Arr, n: int, order: Any
 ) -> dict[str, float]:
     """Each method's mean squared error on the unlabelled rows."""
-    labelled, rest, errors = order[:n], order[n:], {}
+    labelled = order[:n]
+    rest = order[n:]
+    errors = {}
     for method, candidates in methods.items():
         predicted = _chosen(candidates, y, labelled, rest)(labelled, rest)
         errors[method] = float(np.mean((predicted - y[rest]) ** 2))
@@ -349,7 +359,8 @@ def _differences(errors: Errors, other: str) -> tuple[int, int]:
     for runs in errors.values():
         difference = np.array([run["SNF"] - run[other] for run in runs])
         two = 2 * difference.std(ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else 0.0
-        below, above = below + bool(difference.mean() < -two), above + bool(difference.mean() > two)
+        below = below + bool(difference.mean() < -two)
+        above = above + bool(difference.mean() > two)
     return below, above
 
 

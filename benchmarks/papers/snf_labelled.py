@@ -68,7 +68,8 @@ class SnfLabelled:
         for key, result in results.items():
             name, share, _ = key.split("/")
             errors.setdefault(name, {}).setdefault(float(share), []).append(result["errors"])
-        findings, tables = [], []
+        findings = []
+        tables = []
         columns = (*SIX, *VARIANTS, "kernel ridge")
         for name, of_set in errors.items():
             shares = sorted(of_set)

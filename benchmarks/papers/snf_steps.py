@@ -17,8 +17,10 @@ from benchmarks.papers.report import Cell, Report, ReportTable
 from benchmarks.papers.snf import BEST, EPOCHS, READINGS, SHARES, drawn, errors_of, peer, searched
 from benchmarks.papers.views import with_deviation
 
-STEPS, DRAWS = 1000, 2
-FEW, MANY = f"SNF, {EPOCHS} steps", f"SNF, {STEPS:,} steps"
+STEPS = 1000
+DRAWS = 2
+FEW = f"SNF, {EPOCHS} steps"
+MANY = f"SNF, {STEPS:,} steps"
 METHODS = (FEW, MANY, "kernel ridge")
 
 

@@ -17,7 +17,8 @@ from coreg_core.selection import resolve_bandwidth, resolve_ridge
 
 def scaled(values: Arr, by: Arr, low: float = -1.0, high: float = 1.0) -> Arr:
     """Values scaled linearly so that ``by`` fills [low, high]; a constant becomes the middle."""
-    smallest, extent = by.min(axis=0), np.ptp(by, axis=0)
+    smallest = by.min(axis=0)
+    extent = np.ptp(by, axis=0)
     ends = low + (high - low) * (values - smallest) / np.where(extent > 0, extent, 1)
     out: Arr = np.where(extent > 0, ends, 0.5 * (low + high))
     return out
@@ -27,7 +28,8 @@ def standardised(X: Arr, rows: Any) -> Arr:
     """Every column minus its mean over the rows, divided by its deviation there; a constant is only
     centred.
     """
-    mean, deviation = X[rows].mean(axis=0), X[rows].std(axis=0)
+    mean = X[rows].mean(axis=0)
+    deviation = X[rows].std(axis=0)
     deviation[deviation <= 1e-12 * (1.0 + np.abs(mean))] = 1.0
     out: Arr = (X - mean) / deviation
     return out
@@ -75,9 +77,11 @@ def level_numbers(data: NumericDataSet) -> NumericDataSet:
     """The same set with every nominal attribute as one column: the number of its level, in
     alphabetical order.
     """
-    columns, names = [], []
+    columns = []
+    names = []
     for attribute in data.attributes:
-        block, first = data.X[:, list(attribute)], data.columns[attribute[0]]
+        block = data.X[:, list(attribute)]
+        first = data.columns[attribute[0]]
         nominal = len(attribute) > 1
         columns.append(block @ np.arange(len(attribute)) if nominal else block[:, 0])
         names.append(first.split("=")[0] if nominal else first)

@@ -48,7 +48,9 @@ TASKS = {
     "cal housing": "cal_housing", "CPU": "cpu_act", "elevators": "elevators", "house": "house_16H",
     "sarcos 1": "sarcos_test", "sarcos 5": "sarcos_test", "sarcos 7": "sarcos_test",
 }  # fmt: skip
-COMPONENTS, TUNING_LABELS, SEEDS = 200, 1000, 32
+COMPONENTS = 200
+TUNING_LABELS = 1000
+SEEDS = 32
 SIZES = (100, 200, 300, 400, 500, 700, 1000)
 AVERAGED = SIZES[:5]
 """The sizes for which the paper prints averages over its sets."""
@@ -256,7 +258,8 @@ class _Family:
         for labelled, test, fits in self.candidates:
             predicted = np.empty((len(fits), n_tuning))
             for inside, outside in folds:
-                rows, centre = labelled[inside], y[inside].mean()
+                rows = labelled[inside]
+                centre = y[inside].mean()
                 products = rows.T @ rows if rows.shape[1] <= len(rows) else None
                 coefficients = np.array([fit(rows, y[inside] - centre, products) for fit in fits])
                 predicted[:, outside] = coefficients @ labelled[outside].T + centre
@@ -280,7 +283,8 @@ def _families(split: _XnvSplit, M: int, rng: np.random.Generator) -> Iterator[_F
     landmarks = X[rng.choice(len(X), size=2 * M, replace=False)]
     mean_distance = paper_bandwidth(X)
     kernels = [Gaussian(width * mean_distance) for width in WIDTHS]
-    labelled, ridges = X[: min(TUNING_LABELS, len(X))], [_ridge(gamma) for gamma in RIDGES]
+    labelled = X[: min(TUNING_LABELS, len(X))]
+    ridges = [_ridge(gamma) for gamma in RIDGES]
     for method, points in (("SSSL_M", landmarks[:M]), ("SSSL_2M", landmarks)):
         bases = [orthonormal_basis(kernel, points) for kernel in kernels]
         yield _Family(
@@ -311,7 +315,8 @@ def _canonical(
     starts = range(0, len(split.X), step)
     blocks = ((v.features(split.X[i : i + step]) for v in views) for i in starts)
     first, second = fold_rows(tuple(pair) for pair in blocks)  # type: ignore[misc]
-    of_labelled, of_test = views[0].features(labelled), views[0].features(split.X_test)
+    of_labelled = views[0].features(labelled)
+    of_test = views[0].features(split.X_test)
     for cca_ridge in CCA_RIDGES:
         basis = canonical_basis(first, second, len(split.X), cca_ridge)
         fits = [_canonical_ridge(basis.correlations, gamma) for gamma in CANONICAL_RIDGES]
@@ -359,7 +364,8 @@ def _averages(errors: Errors, sizes: tuple[int, ...]) -> Averages:
     out: Averages = {}
     for i, n in enumerate(sizes):
         for name, (first, others, _) in COMPARISONS.items():
-            reductions, spreads = [], []
+            reductions = []
+            spreads = []
             for of_task in errors.values():
                 mean = {m: float(e[:, i].mean()) for m, e in of_task.items()}
                 best = min(others, key=mean.__getitem__)
@@ -457,7 +463,8 @@ def _percent(value: float | None) -> str | None:
 
 
 def _set_table(errors: Errors, reading: str, n: int, sizes: tuple[int, ...]) -> ReportTable:
-    i, printed = sizes.index(n), PRINTED.get(n)
+    i = sizes.index(n)
+    printed = PRINTED.get(n)
     rows: list[tuple[Cell, ...]] = []
     for task, of_task in errors.items():
         ours = [

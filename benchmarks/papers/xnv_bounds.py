@@ -34,7 +34,11 @@ from coreg_core.kernels import Gaussian
 from coreg_core.selection import paper_bandwidth
 from coreg_core.spans import orthonormal_basis
 
-ROWS, COMPONENTS, DRAWS, SIZES, GAMMA = 2000, 200, 32, (100, 500), 0.01
+ROWS = 2000
+COMPONENTS = 200
+DRAWS = 32
+SIZES = (100, 500)
+GAMMA = 0.01
 RANK = 1e-10
 """Directions of a view with a smaller share of its largest eigenvalue are dropped."""
 
@@ -67,7 +71,8 @@ class XnvBounds:
         X, y, _ = inputs(pool.load(TASKS[a["task"]]), a["task"])
         rng = np.random.default_rng([2013, *a["task"].encode()])
         chosen = rng.permutation(len(y))[: a["rows"]]
-        X, y = standardised(X, chosen)[chosen], y[chosen] - y[chosen].mean()
+        X = standardised(X, chosen)[chosen]
+        y = y[chosen] - y[chosen].mean()
         y = y / np.abs(y).max()
         kernel = Gaussian(paper_bandwidth(X))
         landmarks = [rng.choice(len(X), size=2 * a["M"], replace=False) for _ in range(a["draws"])]
@@ -127,9 +132,11 @@ def theorem_1(
     """ε, Σ λ², and by n the bound and the mean excess losses of the shrinkage estimator and
     of XNV.
     """
-    first, second = _independent(first), _independent(second)
+    first = _independent(first)
+    second = _independent(second)
     basis = canonical_basis(first, second, len(y), 0.0)
-    Z, lam = first @ basis.first, basis.correlations
+    Z = first @ basis.first
+    lam = basis.correlations
     best = _least(np.hstack([first, second]), y)
     epsilon = max(_least(view, y) for view in (first, second)) - best
     out: dict[str, JSON] = {
@@ -137,7 +144,9 @@ def theorem_1(
         "epsilon": epsilon,
         "squares": float((lam**2).sum()),
     }
-    bound, excess, xnv = {}, {}, {}
+    bound = {}
+    excess = {}
+    xnv = {}
     for n in SIZES:
         losses = []
         for _ in range(draws):
@@ -156,14 +165,16 @@ def theorem_3(K: Arr, y: Arr, nystrom: list[Arr]) -> dict[str, JSON]:
     """
     N = len(y)
     s, V = eigh(K)
-    s, rotated = np.maximum(s, 0.0), V.T @ y
+    s = np.maximum(s, 0.0)
+    rotated = V.T @ y
 
     def left_out(gamma: float) -> float:
         shrunk = s / (s + N * gamma)
         return float(np.mean(((y - V @ (shrunk * rotated)) / (1.0 - V**2 @ shrunk)) ** 2))
 
     gamma = min(RIDGES, key=left_out)
-    noise, shrunk = left_out(gamma), s / (s + N * gamma)
+    noise = left_out(gamma)
+    shrunk = s / (s + N * gamma)
 
     def error(shrunk: Arr, along: Arr, rest: float) -> float:
         return float(np.sum(((1.0 - shrunk) * along) ** 2) + rest + noise * np.sum(shrunk**2))

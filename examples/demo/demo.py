@@ -235,7 +235,8 @@ def judged(work: Path, data: DemoData) -> dict[str, dict[str, float]]:
     """Each site's errors on the held-out patients."""
     found = {}
     for site in sorted(data.tables):
-        table, y = read_table(data.held_out[site]), data.held_out_y
+        table = read_table(data.held_out[site])
+        y = data.held_out_y
         files = {"ridge": ("algorithm-1", "model-coupling-0"), "corlsr": ("algorithm-1", "model")}
         files |= {"local": ("additive", "local"), "joined": ("additive", "model")}
         found[site] = {}
@@ -278,7 +279,9 @@ def _draw_convergence(stored: Mapping[str, dict[str, Any]], path: Path) -> None:
 
 def _draw_errors(errors: Mapping[str, Mapping[str, float]], pooled: float, path: Path) -> None:
     """A row for each model, grouped by site."""
-    left, width, row = 150, 330, 22
+    left = 150
+    width = 330
+    row = 22
     every = [value for found in errors.values() for value in found.values()]
     at = svg.scale(0.95 * min(*every, pooled), 1.02 * max(every), left, left + width)
     body = [

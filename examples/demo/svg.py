@@ -9,9 +9,15 @@ from xml.sax.saxutils import escape
 
 COLOURS = ("#1f5fa8", "#b5541c", "#3b7d3b", "#7a3b8f", "#8a6d1b", "#4d4d4d", "#1a8a8a", "#c2407e")
 GRID = "#e4e4e4"
-WIDTH, HEIGHT = 640, 400  # of a plot
-LEFT, TOP, BOTTOM = 64, 36, 48
-ALONE, LEGEND = 16, 170  # the right margin of one series, and of several
+# of a plot
+WIDTH = 640
+HEIGHT = 400
+LEFT = 64
+TOP = 36
+BOTTOM = 48
+# the right margin of one series, and of several
+ALONE = 16
+LEGEND = 170
 
 Scale: TypeAlias = Callable[[float], float]
 Mark: TypeAlias = tuple[float, float, float]  # x, y, and half an interval around y
@@ -57,7 +63,8 @@ def axis(
     or up to 7 linear ones.
     """
     if log:
-        first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+        first = math.floor(math.log10(low) + 1e-9)
+        last = math.ceil(math.log10(high) - 1e-9)
         last = max(last, first + 1)
         powers = scale(first, last, start, end)
         step = max(1, (last - first) // most)
@@ -69,7 +76,8 @@ def axis(
         span = 1.0
     unit = 10.0 ** math.floor(math.log10(span / 4))
     unit *= next(factor for factor in (1, 2, 5, 10) if span / (unit * factor) <= 6)
-    first, last = math.floor(low / unit + 1e-9), math.ceil(high / unit - 1e-9)
+    first = math.floor(low / unit + 1e-9)
+    last = math.ceil(high / unit - 1e-9)
     last = max(last, first + 1)
     return scale(first * unit, last * unit, start, end), [
         round(i * unit, 12) for i in range(first, last + 1)

@@ -39,17 +39,16 @@ class Agent:
         signer=None,
         **data,
     ):
-        self.notices, self.ledger, self.on_notice = (
-            [],
-            Ledger(folder / "ledger.jsonl", signer),
-            lambda _notice: None,
-        )
+        self.notices = []
+        self.ledger = Ledger(folder / "ledger.jsonl", signer)
+        self.on_notice = lambda _notice: None
         self.state = None if once else StateStore(folder / "service")
         if self.state is not None:
             self.state.open()
         table = write(folder, TABLE, "local.csv")
         self.data_sets = DataSets({"patients": inputs(table), **data}, b"salt")
-        store, aligned = ModelStore("north", folder / "models"), AlignedIds(folder / "aligned")
+        store = ModelStore("north", folder / "models")
+        aligned = AlignedIds(folder / "aligned")
         policy = policy or Policy(aggregation="plaintext")
         tables = RunTables(store, policy, self.data_sets, aligned, self.notices.append)
         in_use = KeysInUse(keys, members)
@@ -97,7 +96,8 @@ class Coordinator:
     address = "coordinator:1"
 
     def __init__(self):
-        self.answers, self.dialled = True, 0
+        self.answers = True
+        self.dialled = 0
         self._sessions = asyncio.Queue()
 
     @asynccontextmanager
@@ -121,7 +121,9 @@ class Line:
     """One connection: the agent's side, and what the coordinator does with it."""
 
     def __init__(self):
-        self._to_agent, self._heard, self._assembler = asyncio.Queue(), asyncio.Queue(), Assembler()
+        self._to_agent = asyncio.Queue()
+        self._heard = asyncio.Queue()
+        self._assembler = Assembler()
 
     async def read(self):
         frame = await self._to_agent.get()

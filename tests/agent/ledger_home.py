@@ -49,7 +49,8 @@ def chained(entries, previous=GENESIS):
     whole = b""
     for entry in entries:
         line = json.dumps({**entry, "previous": previous}, sort_keys=True).encode()
-        previous, whole = hashlib.sha256(line).hexdigest(), whole + line + b"\n"
+        previous = hashlib.sha256(line).hexdigest()
+        whole = whole + line + b"\n"
     return whole
 
 
@@ -72,7 +73,8 @@ class Home:
 
     def serve(self, *runs, countersign=True, **options):
         """An agent's process that takes part in these runs; what the coordinator keeps of them."""
-        identity, kept = self.identity(), []
+        identity = self.identity()
+        kept = []
         ledger = Ledger(self.path, HeadSigner(identity), **options)
         try:
             ledger.record(Hello("north", 3, "0.2.0"))

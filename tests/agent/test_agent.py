@@ -85,7 +85,8 @@ def brief(action):
 
 def after(*events, **agent):
     """The agent after these events, messages among them, and what it does at the last."""
-    state, actions = Agent(**agent), []
+    state = Agent(**agent)
+    actions = []
     for event in (SessionOpened(), *events):
         known = (SessionOpened, SessionEnded, Asked, Judged, Decided, Worked, MessageReceived)
         state, actions = handle(
@@ -458,4 +459,5 @@ def test_begun_runs_are_counted_until_one_is_finished():
     begun, _ = after(*PLANNED, step(), Worked(step()), step("r", 1), Worked(step("r", 1)))
     assert begun.begun == 1
     ended, _ = handle(handle(begun, MessageReceived(finished()))[0], Worked(finished()))
-    assert (ended.begun, ended.runs) == (0, {})
+    assert ended.begun == 0
+    assert ended.runs == {}

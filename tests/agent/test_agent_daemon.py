@@ -104,7 +104,8 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
 
 def test_a_request_does_not_outlive_its_run(tmp_path, monkeypatch):
     """The run ends while its request is being written, or while the agent is away."""
-    begun, write = threading.Event(), StateStore.request_approval
+    begun = threading.Event()
+    write = StateStore.request_approval
 
     def slowly(state, *request):
         begun.set()
@@ -145,8 +146,10 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
 
     assert agent.against(conversation) == Exit(), "its operator ends it"
     status = agent.state.status()
-    assert (status["ended"], status["waiting"]) == (None, "stopped"), "no message ends a service"
-    assert (agent.noticed.count("connected"), agent.noticed.count("not_connected")) == (2, 4)
+    assert status["ended"] is None, "no message ends a service"
+    assert status["waiting"] == "stopped", "no message ends a service"
+    assert agent.noticed.count("connected") == 2
+    assert agent.noticed.count("not_connected") == 4
     assert agent.noticed.count("data_read") == 1, "nothing is read or factored again"
 
 
@@ -173,7 +176,8 @@ def test_a_run_that_goes_on_without_this_site_is_in_the_status_until_it_comes_ag
 
 @pytest.mark.parametrize("moment", ["connected", "not_connected"])
 def test_a_stopped_agent_leaves_its_session_in_order_or_stops_dialling(tmp_path, moment):
-    agent, heard = Agent(tmp_path), []
+    agent = Agent(tmp_path)
+    heard = []
     agent.on_notice = lambda notice: agent.daemon.stop() if notice.name == moment else None
 
     async def conversation(coordinator):
@@ -268,7 +272,9 @@ WHY = "it has other instances"
     ],
 )
 def test_a_site_that_is_rejected_or_dismissed_while_it_prepares_hears_why(tmp_path, said, error):
-    agent, began, may_go_on = Agent(tmp_path, once=True), threading.Event(), threading.Event()
+    agent = Agent(tmp_path, once=True)
+    began = threading.Event()
+    may_go_on = threading.Event()
     work = agent.workers.work
 
     def slowly(message, **given):
@@ -299,7 +305,8 @@ def countersigned(home, folder, answer):
     """An agent of a run that ends without a model; ``answer`` is given what the notary made of the
     head in `Fetched`.
     """
-    agent, identity = Agent(folder, once=True, signer=HeadSigner(home.identity())), home.identity()
+    agent = Agent(folder, once=True, signer=HeadSigner(home.identity()))
+    identity = home.identity()
 
     async def conversation(coordinator):
         line = await coordinator.session()
@@ -454,7 +461,8 @@ def another_service(authority):
 def test_the_timeout_holds_whatever_answers(tmp_path, other):
     identity = check_identity(enrolled(tmp_path / "identity"))
     credentials = client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
-    notes, since = [], time.monotonic()
+    notes = []
+    since = time.monotonic()
     with other(tmp_path / "authority") as port:
         dial = stream.Dial(stream.GrpcDialler(f"127.0.0.1:{port}", lambda: credentials), 1.0)
         with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port}.*Start the agent again"):
@@ -473,7 +481,8 @@ class Script:
     address = "c:1"
 
     def __init__(self, *failures):
-        self.failures, self.pauses = list(failures), []
+        self.failures = list(failures)
+        self.pauses = []
 
     @asynccontextmanager
     async def connect(self, timeout):

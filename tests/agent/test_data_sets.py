@@ -32,12 +32,15 @@ def data_sets(tmp_path):
 def test_a_data_set_is_read_again_when_its_file_changed_and_not_before(tmp_path, data_sets):
     first, read = data_sets.get("patients")
     same, again = data_sets.get("patients")
-    assert (read, again, same is first) == (True, False, True)
+    assert read
+    assert not again
+    assert same is first
     write(tmp_path, TABLE.replace("p5,2,2.5,5.25", "p5,2,2.5,7.25"), "new.csv").replace(
         tmp_path / "local.csv"
     )
     other, read = data_sets.get("patients")
-    assert (read, other.data.y[5]) == (True, 7.25)
+    assert read
+    assert other.data.y[5] == 7.25
     assert first.data.y[5] == 5.25, "a run that is under way keeps what it began with"
     (tmp_path / "local.csv").unlink()
     with pytest.raises(BadData, match="no such file"):
@@ -54,7 +57,8 @@ def test_a_changed_database_is_read_again(tmp_path):
         with connection:  # the row is not in the database's own file yet
             connection.execute("INSERT INTO visits VALUES ('p9', 7, 'x', 3)")
         prepared, read = sets.get("patients")
-        assert (read, len(prepared.data.X)) == (True, 3)
+        assert read
+        assert len(prepared.data.X) == 3
 
 
 def test_a_table_that_changes_while_it_is_read_is_refused(tmp_path, data_sets):
@@ -100,7 +104,8 @@ def test_the_same_bits_as_a_csv_file_of_its_rows(tmp_path):
     rows = 'id,a,c,y\np1,1.5,x,1\np2,2,,2.25\n3,1e100,"y, z",\n4,-0.1,x,\n'
     one = prepared(write(tmp_path, rows)).data
     other = prepared(Query(database(tmp_path), VISITS)).data
-    assert (other.X.tobytes(), other.Z.tobytes()) == (one.X.tobytes(), one.Z.tobytes())
+    assert other.X.tobytes() == one.X.tobytes()
+    assert other.Z.tobytes() == one.Z.tobytes()
     assert other.ids_digest == one.ids_digest
 
 

@@ -78,7 +78,8 @@ def test_a_command_writes_to_a_terminal_that_lacks_its_signs(folder):
     command = [sys.executable, "-c", "from site_agent.cli.app import main; main()", *words]
     environment = {**os.environ, "PYTHONIOENCODING": "cp1252"}
     done = subprocess.run(command, env=environment, capture_output=True, timeout=100, check=False)
-    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr
     assert b"good.model" in done.stdout
     assert b"?" in done.stdout, "for a sign that the encoding lacks"
 
@@ -89,7 +90,9 @@ def test_models_are_compared_with_the_first_on_the_same_rows(folder):
     unscaled = load_model(
         folder / "good.model"
     ).preprocessing.ranges  # whose deviations are unknown
-    assert (found["rows"], found["target"], unscaled) == (N, "y", {})
+    assert found["rows"] == N
+    assert found["target"] == "y"
+    assert unscaled == {}
     table = read_table(folder / "t.csv").rows(np.arange(N))
     for row, name in zip(found["models"], ("poor", "good"), strict=True):
         errors = table.numbers("y") - load_model(folder / f"{name}.model").predict(table)
@@ -108,7 +111,8 @@ def test_models_are_compared_with_the_first_on_the_same_rows(folder):
 def test_an_evaluation_that_is_not_possible_is_refused_by_name(folder):
     write(folder, "id,a,y\n1,2,3\n2,2,\n", "short.csv")
     write(folder, "id,A,y\n1,2,3\n2,2,4\n", "odd.csv")
-    good, other = folder / "good.model", changed(folder, "z.model", target="z")
+    good = folder / "good.model"
+    other = changed(folder, "z.model", target="z")
     for models, table, kind, words in (
         ([good], "short.csv", BadData, "1 rows have a value in 'y'"),
         ([good], "odd.csv", BadData, r"no column 'a'.*Did you mean 'A'"),
@@ -133,7 +137,8 @@ def test_predict_overwrites_no_file_that_it_reads(folder):
 
 
 def test_the_command_writes_intervals_beside_the_predictions(federations, monkeypatch):
-    (joined, _), tmp_path = federations["gaussian"].write("a")[0], federations["gaussian"].folder
+    (joined, _) = federations["gaussian"].write("a")[0]
+    tmp_path = federations["gaussian"].folder
     monkeypatch.chdir(tmp_path)
     agent(
         "predict",
@@ -146,7 +151,8 @@ def test_the_command_writes_intervals_beside_the_predictions(federations, monkey
         "--model",
         joined,
     )
-    written, model = read_table(tmp_path / "p.csv"), load_model(joined)
+    written = read_table(tmp_path / "p.csv")
+    model = load_model(joined)
     low, high = model.interval(read_table(tmp_path / "a-judged.csv"), 0.9)
     assert written.columns == ["prediction", "low", "high"]
     assert [written.numbers(end).tolist() for end in ("low", "high")] == [
@@ -249,10 +255,8 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
     ]
     assert f"{100 * first.models['joined']['change']:+.1f} %" in additive[5]
     assert agreement[0].startswith("recommendation: stay alone.")
-    assert ("on 40 left-out labels" in agreement[1], agreement[5].startswith("joined, own λ")) == (
-        True,
-        True,
-    )
+    assert "on 40 left-out labels" in agreement[1]
+    assert agreement[5].startswith("joined, own λ")
     found = json.loads(agent("report", "--model", one, "--model", two, "--json").stdout)
     assert [(run["run"], run["local"]["rows"]) for run in found["runs"]] == [
         ("one", 60),
@@ -377,20 +381,20 @@ def test_the_report_says_what_each_partner_brings_or_their_order(known) -> None:
 
 
 def test_three_sites_train_probabilities(classified) -> None:
-    run, tmp_path = classified, classified.folder
+    run = classified
+    tmp_path = classified.folder
     (own, local), notes = run.write("b")
     assert any(note.startswith("joined model    AUC ") for note in notes)
-    model, probabilities = load_model(own), run.results["b"].probabilities
+    model = load_model(own)
+    probabilities = run.results["b"].probabilities
     assert (model.positive, model.probability, model.score_probability) == (
         "yes",
         *probabilities[:2],
     )
     assert load_model(local).probability == probabilities[2]
     _, scored = batch_of(model, Inputs(table=tmp_path / "b-judged.csv", id="id"), b"salt")
-    assert (scored.probability, scored.correction) == (
-        probabilities[1],
-        model.function.correct_score,
-    )
+    assert scored.probability == probabilities[1]
+    assert scored.correction == model.function.correct_score
     found = evaluate([local, own], tmp_path / "b-judged.csv", Notation())
     for each, known in (
         (found, False),
@@ -399,7 +403,8 @@ def test_three_sites_train_probabilities(classified) -> None:
         assert any(f"at least {each.seen} of these rows" in note for note in each.notes) is known
     row = found.models[str(own)]
     assert 0.6 < row["auc"] <= 1.0
-    assert (row["log_loss"] < np.log(2), row["calibration_error"] < 0.2) == (True, True)
+    assert row["log_loss"] < np.log(2)
+    assert row["calibration_error"] < 0.2
     assert any("AUC" in line and "log loss" in line for line in evaluated_lines(found))
     agent(
         "predict",
@@ -437,7 +442,8 @@ def test_a_share_for_an_interval_is_refused_with_the_percentage(tmp_path):
     ],
 )
 def test_a_target_of_another_task_is_refused(task: str, positive: str, words: str) -> None:
-    terms, rows = Additive(task=task), np.zeros((3, 2))  # type: ignore[arg-type]
+    terms = Additive(task=task)
+    rows = np.zeros((3, 2))  # type: ignore[arg-type]
     data = PrivateData(rows, np.array([0.0, 1.0, 2.0]), rows, "ids", positive=positive)
     plan = replace(PLAN, objective=terms)
     with pytest.raises(BadData, match=words):
@@ -448,7 +454,8 @@ def test_a_target_of_another_task_is_refused(task: str, positive: str, words: st
 
 def test_a_positive_value_that_never_occurs_or_means_missing_is_told(tmp_path: Path) -> None:
     found = tables(tmp_path, values=("no", "yes"))
-    path, made = found["a"], prepared_sites(found, "yes")["a"]
+    path = found["a"]
+    made = prepared_sites(found, "yes")["a"]
     assert not any("positive value" in note for note in made.notes)
     path.write_text(path.read_text().replace(",yes\n", ",no\n"))
     made = prepared_sites(found, "yes")["a"]
@@ -529,7 +536,8 @@ def test_scores_on_demand_have_the_probability_of_each_class_and_no_interval() -
     answer = answers[0]
     columns = {f"probability_{name}" for name in scored.classes}
     assert answer.keys() == {"score", *columns, "sites", "from"}
-    assert (answer["score"], answer["sites"]) == ("high", ("a", "b"))
+    assert answer["score"] == "high"
+    assert answer["sites"] == ("a", "b")
     expected = softmax([0.4, 1.2, 1.6])[2]
     assert answer["probability_high"] == pytest.approx(expected)
     assert told_score(answer) == f"high  {expected:.3g}"

@@ -88,12 +88,11 @@ def test_every_kind_of_message_has_a_line_with_what_it_disclosed(tmp_path):
     sent = write(tmp_path / "l").sent
     lines = list(read_ledger(tmp_path / "l"))
     assert [e["kind"] for e in lines] == [type(each).__name__ for each in EVERYTHING]
-    assert (lines[0]["previous"], lines[0]["protocol"], lines[0]["release"]) == (
-        GENESIS,
-        3,
-        "0.2.0",
-    )
-    assert (lines[2]["n_unlabelled"], lines[2]["ids_digest"]) == (3, "digest of the ids")
+    assert lines[0]["previous"] == GENESIS
+    assert lines[0]["protocol"] == 3
+    assert lines[0]["release"] == "0.2.0"
+    assert lines[2]["n_unlabelled"] == 3
+    assert lines[2]["ids_digest"] == "digest of the ids"
     assert lines[2]["data_digest"] == "data"
     report = {key: value for key, value in lines[3]["report"].items() if value}
     assert report == {"round": 3, "verified": True, "gap": [1e-05]}
@@ -110,10 +109,12 @@ def test_every_kind_of_message_has_a_line_with_what_it_disclosed(tmp_path):
 @pytest.mark.parametrize("sealed", [True, False])
 def test_an_answer_has_what_it_tells_and_no_number_that_left(tmp_path, sealed):
     """It can be shown to an auditor: it has the digest of what left, and not that."""
-    ledger, message = Ledger(tmp_path / "l"), answer(step=3, words=(123456789, 987654321, 5))
+    ledger = Ledger(tmp_path / "l")
+    message = answer(step=3, words=(123456789, 987654321, 5))
     ledger.record(message, told(sealed=sealed, may_change=True))
     ledger.close()
-    [line], text = read_ledger(tmp_path / "l"), (tmp_path / "l").read_text()
+    [line] = read_ledger(tmp_path / "l")
+    text = (tmp_path / "l").read_text()
     expected = {
         "run": "r", "attempt": 0, "step": 3, "numbers": 3, "sha256": message.summed.digest,
         "sent": "sealed" if sealed else "in clear", "question": "respond affine",
@@ -245,7 +246,8 @@ def test_after_a_failed_write_no_other_line_follows_in_this_process(tmp_path, mo
 
 def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
     """Not in the system's memory alone: a power cut can come after the message left."""
-    path, synced = tmp_path / "l", []
+    path = tmp_path / "l"
+    synced = []
     ledger = Ledger(path)
     monkeypatch.setattr(
         os, "fsync", lambda descriptor: synced.append(path.read_bytes().count(b"\n"))
@@ -269,7 +271,8 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
 
 
 def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_head(tmp_path, home):
-    path, signer = tmp_path / "l", HeadSigner(home.identity())
+    path = tmp_path / "l"
+    signer = HeadSigner(home.identity())
     write(path, [m.Leaving("1"), m.Leaving("2"), m.Leaving("3")])
     whole = path.read_bytes().splitlines(keepends=True)
     head = m.LedgerHead(
@@ -315,7 +318,9 @@ def test_signed_heads_are_found_with_where_and_when(home):
     ]
     # Hello; then of each run an offer, three answers, what was fetched and its countersignature;
     # Leaving.
-    assert (first.receipt.head.lines, second.receipt.head.lines, found.lines) == (5, 11, 14)
+    assert first.receipt.head.lines == 5
+    assert second.receipt.head.lines == 11
+    assert found.lines == 14
     assert found.both == found.own == found.heads[1]
     assert found.after == {"Fetched": 1, "Countersigned": 1, "Leaving": 1}
     line = home.path.read_bytes().splitlines()[10]
@@ -355,7 +360,8 @@ def resigned(home, entries, site, name="north"):
     identity = home.identity(site)
     private = private_key(identity.key_pem)
     certificate = to_hex(load_certificates(identity.certificate_pem, "site.pem")[0])
-    previous, made = GENESIS, []
+    previous = GENESIS
+    made = []
     for entry in entries:
         if entry["kind"] == "Fetched":
             head = m.LedgerHead(len(made), previous, entry["head"]["at"])
@@ -441,7 +447,8 @@ def test_a_countersignature_of_something_else_is_not_kept(home):
     )
     other = home.identity("south").certificate_pem
     refused = home.notary.countersign("north", other, ledger.record(m.Fetched("three"))).receipt
-    assert (refused.signature, "not signed by the key" in refused.reason) == ("", True)
+    assert refused.signature == ""
+    assert "not signed by the key" in refused.reason
     assert "did not countersign" in ledger.countersigned(refused)
     ledger.close()
     assert home.audit().both is None
@@ -479,11 +486,9 @@ def test_the_command_verifies_in_words_and_in_json_and_refuses_a_changed_ledger(
     ):
         assert words in shown.output
     found = json.loads(agent(*command, "--json").output)
-    assert (found["both"]["run"], found["both"]["head"]["lines"], found["compared"]) == (
-        "two",
-        11,
-        2,
-    )
+    assert found["both"]["run"] == "two"
+    assert found["both"]["head"]["lines"] == 11
+    assert found["compared"] == 2
     plain = agent("ledger", home.path).output.splitlines()
     assert plain[-1].startswith("14 entries, times in UTC; the chain is whole up to the last line")
     assert all(len(line) < 200 for line in plain[:-1]), "digests are for --json"

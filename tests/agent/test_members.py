@@ -22,11 +22,14 @@ from site_agent.identity.members import FILE, OTHERS, Members
 from site_agent.service.console import Terminal
 from site_agent.service.state_store import Decision
 
-AUTHORITY, KEYS = "a" * 64, {"north": "1" * 64, "south": "2" * 64}
+AUTHORITY = "a" * 64
+KEYS = {"north": "1" * 64, "south": "2" * 64}
 PLAN = replace(
     plan_of("r1"), privacy=Privacy(), membership=Membership(("north", "south", "west"), 3)
 )
-SOUTH, WEST, OTHER = "2" * 64, "3" * 64, "4" * 64
+SOUTH = "2" * 64
+WEST = "3" * 64
+OTHER = "4" * 64
 
 
 def proposed(south=SOUTH, west=WEST, north="?", plan=PLAN):
@@ -49,7 +52,8 @@ def test_the_words_are_the_same_in_every_release_and_in_any_order():
 
 
 def test_every_part_changes_the_words():
-    swapped, renamed = dict(zip(KEYS, reversed(KEYS.values()), strict=True)), {"n": KEYS["north"]}
+    swapped = dict(zip(KEYS, reversed(KEYS.values()), strict=True))
+    renamed = {"n": KEYS["north"]}
     others = [("b" * 64, KEYS)]
     others += [
         (AUTHORITY, keys)
@@ -137,7 +141,8 @@ def test_words_taken_unseen_hold_in_this_process_alone(site):
     members = Members(site, accept=True)
     keys = members.keys_of(proposed())
     assert members.settled(keys)
-    assert (members.unseen, members.key_of("south")) == (keys, SOUTH)
+    assert members.unseen == keys
+    assert members.key_of("south") == SOUTH
     assert not Members(site).settled(keys)
     known = Members(site)
     known.confirm(keys)
@@ -229,7 +234,8 @@ def test_the_name_of_a_run_stands_for_one_plan_and_one_set_of_keys(tmp_path, sit
 
 
 def test_a_replaced_key_comes_back_by_no_words_of_a_file_and_no_key_unseen(site):
-    members, old = Members(site), proposed()
+    members = Members(site)
+    old = proposed()
     members.confirm(members.keys_of(old))
     words = members.words(members.keys_of(old))
     members.confirm(members.keys_of(proposed(OTHER)))
@@ -242,7 +248,8 @@ class Answers:
     """In place of the operator of an agent of one run."""
 
     def __init__(self, *answers):
-        self.asked, self._answers = [], list(answers)
+        self.asked = []
+        self._answers = list(answers)
 
     async def decide(self, plan, about, words, news):
         self.asked.append((words, news))

@@ -87,9 +87,11 @@ def header(path):
 def test_a_round_trip_keeps_every_bit_and_the_file_says_whether_it_holds_records(
     tmp_path, made_of, records
 ):
-    model, path = site_model(tmp_path, made_of), tmp_path / "m"
+    model = site_model(tmp_path, made_of)
+    path = tmp_path / "m"
     save_model(path, model)
-    again, rows = load_model(path), read_table(tmp_path / "t.csv")
+    again = load_model(path)
+    rows = read_table(tmp_path / "t.csv")
     assert again.predict(rows).tobytes() == model.predict(rows).tobytes()
     own_units = model.function.predict(model.preprocessing.transform(rows)) * 2.0 + 10.0
     assert again.predict(rows).tolist() == own_units.tolist()
@@ -127,16 +129,18 @@ def test_everything_that_a_site_owns_predicts_the_same_bits_again(
 ):
     federation = federations[name]
     paths, _ = federation.write(site)
-    model, rows = (
-        federation.results[site].model,
-        read_table(federation.folder / f"{site}-judged.csv"),
-    )
-    joined, X = load_model(paths[0]), federation.prepared[site].preprocessing.transform(rows)
-    assert (joined.objective, joined.name, joined.sites) == ("additive", "these sums", SITES)
+    model = federation.results[site].model
+    rows = read_table(federation.folder / f"{site}-judged.csv")
+    joined = load_model(paths[0])
+    X = federation.prepared[site].preprocessing.transform(rows)
+    assert joined.objective == "additive"
+    assert joined.name == "these sums"
+    assert joined.sites == SITES
     assert joined.intercept == model.score_intercept
     assert joined.predict(rows).tobytes() == model.predict(X).tobytes()
     assert joined.phi(rows).tobytes() == model.phi(X).tobytes()
-    again, there = joined.function, [SITES.index(site)]
+    again = joined.function
+    there = [SITES.index(site)]
     assert (
         again.part(joined.phi(rows), there).tobytes() == model.part(model.phi(X), there).tobytes()
     )
@@ -150,14 +154,13 @@ def test_everything_that_a_site_owns_predicts_the_same_bits_again(
     ) == records
     assert len(paths) == 1 + alone
     if not alone:
-        assert (model.local, joined.function.local) == (None, None)
+        assert model.local is None
+        assert joined.function.local is None
         return
     local = load_model(paths[1])
-    assert ((local.function.forest is not None), local.objective, local.findings) == (
-        forest,
-        "additive",
-        None,
-    )
+    assert (local.function.forest is not None) == forest
+    assert local.objective == "additive"
+    assert local.findings is None
     assert local.predict(rows).tobytes() == model.local.predict(X).tobytes()
     assert local.function.left_out.tobytes() == model.local.left_out.tobytes()
     with pytest.raises(BadData, match="has no part"):
@@ -171,8 +174,10 @@ def test_an_interval_covers_so_many_new_labels(federations, share):
     federation = federations["gaussian"]
     for site in ("a", "b"):
         [path, _], _ = federation.write(site)
-        rows, model = read_table(federation.folder / f"{site}-judged.csv"), load_model(path)
-        (low, high), y = model.interval(rows, share), rows.numbers("y")
+        rows = read_table(federation.folder / f"{site}-judged.csv")
+        model = load_model(path)
+        (low, high) = model.interval(rows, share)
+        y = rows.numbers("y")
         assert np.mean((low <= y) & (y <= high)) == pytest.approx(share, abs=0.08)
         assert_allclose((low + high) / 2.0, model.predict(rows), atol=1e-12)
         for wrong in (0.0, 1.0, 90.0):
@@ -187,7 +192,9 @@ def test_an_interval_covers_so_many_new_labels(federations, share):
 
 @pytest.mark.parametrize("additive", [False, True])
 def test_a_change_of_any_byte_is_refused_or_changes_no_prediction(tmp_path, federations, additive):
-    path, rows, refused = saved(tmp_path), read_table(tmp_path / "t.csv"), 0
+    path = saved(tmp_path)
+    rows = read_table(tmp_path / "t.csv")
+    refused = 0
     if additive:
         federation = federations["linear"]
         [path, _], _ = federation.write("a")
@@ -271,7 +278,8 @@ def test_files_that_are_no_model_are_refused(tmp_path):
     "ids", [{}, {"ids": ["007", "b", "c"], "id_column": "patient"}], ids=["without ids", "ids"]
 )
 def test_predictions_keep_bits_and_ids_and_are_for_their_owner_alone(tmp_path, suffix, ids):
-    path, values = tmp_path / f"p.{suffix}", np.array([1 / 3, -2.0, 5e-324])
+    path = tmp_path / f"p.{suffix}"
+    values = np.array([1 / 3, -2.0, 5e-324])
     write_predictions(path, values, **ids)
     found = read_table(path)
     assert found.columns == [*(["patient"] if ids else []), "prediction"]

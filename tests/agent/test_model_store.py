@@ -38,7 +38,8 @@ from site_agent.models.store import ModelStore
 
 
 def plan(run, study="waits", **changes):
-    members, secrets = Membership(("north", "south"), 2), Privacy("plaintext")
+    members = Membership(("north", "south"), 2)
+    secrets = Privacy("plaintext")
     return Plan(run, "clinics", members, privacy=secrets, study=study, data="patients", **changes)
 
 
@@ -75,7 +76,8 @@ def test_every_run_has_its_folder_and_the_newest_that_converged_is_used(store):
         ("r3", Outcome.STAGNATED),
     ):
         [model] = store.put(run, outcome)
-        assert (load_model(model).run, store.model_of(run).run) == (run, run)
+        assert load_model(model).run == run
+        assert store.model_of(run).run == run
         assert store.recommended() == (store.folder / "waits" / min(run, "r2") / "model.coreg")
     study = store.folder / "waits"
     assert sorted(p.name for p in study.iterdir()) == ["r1", "r2", "r3"]
@@ -98,7 +100,8 @@ def test_another_attempt_takes_the_place_of_the_earlier_one_whole(store):
     (study / ".r1.partial" / "model.coreg").write_bytes(b"half")
     assert runs(store) == ["r1"]
     assert store.put("r1", name="other sums") == (first,)
-    assert (load_model(first).name, load_model(first).sites) == ("other sums", ("north", "south"))
+    assert load_model(first).name == "other sums"
+    assert load_model(first).sites == ("north", "south")
     assert sorted(p.name for p in study.iterdir()) == ["r1"]
     assert sorted(p.name for p in (study / "r1").iterdir()) == ["manifest.json", "model.coreg"]
     (study / "r1" / "manifest.json").write_text("{")
@@ -151,7 +154,8 @@ def test_a_coordinator_names_no_folder_elsewhere(store, name):
 def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written(store, tmp_path):
     """Each site has other records too, and its own way to write an id."""
     [path] = store.put("r1")
-    aligned, batches = SharedIds("folded", ("n1", "n3"), "a1"), {}
+    aligned = SharedIds("folded", ("n1", "n3"), "a1")
+    batches = {}
     for site, rows in (("here", "N3,0,1\nn2,5,5\nN1,1,2\n"), ("there", "n1,1,2\nn3,0,1\n")):
         table = inputs(write(tmp_path, f"id,a,b\n{rows}", f"{site}.csv"), None)
         batches[site] = batch_of(load_model(path), table, b"salt", aligned)
@@ -171,7 +175,8 @@ def agreement(store, coupling=(0.5,), *, alone=False, **changes):
     """The files and notes of a result whose models predict 1 and 2 times the feature, and the local
     one -1 times.
     """
-    made, factors = plan("r1", objective=Agreement(coupling=coupling)), (-1.0, 1.0, 2.0)
+    made = plan("r1", objective=Agreement(coupling=coupling))
+    factors = (-1.0, 1.0, 2.0)
     local, *joined = (
         Solution(KernelExpansion(Linear(), np.eye(1), np.array([c])), np.zeros(1), 0.0)
         for c in factors
@@ -180,7 +185,8 @@ def agreement(store, coupling=(0.5,), *, alone=False, **changes):
     result = AgreementResult(
         Outcome.CONVERGED, "", solutions=joined, alone=local if alone else None
     )
-    rows, notes = prepared(write(store.folder.parent, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n")), []
+    rows = prepared(write(store.folder.parent, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n"))
+    notes = []
     return store.put_models(
         made, dataclasses.replace(result, **changes), rows, "y", "id", notes.append
     ), notes
@@ -218,7 +224,8 @@ def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_w
         "model-coupling-0.5.coreg",
         "local.coreg",
     ]
-    assert (list(map(slope, paths)), notes) == ([1.0, 2.0, -1.0], [])
+    assert list(map(slope, paths)) == [1.0, 2.0, -1.0]
+    assert notes == []
     close, _ = agreement(store, (0.1, 0.1 + 1e-9))
     assert len({path.name for path in close}) == 2, "equal to six digits"
 
@@ -228,13 +235,12 @@ def test_an_additive_run_leaves_the_joined_model_and_the_local_one_with_its_find
     paths, notes = run.write("a", findings=("a finding of the run",))
     assert [path.name for path in paths] == ["model.coreg", "local.coreg"]
     joined, local = map(load_model, paths)
-    assert (joined.objective, joined.plan["objective"]["name"], joined.coupling) == (
-        "additive",
-        "additive",
-        None,
-    )
+    assert joined.objective == "additive"
+    assert joined.plan["objective"]["name"] == "additive"
+    assert joined.coupling is None
     assert joined.findings.recommended == "score"
-    assert (joined.findings.labels, local.findings) == (60, None)
+    assert joined.findings.labels == 60
+    assert local.findings is None
     assert notes == ["a finding of the run", *report.sentences(joined.findings, "y")]
     raw = paths[0].read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
@@ -250,7 +256,8 @@ def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_h
     federations,
 ):
     """A site's constant, and the sum of the parts of the sites that are present."""
-    run, tmp_path = federations["gaussian"], federations["gaussian"].folder
+    run = federations["gaussian"]
+    tmp_path = federations["gaussian"].folder
     rows = {site: read_table(tmp_path / f"{site}-judged.csv") for site in SITES}
     order = {site: np.argsort(rows[site].ids("id")) for site in SITES}
     features = {s: run.prepared[s].preprocessing.transform(rows[s])[order[s]] for s in SITES}
@@ -258,13 +265,15 @@ def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_h
     known = {
         s: batch_of(models[s], inputs(tmp_path / f"{s}-judged.csv", None), b"salt") for s in SITES
     }
-    batches, scored = {s: batch for s, (batch, _) in known.items()}, known["a"][1]
+    batches = {s: batch for s, (batch, _) in known.items()}
+    scored = known["a"][1]
     assert_array_equal(scored.local, models["a"].local_predictions(rows["a"])[order["a"]])
     assert {(each.name, each.sites, each.trained) for each in batches.values()} == {
         ("these sums", SITES, "additive")
     }
     given = [at.prepared(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
-    errors, y = {}, rows["a"].numbers("y")[order["a"]]
+    errors = {}
+    y = rows["a"].numbers("y")[order["a"]]
     at_mean = [at.own.predict(run.fitted.fit, 0.0 * at.own.B[:1])[0] for at in run.fitted.sites]
     np.testing.assert_allclose(
         [batches[site].intercept for site in SITES], at_mean, err_msg="of the joined model too"
@@ -298,7 +307,8 @@ def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(fed
     (joined, *_), notes = made.write("a")
     found = load_model(joined).findings
     table = read_table(made.folder / "a-judged.csv")
-    model, known = made.results["a"].model, made.prepared["a"].preprocessing
+    model = made.results["a"].model
+    known = made.prepared["a"].preprocessing
     for j, row in enumerate(found.coefficients):
         assert row["column"] == "uv"[j]
         moved = known.transform(table)

@@ -53,7 +53,8 @@ def test_a_table_of_another_country_is_the_same_table(tmp_path_factory, rows, se
     one = prepared(write(folder, as_csv(plain, ","))).data
     path = write(folder, as_csv(plain, separator, mark), "other.csv")
     other = prepared(path)
-    assert (other.data.X.tobytes(), other.data.y.tobytes()) == (one.X.tobytes(), one.y.tobytes())
+    assert other.data.X.tobytes() == one.X.tobytes()
+    assert other.data.y.tobytes() == one.y.tobytes()
     assert other.data.ids_digest == one.ids_digest
     assert other.notes[0] == f"{path}: columns separated by {WORDS[separator]}"
     found = [note for note in other.notes if "decimal commas" in note]
@@ -193,7 +194,9 @@ def test_a_stray_mark_is_one_fault_in_its_own_cell(
 ):
     error = faults_of(tmp_path, separator, mark, [(18, column, cell)])
     [fault] = error.faults
-    assert (fault.lines, fault.column, fault.kind) == ((18,), column, kind)
+    assert fault.lines == (18,)
+    assert fault.column == column
+    assert fault.kind == kind
     assert f"t.csv, line 18, column {column!r}: {cell!r} is " in str(error)
     assert words in str(error)
 
@@ -241,7 +244,8 @@ def test_the_format_is_found_and_noted(tmp_path, layout, time):
     chosen = [date(2024, 1, 3) + timedelta(days=9 * i) for i in range(8)]
     cells = [LAYOUTS[layout](d) + time for d in chosen]
     preprocessing, found = dated(tmp_path, cells)
-    assert (preprocessing.columns[0].kind, preprocessing.columns[0].layout) == ("date", layout)
+    assert preprocessing.columns[0].kind == "date"
+    assert preprocessing.columns[0].layout == layout
     assert days(preprocessing, found) == [(d - EPOCH).days for d in chosen]
     note = f"{tmp_path / 't.csv'}: read as dates of the format {layout}, as their numbers show: "
     note += f"{cells[0]!r} and {cells[1]!r} in 'd'"

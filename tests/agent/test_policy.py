@@ -193,7 +193,8 @@ def test_an_objective_has_to_be_named():
     ],
 )
 def test_a_plan_has_at_least_the_policys_noise_and_numbers(key, value):
-    policy, default = of_additive(**{key: value}), getattr(Additive(), key)
+    policy = of_additive(**{key: value})
+    default = getattr(Additive(), key)
     assert against(policy, additive({key: value}), WIDE) is None
     objection = against(policy, additive(), WIDE)
     assert f"{key} = {default:g} is below {key} = {value:g}" in objection
@@ -262,7 +263,8 @@ def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows()
 
 def problem(span, *, among, n=12, m=60):
     rng = np.random.default_rng(5)
-    X, Z = rng.normal(size=(n, 3)), rng.normal(size=(m, 3))
+    X = rng.normal(size=(n, 3))
+    Z = rng.normal(size=(m, 3))
     if among:
         Z[7] = X[3]
     y = rng.normal(size=n)

@@ -47,7 +47,8 @@ def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
         text = [text or "missing" for text in part.texts("c")]
         return np.array([*zip(part.numbers("a"), text, strict=True)], dtype=object)
 
-    L, U = array(found.labelled), array(found.unlabelled)
+    L = array(found.labelled)
+    U = array(found.unlabelled)
     seen = sorted({c for c in [*L[:, 1], *U[:, 1]] if c != "missing"})
     theirs = ColumnTransformer(
         [
@@ -121,7 +122,9 @@ def test_what_float64_holds_no_squares_of_is_refused_with_its_cell(tmp_path, cel
 def test_mean_and_scale_are_of_labelled_rows_and_levels_of_all(tmp_path):
     preprocessing, few = fitted(tmp_path, lines(["1,1,x,1", "2,3,x,2", "3,100,w,"]))
     a, c = preprocessing.columns
-    assert (a.mean, a.scale, a.fill) == (2.0, 1.0, 2.0)
+    assert a.mean == 2.0
+    assert a.scale == 1.0
+    assert a.fill == 2.0
     assert c.levels == ("w", "x")
     assert preprocessing.transform(few.unlabelled).tolist() == [[98.0, 1.0, 0.0]]
     assert preprocessing.transform(few.labelled).tolist() == [[-1.0, 0.0, 1.0], [1.0, 0.0, 1.0]]
@@ -159,7 +162,8 @@ def test_a_column_is_boolean_numeric_or_what_the_operator_named(
     assert preprocessing.columns[0].kind == kind
     assert preprocessing.transform(found.labelled)[:, 0].tolist() == encoded
     named = fitted(tmp_path, rows, categorical=["a"])[0].columns[0]
-    assert (named.kind, named.levels) == ("text", levels)
+    assert named.kind == "text"
+    assert named.levels == levels
     with pytest.raises(UsageError, match="no such feature"):
         fitted(tmp_path, rows, categorical=["b"])
 
@@ -176,7 +180,8 @@ def test_a_text_column_has_at_most_200_levels(tmp_path):
     ):
         fitted(tmp_path, many)
     wide = fitted(tmp_path, many, categorical=["c"])[0]
-    assert (wide.columns[0].kind, wide.summary) == ("text", "c (200 levels)")
+    assert wide.columns[0].kind == "text"
+    assert wide.summary == "c (200 levels)"
     assert "column 'c' makes 200 of 200 features" in wide.notes[0]
 
 
@@ -220,7 +225,9 @@ def test_texts_that_training_never_saw_are_encoded_as_nothing_and_counted(tmp_pa
     preprocessing, _ = fitted(tmp_path, lines(["1,1,x,1", "2,3,z,2", "3,,x,"]))
     new = table(tmp_path, "c,extra,a\nnever,0,1\nx,0,3\nnor,0,\nNA,0,1\n")
     assert preprocessing.columns[0].indicator
-    low, high, absent = [-1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 0.0]
+    low = [-1.0, 0.0, 0.0, 0.0]
+    high = [1.0, 0.0, 1.0, 0.0]
+    absent = [0.0, 1.0, 0.0, 0.0]
     assert preprocessing.transform(new).tolist() == [low, high, absent, low]
     unseen, absent = preprocessing.moved(new)  # and a has an indicator of its own, so no word of it
     assert "column 'c': cells with a text that training never had: 2 ('never' first)" in unseen

@@ -109,7 +109,8 @@ def test_a_site_that_means_another_step_other_sites_or_another_length_spoils_the
 
 
 def test_a_mask_is_used_once_and_no_attempt_has_anothers(seals):
-    first, second = Members().seals(), Members(attempt=1).seals()
+    first = Members().seals()
+    second = Members(attempt=1).seals()
     words = [s["a"].mask(STEP, random_words(0), SITES) for s in (unused(seals), first, second)]
     assert len({w.tobytes() for w in words}) == 3
     with pytest.raises(AssertionError, match="used once"):
@@ -118,8 +119,10 @@ def test_a_mask_is_used_once_and_no_attempt_has_anothers(seals):
 
 def test_a_text_is_for_its_receiver_alone_and_of_one_step(seals):
     """Or for all members; the coordinator has no key of it, and a changed one is found."""
-    seals, others = unused(seals), Members().seals()
-    alone, shown = seals["a"].close(STEP, b"a text", "b"), seals["a"].close(STEP, b"a text")
+    seals = unused(seals)
+    others = Members().seals()
+    alone = seals["a"].close(STEP, b"a text", "b")
+    shown = seals["a"].close(STEP, b"a text")
     assert b"a text" not in alone + shown
     assert seals["b"].open_text(STEP, alone, "a", to_all=False) == b"a text"
     assert [seals[s].open_text(STEP, shown, "a", to_all=True) for s in "bc"] == [b"a text"] * 2

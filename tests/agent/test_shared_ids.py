@@ -66,10 +66,8 @@ def test_every_point_is_on_the_curve_and_not_on_its_twist(text: str) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=8), min_size=2, max_size=5, unique=True))
 def test_every_list_ends_as_the_same_points(seeds: list[bytes]) -> None:
-    secrets, ids = (
-        [id_points.exponents(seed) for seed in seeds],
-        id_points.points_of(["ann", "bob"], "x"),
-    )
+    secrets = [id_points.exponents(seed) for seed in seeds]
+    ids = id_points.points_of(["ann", "bob"], "x")
     ends = []
     for v, own in enumerate(secrets):
         passed = id_points.multiplied(ids, own.start)
@@ -144,9 +142,12 @@ def test_an_id_in_several_columns(tmp_path: Path) -> None:
 
 
 def test_shared_ids_that_are_gone_are_named(tmp_path: Path) -> None:
-    own, shared = table(tmp_path, "id,x,y\nA,1,2\nb,3,\nC,5,\n"), SharedIds("folded", ("b", "zoe"))
+    own = table(tmp_path, "id,x,y\nA,1,2\nb,3,\nC,5,\n")
+    shared = SharedIds("folded", ("b", "zoe"))
     made = prepare(Inputs(table=own, target="y", id="id"), b"", SharedIds("folded", ("a", "c")))
-    assert (made.data.ids, len(made.data.y), len(made.data.Z)) == (("a", "c"), 1, 2)
+    assert made.data.ids == ("a", "c")
+    assert len(made.data.y) == 1
+    assert len(made.data.Z) == 2
     with pytest.raises(
         BadTable, match=r"1 of the 2 ids that the sites share are not in 'id': 'zoe'.*align again"
     ):
@@ -161,14 +162,13 @@ PLAN = Plan("r", "f", Membership(tuple("abc"), 3), Alignment(max_ids=1000))
 
 
 def test_the_result_of_an_alignment_is_kept_for_these_ids_sites_and_rule(tmp_path: Path) -> None:
-    kept, ids, shared = (
-        AlignedIds(tmp_path / "aligned"),
-        ("a", "b"),
-        SharedIds("folded", ("a",), "r"),
-    )
+    kept = AlignedIds(tmp_path / "aligned")
+    ids = ("a", "b")
+    shared = SharedIds("folded", ("a",), "r")
     assert kept.find(PLAN, ids, "folded") is None
     path = kept.put(PLAN, ids, shared)
-    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
     for later in (
         PLAN,
         replace(PLAN, run="another"),

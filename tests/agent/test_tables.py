@@ -44,7 +44,8 @@ GOOD = "id,a,c,y\np1,1,x,1.5\np2,2,z,2.5\np10,3,x,\np9,4,NA,\n"
 
 def test_rows_without_a_target_are_shared_and_sorted_by_id(tmp_path):
     found = site_table(tmp_path, GOOD)
-    assert (found.y.tolist(), found.labelled.columns) == ([1.5, 2.5], ["a", "c"])
+    assert found.y.tolist() == [1.5, 2.5]
+    assert found.labelled.columns == ["a", "c"]
     assert found.unlabelled_ids == ("p10", "p9")  # sorted as text, by bytes
     assert found.unlabelled.texts("a") == ["3", "4"]
     assert found.unlabelled.texts("c") == ["x", None]
@@ -59,12 +60,14 @@ def test_file_order_never_matters(tmp_path_factory, order, newline, bom):
     moved = newline.join(["id,a,y", *(rows[i] for i in order), *rows[:2], ""])
     other = prepared(write(folder, ("\ufeff" if bom else "") + moved, "m.csv")).data
     assert one.ids_digest == other.ids_digest
-    assert (one.Z.tobytes(), one.X.tobytes()) == (other.Z.tobytes(), other.X.tobytes())
+    assert one.Z.tobytes() == other.Z.tobytes()
+    assert one.X.tobytes() == other.X.tobytes()
 
 
 def test_ids_stay_text(tmp_path):
     a, b = (site_table(tmp_path, f"id,a,y\n1,1,1\n{x},2,\n").unlabelled_ids for x in ("007", " 7"))
-    assert (a, b) == (("007",), ("7",))
+    assert a == ("007",)
+    assert b == ("7",)
     assert ids_digest(a) != ids_digest(b)
     composed, decomposed = (
         site_table(tmp_path, f"id,a,y\n1,1,1\n{x},2,\n") for x in ("caf\u00e9", "cafe\u0301")
@@ -159,7 +162,8 @@ CELLS = st.text(st.sampled_from(list('ab0.,"\n \u00e9\u4e2d')), max_size=6)
 def test_what_a_csv_writer_writes_is_read_with_the_line_of_every_row(
     tmp_path_factory, rows, newline, data
 ):
-    text, lines = io.StringIO(newline=""), []
+    text = io.StringIO(newline="")
+    lines = []
     writer = csv.writer(text, lineterminator=newline)
     writer.writerow([f"c{i}" for i in range(len(rows[0]))])
     for row in rows:
@@ -179,10 +183,8 @@ def test_what_a_csv_writer_writes_is_read_with_the_line_of_every_row(
 def test_cells_that_mean_a_missing_value_are_a_list_of_the_operator(tmp_path):
     text = "id,a,c,y\n1,-999,x,1\n2, n/a ,NA,2\n5,6,x,2\n3,4,z,NULL\n4,5,z,\n"
     plain = table(tmp_path, text)
-    assert (plain.texts("a"), plain.texts("c")) == (
-        ["-999", None, "6", "4", "5"],
-        ["x", None, "x", "z", "z"],
-    )
+    assert plain.texts("a") == ["-999", None, "6", "4", "5"]
+    assert plain.texts("c") == ["x", None, "x", "z", "z"]
     own = prepared(tmp_path / "new.csv", na_values=["-999", "n/a", "NULL"])
     assert [column.indicator for column in own.preprocessing.columns] == [True, False]
     assert own.preprocessing.columns[1].levels == ("NA", "x", "z"), "the list replaces the default"
@@ -281,7 +283,8 @@ def test_a_table_without_labels_is_used_if_the_operator_says_that_there_are_none
     with pytest.raises(BadData, match="--no-labels"):
         prepared(path)
     without = prepared(path, labels=False).data
-    assert (without.X.shape, without.Z.shape) == ((0, 1), (2, 1))
+    assert without.X.shape == (0, 1)
+    assert without.Z.shape == (2, 1)
     bare = prepared(write(tmp_path, "id,p\nz1,1\nz2,2\n", "bare.csv"), labels=False).data
     assert bare.ids_digest == without.ids_digest
     with pytest.raises(
@@ -361,9 +364,11 @@ def test_check_prints_fields_without_a_cell(messy):
     *wrong, identity = [
         line for line in map(json.loads, found.stdout.splitlines()) if line["ok"] is False
     ]
-    assert (len(wrong), identity["check"]) == (6, "identity")
+    assert len(wrong) == 6
+    assert identity["check"] == "identity"
     for line in wrong:
-        assert (line["check"], line["file"]) == ("table", "messy.csv")
+        assert line["check"] == "table"
+        assert line["file"] == "messy.csv"
         fields = json.dumps({key: value for key, value in line.items() if key != "text"})
         assert not any(cell in fields for cell in ("fourty", "six", "70 kg", "unknown", "p5"))
 
@@ -423,7 +428,8 @@ def test_both_questions_are_asked_at_once_and_a_scoring_needs_no_target(tmp_path
         named(left_open(tmp_path, "a,b,c"))
     assert len(error.value.faults) == 2
     found = named(left_open(tmp_path, "id,x"), trains=False)
-    assert (found.target, found.id) == (None, "id")
+    assert found.target is None
+    assert found.id == "id"
     said = Inputs(table=tmp_path / "none.csv", target="y", id="id")
     assert named(said) is said, "the table is not read"
 
@@ -538,7 +544,8 @@ def test_a_column_of_texts_that_are_no_categories_is_a_fault_with_both_options(
     with pytest.raises(BadTable) as error:
         prepared(path)
     [fault] = error.value.faults
-    assert (fault.column, fault.kind) == ("c", "text")
+    assert fault.column == "c"
+    assert fault.kind == "text"
     assert "--drop c" in fault.todo
     few = rows // 3 <= 200
     assert ("--categorical c" in fault.todo) == few
@@ -717,7 +724,8 @@ def test_the_empty_target_of_a_site_without_labels_is_no_feature(tmp_path, study
     path = write(tmp_path, f"id,p,{name},label\nz1,1,,4\nz2,2,,5\n")
     given = Inputs(table=path, labels=False)
     chosen = named(given, study)
-    assert (chosen.id, chosen.target) == ("id", name)
+    assert chosen.id == "id"
+    assert chosen.target == name
     assert prepare(chosen).preprocessing.sources == ["p", "label"]
 
 

@@ -191,11 +191,9 @@ def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_i
     )
     [answer] = answers(agent, first_step(offer))
     line = list(read_ledger(agent.ledger.path))[-1]
-    assert (line["kind"], line["question"], line["sha256"]) == (
-        "Answer",
-        "sizes",
-        answer.summed.digest,
-    )
+    assert line["kind"] == "Answer"
+    assert line["question"] == "sizes"
+    assert line["sha256"] == answer.summed.digest
     assert agent.ledger.memory.answered(plan("r1"), offer.ids_digest) == 1
     assert answers(agent, first_step(offer)) == [answer], (
         "it is sent once more, as after a session that broke"
@@ -204,7 +202,8 @@ def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_i
 
 
 def test_the_sites_secret_keys_the_digest_of_the_ids(tmp_path):
-    digests, secret = [], "a secret of the sites"
+    digests = []
+    secret = "a secret of the sites"
     for each in (None, secret):
         agent = Agent(tmp_path, policy=Policy(aggregation="plaintext", ids_secret=each))
         digests.append(answers(agent, plan("r1"))[0].ids_digest)
@@ -216,7 +215,8 @@ def test_the_sites_secret_keys_the_digest_of_the_ids(tmp_path):
 
 
 def test_the_result_is_on_the_disk_before_the_last_answer_leaves(agent, tmp_path, monkeypatch):
-    record, there = agent.ledger.record, []
+    record = agent.ledger.record
+    there = []
 
     def recorded(message, *about):
         there.append(stored(tmp_path).exists())
@@ -269,7 +269,9 @@ class AsSite:
     """A worker of this agent, as one of the sites of a `Pump`."""
 
     def __init__(self, agent):
-        self.agent, self.result, self.missed = agent, None, ""
+        self.agent = agent
+        self.result = None
+        self.missed = ""
 
     def hello(self):
         return m.Hello("north", m.PROTOCOL_VERSION, "test")
@@ -293,12 +295,14 @@ def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(tmp_path):
         plan("s1", objective=Scoring("t1", "agreement")), data="monday", privacy=Privacy()
     )
     pump = Pump(scoring, {"north": AsSite(agent), "south": site_with("south", south)}).join().run()
-    assert (pump.outcome, pump.missed) == (Outcome.CONVERGED, {})
+    assert pump.outcome == Outcome.CONVERGED
+    assert pump.missed == {}
     files = agent.workers.written
     assert [p.relative_to(tmp_path).as_posix() for p in files] == ["models/waits/s1/scores.csv"]
     own = model.predict(read_table(tmp_path / "monday.csv"))
     n1, n2, alone, n4 = [line.split(",") for p in files for line in p.read_text().splitlines()[1:]]
-    scores, means = (n1, n2, n4), np.mean([[own[1], own[0], own[2]], [1.0, 2.0, 4.0]], axis=0)
+    scores = (n1, n2, n4)
+    means = np.mean([[own[1], own[0], own[2]], [1.0, 2.0, 4.0]], axis=0)
     np.testing.assert_allclose([float(score) for _, score, _ in scores], means, rtol=1e-9)
     assert [sites for *_, sites in scores] == ["north south"] * 3
     assert alone == ["n3", "", "south"], "one site alone: the score would be its part"
@@ -334,7 +338,8 @@ def aligned(agent, above, *others):
     digest = agent.workers.tables.read(asked).private.ids_digest
     sites = {name: site_with(name, replace(own, ids_digest=digest)) for name, own in ids.items()}
     pump = Pump(asked, {"north": AsSite(agent), **sites}).join().run()
-    assert (pump.outcome, pump.missed) == (Outcome.CONVERGED, {})
+    assert pump.outcome == Outcome.CONVERGED
+    assert pump.missed == {}
 
 
 @pytest.fixture
@@ -348,7 +353,8 @@ def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept(aligner):
     """The next run has the ids too, and other rows need another alignment."""
     assert aligner.workers.judge(ALIGNS).reason is None
     said, report = worked(aligner, ALIGNS)
-    assert (said, report.accepted) == ([m.Unaligned("r1")], True)
+    assert said == [m.Unaligned("r1")]
+    assert report.accepted
     aligned(aligner, ALIGNS, "p1", "p3", "q2")
     for run in ("r1", "r2"):
         [offer] = answers(aligner, replace(ALIGNS, run=run))
@@ -428,7 +434,8 @@ def test_a_run_that_ends_before_its_ids_are_aligned_is_over_and_a_step_of_it_is_
     assert report.accepted is False
     [fetched], report = worked(aligner, m.Finished("r1", Outcome.REFUSED, "south refused"))
     assert isinstance(fetched, m.Fetched)
-    assert (report.accepted, report.models) == (None, 0)
+    assert report.accepted is None
+    assert report.models == 0
 
 
 def test_a_defect_ends_the_run_here_and_never_the_service(agent, monkeypatch):

@@ -21,7 +21,8 @@ from site_agent.machine.results import AdditiveResult, Judged
 from site_agent.models.store import ModelStore
 
 SITES = ("a", "b", "c")
-SHARED, JUDGED = 150, 200
+SHARED = 150
+JUDGED = 200
 PLAN = Plan("run-1", "tests", Membership(SITES, 3), Additive())
 
 
@@ -34,7 +35,8 @@ def tables(
     Each site has two columns. A label is a sum of functions of three sites' columns, or one of
     ``values`` by its sign.
     """
-    rng, out = np.random.default_rng(4), {}
+    rng = np.random.default_rng(4)
+    out = {}
     X = rng.normal(size=(SHARED + sum(labels) + JUDGED, 6))
     X[:, ::2] = np.round(
         X[:, ::2], 1
@@ -46,10 +48,8 @@ def tables(
         else [values[int(each > 5.0)] for each in y]
     )
     for v, (site, n) in enumerate(zip(SITES, labels, strict=True)):
-        common, private = (
-            50 * v + np.arange(n * 4 // 5),
-            SHARED + sum(labels[:v]) + np.arange(n - n * 4 // 5),
-        )
+        common = 50 * v + np.arange(n * 4 // 5)
+        private = SHARED + sum(labels[:v]) + np.arange(n - n * 4 // 5)
         rows = {
             site: [*common, *private],
             f"{site}-shared": range(SHARED),
@@ -89,7 +89,8 @@ class Trained:
         """The files of its model store, the joined model first, and the notes; with ``changes`` of
         the result.
         """
-        notes, store = list[str](), ModelStore(site, self.folder / f"{site}-models")
+        notes = list[str]()
+        store = ModelStore(site, self.folder / f"{site}-models")
         result = replace(self.results[site], **changes)
         prepared = self.prepared[site]
         files = store.put_models(
@@ -107,7 +108,8 @@ def trained(
     """Sites with so many labels each, trained with these rules."""
     made = prepared_sites(tables(folder, labels, values), "" if values is None else values[1])
     rows = [_site_rows(made[site].data)[0] for site in SITES]
-    fitted, results = train(rows, SHARED, rules=replace(IN_MEMORY, **rules)), {}
+    fitted = train(rows, SHARED, rules=replace(IN_MEMORY, **rules))
+    results = {}
     for site, own, at in zip(SITES, rows, fitted.sites, strict=True):
         left = [at.verdict.left_out.get(key, np.zeros(0)) for key in ("joined", "score", "local")]
         told = (

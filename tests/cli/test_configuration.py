@@ -65,7 +65,8 @@ def test_label_epsilon_of_numbers_needs_a_range(tmp_path):
     with pytest.raises(UsageError, match="the lowest label, and a higher one"):
         configuration(tmp_path, f"{model}label_range = [1, 1]\n")
     numbers = configuration(tmp_path, f"{model}label_range = [-1, 3]\n").objective
-    assert (numbers.label_epsilon, numbers.label_range) == (8.0, (-1.0, 3.0))
+    assert numbers.label_epsilon == 8.0
+    assert numbers.label_range == (-1.0, 3.0)
     assert configuration(tmp_path, f'{model}task = "classification"\n').objective.private_labels
 
 
@@ -85,7 +86,9 @@ def test_the_choices_of_init_are_keys_of_the_new_file(tmp_path):
     choices = Choices(name="$sites 😀", target='the "y"', id="ID", task="classification")
     (tmp_path / "federation.toml").write_text(file_of(choices, ["a", "b"]), encoding="utf-8")
     plan = read_configuration(tmp_path / "federation.toml").plan()
-    assert (plan.federation, plan.target, plan.id) == ("$sites 😀", 'the "y"', "ID")
+    assert plan.federation == "$sites 😀"
+    assert plan.target == 'the "y"'
+    assert plan.id == "ID"
     assert plan.objective == Additive(task="classification")
 
 
@@ -93,17 +96,16 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
     (tmp_path / "federation.toml").write_text(NEW_FILE)
     plan = read_configuration(tmp_path / "federation.toml").plan()
     assert plan.membership == Membership(("site-a", "site-b", "site-c"), 3)
-    assert (plan.objective, plan.iteration, plan.privacy) == (
-        Additive(),
-        Iteration(),
-        Privacy("secure"),
-    )
+    assert plan.objective == Additive()
+    assert plan.iteration == Iteration()
+    assert plan.privacy == Privacy("secure")
     # Commented keys are keys too.
     additive = 'objective = "additive"\n', '# task = "regression"\n'
     text = NEW_FILE.replace(additive[0], "").replace(additive[1], "")
     (tmp_path / "all.toml").write_text(re.sub(r"(?m)^# (?=\w+ = )", "", text))
     agreement = read_configuration(tmp_path / "all.toml").plan()
-    assert (agreement.target, agreement.id) == ("outcome", "patient")
+    assert agreement.target == "outcome"
+    assert agreement.id == "patient"
     assert agreement.objective == Agreement(coupling=(0.0, 0.001, 0.01, 0.1))
     assert against(Policy(), agreement) is None
     assert plan.align == Alignment()
@@ -119,7 +121,8 @@ def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path
     settings = read_settings(
         tmp_path / "agent.toml", {"data": "local.csv"}, ("data", "coordinator")
     )
-    assert (settings.coordinator, settings.policy) == ("fed.example:7600", tmp_path / "policy.toml")
+    assert settings.coordinator == "fed.example:7600"
+    assert settings.policy == tmp_path / "policy.toml"
     own, table, service = re.split("# This site's table|# Only for `coreg-agent serve`", AGENT)
     for name, text in (("one", own + "#" + table), ("service", own + "#" + service)):
         (tmp_path / f"{name}.toml").write_text(re.sub(r"(?m)^# (?=\w+ = |\[data\.)", "", text))
@@ -162,11 +165,9 @@ def test_a_run_without_an_objective_is_refused_where_it_is_asked_for(tmp_path, m
     )
     (tmp_path / "study.toml").write_text('[study]\nname = "s"\n')
     plan = planned(read_configuration(tmp_path / "federation.toml"), tmp_path / "study.toml")
-    assert (plan.objective, plan.privacy, plan.align) == (
-        Additive(),
-        Privacy(),
-        Alignment(),
-    ), "no other section"
+    assert plan.objective == Additive(), "no other section"
+    assert plan.privacy == Privacy(), "no other section"
+    assert plan.align == Alignment(), "no other section"
 
 
 @pytest.mark.parametrize("section", ["[study]", "[model]", "[schedule]", "[privacy]"])

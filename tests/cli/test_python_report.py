@@ -21,10 +21,12 @@ FOUND = {
 def test_the_report_has_fields_and_prints_its_text():
     report = report_of("r1", "y", Findings.from_json(FOUND), "the text")
     assert str(report) == "the text"
-    assert (report.labels, report.recommended) == (40, "joined")
+    assert report.labels == 40
+    assert report.recommended == "joined"
     assert list(report.errors) == ["mean", "local", "joined"]
     joined = report.errors["joined"]
-    assert (joined.error, joined.change) == (3.0, -0.25)
+    assert joined.error == 3.0
+    assert joined.change == -0.25
     assert joined.change_interval == pytest.approx((-0.446, -0.054))
     assert report.errors["local"].change_interval is None
     assert report.areas == {"local": 0.7}

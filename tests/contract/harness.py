@@ -113,7 +113,8 @@ class Client:
     """One session with a coordinator, frame by frame."""
 
     def __init__(self, connection: Connection):
-        self.connection, self.assembler = connection, Assembler()
+        self.connection = connection
+        self.assembler = Assembler()
         for run in (RUN, "run-2"):
             self.assembler.expect(run, 1 << 24)
 
@@ -201,7 +202,9 @@ class Pipe(_End):
     address = "127.0.0.1"
 
     def __init__(self, peer: tuple[str, bytes]):
-        up, down, flows = asyncio.Queue[Any](), asyncio.Queue[Any](), asyncio.Event()
+        up = asyncio.Queue[Any]()
+        down = asyncio.Queue[Any]()
+        flows = asyncio.Event()
         flows.set()
         super().__init__(up, down, flows, [False])
         self.site = _End(down, up, flows, self.broken)
@@ -292,7 +295,9 @@ class Dialled:
     """`GrpcServer` with sites that dial it, each as a task that ends with its session."""
 
     def __init__(self, home: Home, sites: Mapping[str, SiteFunction]):
-        self.server, self._home, self._sites = home.server(), home, sites
+        self.server = home.server()
+        self._home = home
+        self._sites = sites
         self._tasks: list[asyncio.Task[None]] = []
 
     def __getattr__(self, name: str) -> Any:

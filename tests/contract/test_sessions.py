@@ -36,7 +36,8 @@ def _peers_have_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(room: int = 3, **options: Any) -> AsyncIterator[tuple[Frames, Events]]:
-    sessions, events = Frames(**options), Events()
+    sessions = Frames(**options)
+    events = Events()
     await sessions.start(events.emit)
     sessions.expect(RUN, 8 * room)  # as the machine says once a site has offered
     yield sessions, events

@@ -46,7 +46,8 @@ async def started(
 ) -> AsyncIterator[tuple[Transport, Events, list[EchoSite]]]:
     """A transport whose sites have joined; it expects so many words. Closed at the end."""
     sites = {name: EchoSite(name) for name in names}
-    transport, events = wire(sites), Events()
+    transport = wire(sites)
+    events = Events()
     if room:
         transport.expect(RUN, 8 * room)
     await transport.start(events.emit)
@@ -134,7 +135,9 @@ def test_a_whole_run_ends_on_the_same_bits(
 ) -> None:
     plain = make_plan(schedule=schedule, tolerance=1e-6, prediction_tolerance=1e-1)
     plan = replace(plain, privacy=replace(plain.privacy, aggregation=aggregation))
-    expected, sites, kept = undisturbed(plain), make_sites(order), Kept()
+    expected = undisturbed(plain)
+    sites = make_sites(order)
+    kept = Kept()
     end, notices = driven(wire(sites), plan, kept)
     assert end == expected.end == Finish(plan.run, Outcome.CONVERGED, "")
     reports = [r.report for r in expected.records if isinstance(r, StepDone)]
@@ -170,7 +173,8 @@ def test_a_step_that_cannot_be_written_ends_the_coordinator_and_no_end_is_told(w
 
 @contextlib.asynccontextmanager
 async def serving(home: Home) -> AsyncIterator[tuple[GrpcServer, Events]]:
-    server, events = home.server(), Events()
+    server = home.server()
+    events = Events()
     await server.start(events.emit)
     try:
         yield server, events
@@ -183,7 +187,8 @@ async def serving(home: Home) -> AsyncIterator[tuple[GrpcServer, Events]]:
 async def test_without_a_certificate_of_this_authority_there_is_no_connection(
     home: Home, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    ours, stranger = home.identity("a"), home.identity("stranger")
+    ours = home.identity("a")
+    stranger = home.identity("stranger")
     credentials = {
         "no certificate": lambda: grpc.ssl_channel_credentials(ours.ca_pem),
         "another authority's": lambda: grpc.ssl_channel_credentials(

@@ -43,14 +43,18 @@ class Problem:
     def __init__(
         self, seed=0, n=(12, 20, 15), m=200, d=(4, 3, 5), k=(7, 6, 8), scale=1.0, level=7.0
     ):
-        rng, M = np.random.default_rng(seed), len(n)
+        rng = np.random.default_rng(seed)
+        M = len(n)
         base = rng.normal(size=(sum(n) + m, 4))
         self.W = []
         for size in k:
             X = base @ rng.normal(size=(4, size)) + rng.normal(size=(len(base), size))
             X = X * 0.7 ** np.arange(size)
             self.W.append(X - X.mean(0))
-        self.d, self.M, self.N, self.owner = d, M, sum(n), np.repeat(np.arange(M), n)
+        self.d = d
+        self.M = M
+        self.N = sum(n)
+        self.owner = np.repeat(np.arange(M), n)
         self.Phi = np.concatenate(
             [W[:, :width] for W, width in zip(self.W, d, strict=True)], axis=1
         )
@@ -92,7 +96,9 @@ def test_answers_of_fifty_digits(case):
         )
         for q in case["in"]["parts"]
     )
-    d, rows, within = tuple(case["in"]["d"]), case["in"]["rows"], case["in"]["within"]
+    d = tuple(case["in"]["d"])
+    rows = case["in"]["rows"]
+    within = case["in"]["within"]
     m = Moments(d, read("C"), rows, read("n"), read("levels"), within, parts)
     f = fit(m)
     without = ScoreWeights.of(f).of_sites(range(len(m.d) - 1))
@@ -107,7 +113,8 @@ def test_the_score_is_pooled_additive_kernel_ridge_with_offsets():
     p = Problem()
     f = fit(p.moments())
     prior = np.concatenate([np.repeat(f.prior[:-1], p.d), np.repeat(f.prior[-1], p.M)])
-    X, t = p.rows()[:, :-1], (p.y - f.moments.mean) / f.moments.deviation
+    X = p.rows()[:, :-1]
+    t = (p.y - f.moments.mean) / f.moments.deviation
     inverse = np.linalg.inv((X * prior) @ X.T + f.noise[0] * np.eye(p.N))
     a = np.sum(inverse @ t) / np.sum(inverse)
     new = np.concatenate([p.Phi, np.eye(p.M)[np.zeros(len(p.Phi), int)]], axis=1)
@@ -118,19 +125,22 @@ def test_the_score_is_pooled_additive_kernel_ridge_with_offsets():
 def test_left_out_residuals_are_those_of_refits():
     p = Problem(3)
     f = fit(p.moments())
-    m, X, N, owns = f.moments, p.rows(), p.N, p.own(f.moments)
-    t, penalty = (
-        (p.y - m.mean) / m.deviation,
-        np.concatenate([np.repeat(1 / f.prior, [*p.d, p.M]), [0.0]]),
-    )
-    exact, own = np.empty(N), np.empty(N)
+    m = f.moments
+    X = p.rows()
+    N = p.N
+    owns = p.own(f.moments)
+    t = (p.y - m.mean) / m.deviation
+    penalty = np.concatenate([np.repeat(1 / f.prior, [*p.d, p.M]), [0.0]])
+    exact = np.empty(N)
+    own = np.empty(N)
     for i in range(N):
         keep = np.arange(N) != i
         A = X[keep].T @ X[keep] / f.noise[0] + np.diag(penalty)
         beta = np.linalg.solve(A, X[keep].T @ t[keep] / f.noise[0])
         exact[i] = m.deviation * (t[i] - X[i] @ beta)
         own[i] = m.deviation * (t[i] - owns[p.owner[i]].rows(p.W[p.owner[i]][i : i + 1])[0] @ beta)
-    score, joined = np.empty(N), np.empty(N)
+    score = np.empty(N)
+    joined = np.empty(N)
     for v in range(p.M):
         r = np.flatnonzero(p.owner == v)
         score[r] = left_out_score(f, p.y[r], f.intercept(v) + p.Phi[r] @ f.coef)
@@ -144,7 +154,11 @@ def test_left_out_residuals_are_those_of_refits():
         "the mean leverage stands for a row's"
     )
     assert np.mean(joined**2) == pytest.approx(np.mean(own**2), rel=0.05)
-    own, W, w, A = owns[0], p.W[0][:12], p.W[0][3], np.linalg.inv(owns[0].H)  # it has the ridge
+    # it has the ridge
+    own = owns[0]
+    W = p.W[0][:12]
+    w = p.W[0][3]
+    A = np.linalg.inv(owns[0].H)
     without = replace(
         own, B=np.linalg.solve(A - np.outer(w, w), A @ own.B.T - np.outer(w, p.Phi[3])).T
     )
@@ -155,7 +169,8 @@ def test_left_out_residuals_are_those_of_refits():
         rtol=1e-9,
         err_msg="the completion without the row",
     )
-    Phi, y = p.W[0][:12], p.y[:12]
+    Phi = p.W[0][:12]
+    y = p.y[:12]
     ridges = np.array([0.7])
     fits = [ridge_fit(np.delete(Phi, i, 0), np.delete(y, i), ridges) for i in range(12)]
     again = [y[i] - intercept - Phi[i] @ w for i, (w, intercept, _) in enumerate(fits)]
@@ -166,11 +181,14 @@ def test_missing_sites_and_deviations_against_draws():
     """Gaussian features of a known covariance: conditional means and deviations against 400,000
     draws.
     """
-    rng, p = np.random.default_rng(5), Problem(5, m=40_000)
+    rng = np.random.default_rng(5)
+    p = Problem(5, m=40_000)
     f = fit(p.moments())
-    m, D = f.moments, len(f.moments.C)
+    m = f.moments
+    D = len(f.moments.C)
     x = rng.multivariate_normal(np.zeros(D), m.C, size=400_000)
-    full, part = x @ ScoreWeights.of(f).of_sites(range(3)), x @ ScoreWeights.of(f).of_sites([0, 2])
+    full = x @ ScoreWeights.of(f).of_sites(range(3))
+    part = x @ ScoreWeights.of(f).of_sites([0, 2])
     there = np.r_[m.blocks[0], m.blocks[2]]
     best = x[:, there] @ np.linalg.lstsq(x[:, there], full, rcond=None)[0]
     assert np.std(part - best) < 0.02 * np.std(full)
@@ -219,7 +237,8 @@ def test_the_forest_predicts_with_numpy_what_scikit_learn_does():
     rng = np.random.default_rng(
         0
     )  # whole numbers: a threshold between two is often a third one, up to rounding
-    S, y = (rng.integers(12, size=(580, 3)) - 5.3) / 3.7, rng.normal(size=80)
+    S = (rng.integers(12, size=(580, 3)) - 5.3) / 3.7
+    y = rng.normal(size=80)
     forest, out_of_bag = grown(S[:80], y, 3)
     made = RandomForestRegressor(50, min_samples_leaf=2, oob_score=True, random_state=3).fit(
         S[:80], y
@@ -305,7 +324,9 @@ def test_features_of_awkward_columns_are_finite_and_centred(kind):
 
 def test_features_do_not_know_the_label_of_their_row():
     rng = np.random.default_rng(2)
-    X, y, own = rng.normal(size=(80, 3)), rng.normal(size=45), np.arange(45)
+    X = rng.normal(size=(80, 3))
+    y = rng.normal(size=45)
+    own = np.arange(45)
     settings = FeatureSettings(80, 10, 0)
     _, local, _ = fit_features(SiteRows(X, own, y), settings)
     assert 0.0 <= local.weight <= 1.0
@@ -314,7 +335,8 @@ def test_features_do_not_know_the_label_of_their_row():
     _, changed, _ = fit_features(SiteRows(X, own, other), settings)
     assert changed.out_of_bag[4] == pytest.approx(local.out_of_bag[4])
     nothing, none, W = fit_features(SiteRows(X, own[:0], y[:0]), settings)
-    assert (none, W.shape) == (None, (80, 10))
+    assert none is None
+    assert W.shape == (80, 10)
     assert_allclose(nothing(X), W, atol=1e-12)
 
 
@@ -344,7 +366,8 @@ def test_a_slope_is_found_only_where_it_is_clear():
 def test_both_corrections_of_a_verdict_have_the_slope_of_refits():
     local, noise, other, x = np.random.default_rng(0).normal(size=(4, 40))
     y = 8.0 + 3.0 * x + 0.5 * noise
-    score, joined = y - x, y - x - 0.1 * other
+    score = y - x
+    joined = y - x - 0.1 * other
     found = verdict(y, local, joined, score)
     refits = [np.polyfit(np.delete(x, i), np.delete(y, i), 1) for i in range(40)]
     w, left = blend(
@@ -376,7 +399,8 @@ def test_both_corrections_of_a_verdict_have_the_slope_of_refits():
 
 def test_a_blend_takes_what_is_better_and_is_pulled_where_labels_are_few():
     rng = np.random.default_rng(0)
-    good, bad = 0.1 * rng.normal(size=300), rng.normal(size=300)
+    good = 0.1 * rng.normal(size=300)
+    bad = rng.normal(size=300)
     assert blend(bad, good)[0] > 0.9
     assert blend(good, bad)[0] < 0.1
     assert blend(good[:5], 2 * good[:5])[0] > 0.7, "200/n labels speak for joining"
@@ -395,7 +419,8 @@ def federation(seed=0, n=40, m=300, M=3, private=False, unit=1.0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(m + M * n + 500, 2 * M))
     truth = sum(np.sin(X[:, 2 * v]) + 0.5 * X[:, 2 * v + 1] for v in range(M))
-    y, sites = truth + 0.1 * rng.normal(size=len(X)), []
+    y = truth + 0.1 * rng.normal(size=len(X))
+    sites = []
     for v in range(M):
         mine = m + v * n + np.arange(n)
         rows = np.r_[np.arange(m), mine] if private else np.arange(m + M * n)
@@ -480,7 +505,8 @@ def test_the_coefficients_of_a_linear_training_are_the_posterior_of_the_pooled_c
     """Components are a rotation: the prior is the same in standardised columns."""
     sites, n_common, _, _ = federation()
     run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
-    f, basis = run.fits[0], [site.model.features.basis for site in run.sites]
+    f = run.fits[0]
+    basis = [site.model.features.basis for site in run.sites]
     own = np.concatenate([rows.own for rows in sites])
     Z = np.concatenate(
         [b.standardised(rows.X) for b, rows in zip(basis, sites, strict=True)], axis=1
@@ -489,7 +515,8 @@ def test_the_coefficients_of_a_linear_training_are_the_posterior_of_the_pooled_c
     precision = np.concatenate(
         [np.repeat(1.0 / f.prior[:-1], 2), np.repeat(1.0 / f.prior[-1], 3), [0.0]]
     )
-    unit, y = f.moments.deviation, np.concatenate([rows.y for rows in sites])
+    unit = f.moments.deviation
+    y = np.concatenate([rows.y for rows in sites])
     S = np.linalg.inv(design.T @ design / f.noise[0] + np.diag(precision))
     mean = S @ design.T @ (y - y.mean()) / f.noise[0]
     deviations = np.concatenate([b.deviation for b in basis])
@@ -505,12 +532,14 @@ def test_p_values_are_those_of_statsmodels_on_the_pooled_columns_and_the_prior()
     noise = np.random.default_rng(0).normal(size=(3, 40))
     sites = [replace(rows, y=0.2 * rows.y + e) for rows, e in zip(sites, noise, strict=True)]
     run = train(sites, n_common, rules=replace(IN_MEMORY, kernel="linear"))
-    f, basis = run.fits[0], [site.model.features.basis for site in run.sites]
+    f = run.fits[0]
+    basis = [site.model.features.basis for site in run.sites]
     own = np.concatenate([rows.own for rows in sites])
     Z = [b.standardised(rows.X)[own] for b, rows in zip(basis, sites, strict=True)]
     design = np.c_[*Z, np.eye(3)[np.repeat(np.arange(3), 40)], np.ones(120)]
     precision = np.r_[np.repeat(1.0 / f.prior, [2, 2, 2, 3]), 0.0]
-    unit, y = f.moments.deviation, np.concatenate([rows.y for rows in sites])
+    unit = f.moments.deviation
+    y = np.concatenate([rows.y for rows in sites])
     scale = unit * np.sqrt(f.noise[0])
     rows = np.concatenate([design / scale, np.diag(np.sqrt(precision)) / unit])
     goal = np.concatenate([(y - y.mean()) / scale, np.zeros(10)])

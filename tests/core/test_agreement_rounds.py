@@ -41,7 +41,8 @@ def carried_out(rounds, answer, spoil=lambda asked, values, scalars: (values, sc
 
 def answers_of(rounds, views, sites):
     """What `site_agent.machine.agreement` answers, in the clear."""
-    norms, labels = [float(site.y @ site.y) for site in sites], [len(site.y) for site in sites]
+    norms = [float(site.y @ site.y) for site in sites]
+    labels = [len(site.y) for site in sites]
 
     def answer(v, asked):
         view = views[v]
@@ -71,7 +72,8 @@ def test_sums_alone_lead_to_the_closed_form(name, seed):
     problem = small(seed)
     rounds, views, answer = agreement(problem, name)
     state = carried_out(rounds, answer)[-1]
-    models, [column] = rounds.models(state), rounds.columns
+    models = rounds.models(state)
+    [column] = rounds.columns
     found = [
         view.respond(models.of(v), models.weights, "affine")[:, 0] for v, view in enumerate(views)
     ]
@@ -166,7 +168,8 @@ def test_a_sum_tells_how_many_have_each_mark(sites):
 
 
 def test_a_large_table_is_read():
-    rng, n = np.random.default_rng(0), 50_000
+    rng = np.random.default_rng(0)
+    n = 50_000
     marks = rng.integers(0, 2**64, size=n, dtype=np.uint64)
     sites = [marks[rng.random(n) < 0.6] for _ in range(4)]
     found = read(sum(tally(site, width_for(n)) for site in sites))

@@ -30,7 +30,8 @@ def verified_rounds(schedule, views):
     seen = []
 
     def look(state):
-        progress, models = schedule.progress(state), schedule.models(state)
+        progress = schedule.progress(state)
+        models = schedule.models(state)
         # Algorithm 1 steps M times a round, and shows the last sweep meanwhile.
         if (
             progress is not None
@@ -111,7 +112,8 @@ def test_algorithm_1_certifies_by_the_gradient():
     """
     problem = golden_problem("three-sites", "exact")
     views = problem.views()
-    bounds, lam = np.array([view.bound() for view in views]), problem.coupling
+    bounds = np.array([view.bound() for view in views])
+    lam = problem.coupling
     schedule = make_schedule("block-coordinate-descent", terms(problem, views, max_rounds=8))
     for progress, models in verified_rounds(schedule, views):
         targets = np.array([models.of(v)[:, 0] for v in range(3)])
@@ -134,7 +136,8 @@ def test_at_a_common_target_the_bounds_are_attained_and_no_looser_than_the_gener
     """One instance and one coordinate a site, N_v = 1/(1 + μb_v): the residual's effect is then
     known in closed form.
     """
-    M, stays = len(bounds), (1 / (1 + weight * bounds)).sum()
+    M = len(bounds)
+    stays = (1 / (1 + weight * bounds)).sum()
     found = consensus_certificate(1.0, 0.0, weight, bounds)
     # Φ(z) − Φ* = μ δ² ΣN with δ = z − z* = M r/ΣN, less what Q gains by the mean answer for z: μM
     # r². At r = 1.

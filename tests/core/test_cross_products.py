@@ -25,7 +25,8 @@ def columns(n, count, seed):
 
 @pytest.mark.parametrize("n", [1, 150, 3000])
 def test_the_sum_of_two_sites_shares_opens_their_product(n):
-    w, y = columns(n, 5, 1), columns(n, 3, 2)
+    w = columns(n, 5, 1)
+    y = columns(n, 3, 2)
     of_w, of_y = cross.exponents(n)
     nothing = np.zeros((n, 0), dtype=np.int64)
     one, sent = cross.announce(SEED, cross.fixed(w, of_w), nothing, os.urandom)
@@ -127,7 +128,8 @@ def hinted(deviation, digits, base, *, round_shares, size=96, rows=400):
     A = rng.integers(0, 2**64, size=(rows, size), dtype=np.uint64)
     S = rng.integers(0, 2**64, size=(size, 3), dtype=np.uint64)
     E = np.rint(deviation * rng.normal(size=(rows, 3))).astype(np.int64)
-    B, bits = A @ S + E.view(WORD), 32 if round_shares else 64
+    B = A @ S + E.view(WORD)
+    bits = 32 if round_shares else 64
     hints = size // digits + 6
     asked = np.arange(hints * digits)
     z = WORD(1) << (WORD(base) * np.arange(digits, dtype=WORD) + WORD(64 - bits))
@@ -138,7 +140,8 @@ def hinted(deviation, digits, base, *, round_shares, size=96, rows=400):
     share = WORD(0) - packed(A) @ S  # what `Secret.share_of_own_encryption` returns for this H
     if round_shares:
         share = cross.rounded(share) << WORD(32)
-    left, read = (packed(B) + share).view(np.int64) >> np.int64(64 - bits), []
+    left = (packed(B) + share).view(np.int64) >> np.int64(64 - bits)
+    read = []
     for _ in range(digits):
         digit = ((left + (1 << (base - 1))) & ((1 << base) - 1)) - (1 << (base - 1))
         read.append(digit)
@@ -177,7 +180,8 @@ def core_svp(n, log_q, deviation, of_secret=None):
                 return True
         return False
 
-    low, high = 60, 3000
+    low = 60
+    high = 3000
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if feasible(middle) else (middle, high)

@@ -132,7 +132,8 @@ def test_repeating_a_labelled_row_is_weighing_it_twice(form):
 
 def test_rounding_that_outweighs_the_identity_is_said_and_not_a_bare_linalg_error():
     rng = np.random.default_rng(0)
-    X, Z = rng.normal(size=(5, 2)), np.repeat(rng.normal(size=(4, 2)), 3, axis=0)
+    X = rng.normal(size=(5, 2))
+    Z = np.repeat(rng.normal(size=(4, 2)), 3, axis=0)
     twice = np.repeat(X, 2, axis=0)
     with pytest.raises(SingularSystem, match="lower the coupling"):
         fit(([X, X + 1], X[:, 0], [Z, Z + 1]), coupling=1e18, bandwidth=1.0, ridge=1.0)
@@ -147,11 +148,10 @@ def test_targets_in_any_unit_give_the_same_bits(solver, power):
     relative error above 0.1.
     """
     rng = np.random.default_rng(0)
-    X, Z = (
-        [rng.normal(size=(12, 3)) for _ in range(2)],
-        [rng.normal(size=(20, 3)) for _ in range(2)],
-    )
-    y, unit = rng.normal(size=12), 2.0**power
+    X = [rng.normal(size=(12, 3)) for _ in range(2)]
+    Z = [rng.normal(size=(20, 3)) for _ in range(2)]
+    y = rng.normal(size=12)
+    unit = 2.0**power
     rules = {"coupling": 0.1, "solver": solver, "bandwidth": "loo", "ridge": "loo", "tol": 1e-10}
     plain, scaled = (fit((X, labels, Z), **rules) for labels in (y, y * unit))
     assert (scaled.predict_views(np.hstack(Z)) == plain.predict_views(np.hstack(Z)) * unit).all()

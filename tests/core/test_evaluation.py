@@ -50,7 +50,8 @@ def test_auc_and_log_loss_are_scikit_learns(seed: int) -> None:
 
 def test_errors_and_their_standard_errors_by_hand() -> None:
     residuals = np.array([1.0, 2.0, 2.0, 3.0])  # squares 1, 4, 4, 9: mean 4.5, variance 11
-    rmse, se = np.sqrt(4.5), np.sqrt(11 / 4)
+    rmse = np.sqrt(4.5)
+    se = np.sqrt(11 / 4)
     assert_allclose(list(vars(estimate(residuals)).values()), [rmse, se / (2 * rmse), 4])
     ratio = rmse / 2.0  # of the baseline, whose squares are 4; se of the squares as above
     beside = paired(residuals, np.full(4, 2.0))
@@ -110,7 +111,8 @@ def test_r_squared_is_scikit_learns(seed: int) -> None:
 def test_no_other_slope_and_offset_fit_the_smoothed_labels_better(seed: int) -> None:
     scores, labels = drawn(seed)
     found = fit_probability(scores, labels)
-    positive, negative = labels.sum(), len(labels) - labels.sum()
+    positive = labels.sum()
+    negative = len(labels) - labels.sum()
     goal = np.where(labels > 0.5, (positive + 1) / (positive + 2), 1 / (negative + 2))
 
     def loss(slope: float, offset: float) -> float:
@@ -181,7 +183,8 @@ def test_without_coupling_the_curves_are_of_refits_without_each_label(
 def test_agreement_helps_and_the_probabilities_are_of_the_second_class() -> None:
     X, whole, y = table()
     model = CoRLSRClassifier(views=VIEWS, bandwidth="loo", ridge="loo", coupling=0.01).fit(X, y)
-    p, held = model.predict_proba(X), slice(30, None)
+    p = model.predict_proba(X)
+    held = slice(30, None)
     assert_allclose(p.sum(axis=1), 1.0)
     assert roc_auc_score(whole[held], p[held, 1]) > 0.85
     assert_array_equal(model.predict(X), (p[:, 1] > 0.5).astype(float))

@@ -115,7 +115,8 @@ def test_without_noise_sealed_words_end_as_exact_sums_do(case, monkeypatch):
     )
     # Of an entry of P the fixed-point error is 1e-4 and less, where P has N/d: the fit follows by a
     # thousandth.
-    fit, wanted = sites[0].fits[0], exact[0].fits[0]
+    fit = sites[0].fits[0]
+    wanted = exact[0].fits[0]
     deviation = sites[0].terms.targets[0].deviation
     np.testing.assert_allclose(fit.prior, wanted.prior, rtol=2e-2)
     np.testing.assert_allclose(fit.noise, wanted.noise, rtol=2e-3)
@@ -127,7 +128,8 @@ def test_without_noise_sealed_words_end_as_exact_sums_do(case, monkeypatch):
     for verdict, other in zip(verdicts, exact_verdicts, strict=True):
         assert verdict.left_out.keys() == other.left_out.keys()
         if verdict.score.slope == other.score.slope == 1.0 and "score" in verdict.left_out:
-            scores, exact_scores = verdict.left_out["score"], other.left_out["score"]
+            scores = verdict.left_out["score"]
+            exact_scores = other.left_out["score"]
             np.testing.assert_allclose(scores, exact_scores, atol=1e-2 * deviation)
 
 

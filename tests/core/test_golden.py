@@ -38,7 +38,8 @@ def fitted(name, form, solver, **changes):
     """The model of a golden case, fitted by a solver, and the case's views."""
     case = golden(name)
     views = case["views"]
-    bandwidth, ridge = [v["sigma"] for v in views], [v["nu"] for v in views]
+    bandwidth = [v["sigma"] for v in views]
+    ridge = [v["nu"] for v in views]
     given = {
         "form": form,
         "bandwidth": bandwidth,
@@ -64,7 +65,8 @@ def cases():
 
 @pytest.mark.parametrize(("name", "form", "solver"), list(cases()))
 def test_solver(name, form, solver):
-    truth, (model, views) = expected(name, form), fitted(name, form, solver, tol=1e-20)
+    truth = expected(name, form)
+    (model, views) = fitted(name, form, solver, tol=1e-20)
     predictions = np.array(truth["predictions_unlabelled"])
     # 1e-9: condition numbers of the consensus system are below 1e4 here, so 1e4 · 64 eps · |ŷ| is
     # far below it; the schedules' tolerances (gap 1e-20 · Q(0), predictions 1e-9 · max|y|) are met
@@ -93,10 +95,8 @@ def test_a_narrow_span_is_what_float64_resolves(name, solver):
     """Gram matrices with pivots down to 1e-42: the optimum in a part of the span cannot be below
     that in all of it.
     """
-    truth, (model, views) = (
-        expected(name, "semi-parametric"),
-        fitted(name, "semi-parametric", solver),
-    )
+    truth = expected(name, "semi-parametric")
+    (model, views) = fitted(name, "semi-parametric", solver)
     assert model.stop_ is Stop.CONVERGED
     assert (model.rank_ < [len(v["X"]) for v in views]).any()
     assert truth["objective"] * (1 - 1e-9) <= model.objective_ <= 1.05 * truth["objective"]
@@ -105,7 +105,8 @@ def test_a_narrow_span_is_what_float64_resolves(name, solver):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", GOLDEN)
 def test_local_objectives_and_the_oracle_of_the_other_tests(name, form):
-    problem, truth = golden_problem(name, form), expected(name, form)
+    problem = golden_problem(name, form)
+    truth = expected(name, form)
     views = problem.views()
     z = consensus_closed_form(views, problem.coupling)
     solutions = [view.solve(z, consensus_weight(problem.coupling, len(views))) for view in views]
@@ -161,7 +162,8 @@ def test_conjugate_gradients_everywhere(problem):
     expected, _ = reference(problem)
     schedule = make_schedule("conjugate-gradients", terms(problem, views))
     state = run_in_memory(schedule, views)
-    models, progress = schedule.models(state), schedule.progress(state)
+    models = schedule.models(state)
+    progress = schedule.progress(state)
     found = np.array(
         [
             view.solve(models.of(v)[:, 0], models.weights[0]).prediction

@@ -21,7 +21,8 @@ def rows(seed, n, d, offset=0.0):
 @pytest.mark.parametrize("kernel", ALL, ids=repr)
 @given(seeds, st.integers(0, 7), st.integers(0, 7), st.integers(1, 5))
 def test_scikit_learn_agrees(kernel, seed, a, b, d):
-    A, B = rows(seed, a, d), rows(seed + 1, b, d)
+    A = rows(seed, a, d)
+    B = rows(seed + 1, b, d)
     K = kernel(A, B)
     assert K.shape == (a, b)
     # Squared distances of order 10 carry some eps of ‖a‖² + ‖b‖²; a cube of order 100 three times
@@ -32,10 +33,12 @@ def test_scikit_learn_agrees(kernel, seed, a, b, d):
 
 @given(seeds, st.floats(-1e6, 1e6))
 def test_a_gaussian_far_from_the_origin_keeps_its_digits(seed, offset):
-    A, B = rows(seed, 6, 3), rows(seed + 1, 5, 3)
+    A = rows(seed, 6, 3)
+    B = rows(seed + 1, 5, 3)
     # The shift itself rounds the rows by eps · |offset|, and distances of order 10 by 20 times
     # that; no eps · offset².
-    kernel, atol = kernels.Gaussian(2.0), 1e-13 + 40 * EPS * abs(offset)
+    kernel = kernels.Gaussian(2.0)
+    atol = 1e-13 + 40 * EPS * abs(offset)
     assert_allclose(kernel(A + offset, B + offset), kernel(A, B), rtol=0, atol=atol)
 
 

@@ -27,7 +27,8 @@ def of(rules, label, first, second):
 
 def threshold(rules, label, least, second):
     """The largest random number whose message is at least ``least`` steps away, by bisection."""
-    low, high = 1e-40, 1.0
+    low = 1e-40
+    high = 1.0
     for _ in range(200):
         middle = np.sqrt(low * high)
         moved = abs(of(rules, label, [middle], second)[0] - label) >= (least - 0.5) * STEP
@@ -40,7 +41,8 @@ def test_a_yes_no_label_is_flipped_as_often_as_epsilon_allows_and_not_less(epsil
     rules = replace(YES_NO, label_epsilon=epsilon)
     p = 1.0 / (1.0 + exp(epsilon))
     below, above = of(rules, 1.0, [p, p * (1 + 1e-4)], 0.5)
-    assert (below, above) == (0.0, 1.0), "the bound of the guarantee is rounded to the safe side"
+    assert below == 0.0, "the bound of the guarantee is rounded to the safe side"
+    assert above == 1.0, "the bound of the guarantee is rounded to the safe side"
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -93,7 +95,8 @@ def test_the_deviation_of_told_labels_leaves_room_for_their_noise(private, epsil
     y = (rng.random(20_000) < 0.05).astype(float)  # few yes, or nearly equal numbers
     told = unbiased(randomised(y, rules, rng.random((len(y), 2))), rules)
     labelled = np.ones(len(y), dtype=bool)
-    level, deviation = float(told.mean()), float(told.std(ddof=1))
+    level = float(told.mean())
+    deviation = float(told.std(ddof=1))
     summary = SiteSummary(labelled, 5, 1.0, (level,), (deviation,), 0)
     sent = terms_of(rules, [summary, summary]).labels(told, 0)
     assert np.mean(np.abs(sent) == 1.0) < 1e-3

@@ -99,7 +99,8 @@ def tagged(n_sites, n_words, seed):
 
     The words are numbers whose sum is none of 2⁶³, as encodings are.
     """
-    rng, most = np.random.default_rng(seed), (2**63 - 1) // n_sites
+    rng = np.random.default_rng(seed)
+    most = (2**63 - 1) // n_sites
     rows = [
         rng.integers(-most, most, size=n_words, endpoint=True).view("<u8") for _ in range(n_sites)
     ]
@@ -120,7 +121,8 @@ ROOTS = [
 def test_the_tag_of_an_honest_sum_is_accepted(n_sites, n_words, seed, root):
     rows, tags, r = tagged(n_sites, n_words, seed)
     if root is not None:
-        r, tags = root, total([tag_words(tag_of(row, root)) for row in rows], TAG_WORDS)
+        r = root
+        tags = total([tag_words(tag_of(row, root)) for row in rows], TAG_WORDS)
     assert is_sum(tag_of(total(rows, n_words), r), tags, r, n_words, n_sites)
 
 

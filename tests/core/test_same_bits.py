@@ -24,11 +24,13 @@ SHAPES = [(4999, 3, 4), (6, 2, 12), (1, 1, 12)]  # instances, columns, sites
 def stepped(name: str, m: int, k: int, M: int) -> bytes:
     """Every state, where site v answers c_v + d_v t, instance by instance."""
     rng = np.random.default_rng(0)
-    c, d = rng.random((M, m, k)), rng.random((M, m, 1))
+    c = rng.random((M, m, k))
+    d = rng.random((M, m, 1))
     terms = ScheduleTerms(
         tuple(0.1 * 3**j for j in range(k)), tuple(rng.random(M)), 1.0, 0.0, 0.0, 45
     )
-    schedule, told = make_schedule(name, terms), hashlib.sha256()
+    schedule = make_schedule(name, terms)
+    told = hashlib.sha256()
     state = schedule.start(m)
     while not schedule.finished(state):
         query = schedule.query(state)

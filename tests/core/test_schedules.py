@@ -77,7 +77,8 @@ def test_labels_leave_a_site_once_and_directions_have_size_one(problem):
         "conjugate-gradients",
         terms(problem, views, tolerance=0.0, coupling=(problem.coupling, 0.0), max_rounds=50),
     )
-    state, verifications = schedule.start(problem.n_unlabelled), 0
+    state = schedule.start(problem.n_unlabelled)
+    verifications = 0
     first = True
     while not schedule.finished(state):
         query = schedule.query(state)
@@ -91,7 +92,8 @@ def test_labels_leave_a_site_once_and_directions_have_size_one(problem):
             sizes = np.abs(query.targets).max(axis=0)
             assert all(s in (0.0, 1.0) for s in sizes)
             assert sizes.any()
-        state, first = schedule.step(state, answer(views, query)), False
+        state = schedule.step(state, answer(views, query))
+        first = False
     assert verifications >= 1
 
 
@@ -103,7 +105,8 @@ def test_algorithm_1_is_the_papers():
     views = problem.views()
     schedule = make_schedule("block-coordinate-descent", terms(problem, views, max_rounds=7))
     asked, state = queries(schedule, views, schedule.start(6))
-    yhat, i = np.zeros((3, 6)), 0
+    yhat = np.zeros((3, 6))
+    i = 0
     for _ in range(7):
         for v in range(3):
             target = (yhat.sum(axis=0) - yhat[v]) / 2
@@ -178,10 +181,12 @@ def test_columns_stop_by_themselves_and_agree_with_closed_forms(name, problem):
     views = problem.views()
     couplings = (problem.coupling, 0.0, problem.coupling / 50, problem.coupling * 2)
     schedule = make_schedule(name, terms(problem, views, coupling=couplings, max_rounds=3000))
-    stopped, frozen = {}, {}
+    stopped = {}
+    frozen = {}
 
     def look(state):
-        progress, models = schedule.progress(state), schedule.models(state)
+        progress = schedule.progress(state)
+        models = schedule.models(state)
         if progress is None:
             return
         for j, stop in enumerate(progress.stops):
@@ -194,7 +199,8 @@ def test_columns_stop_by_themselves_and_agree_with_closed_forms(name, problem):
                 assert progress.gap[j] == frozen[j][1]
 
     state = run_in_memory(schedule, views, on_step=look)
-    models, progress = schedule.models(state), schedule.progress(state)
+    models = schedule.models(state)
+    progress = schedule.progress(state)
     assert overall_stop(progress.stops) is not None
     for j, coupling in enumerate(couplings):
         expected, _ = reference(problem.with_coupling(coupling))

@@ -19,7 +19,8 @@ def normal(seed: int, n: int) -> np.ndarray:
 
 @given(seeds)
 def test_the_index_is_the_sum_of_both_relative_entropies(seed: int) -> None:
-    values, new = normal(seed, 300), 0.5 + normal(seed + 1, 200)
+    values = normal(seed, 300)
+    new = 0.5 + normal(seed + 1, 200)
     edges, counts = training = shares(values, tenths_of(values))
     q, _ = np.histogram(new, [-np.inf, *np.nextafter(edges, np.inf), np.inf])
     q = np.maximum(q, 0.5)
@@ -36,7 +37,8 @@ def test_without_a_change_the_mean_index_is_that_of_chance() -> None:
     found = []
     expected = []
     for seed in range(300):
-        values, new = normal(seed, 500), normal(10_000 + seed, 400)
+        values = normal(seed, 500)
+        new = normal(10_000 + seed, 400)
         training = shares(values, tenths_of(values))
         found.append(stability(training, new))
         expected.append(by_chance(training, len(new)))

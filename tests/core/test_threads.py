@@ -14,7 +14,9 @@ def numbers():
 def test_blocks_that_overlap_leave_the_number_as_it_was():
     before = numbers()
     pin_threads(2)
-    first_inside, second_inside, first_left = Barrier(2), Barrier(2), Barrier(2)
+    first_inside = Barrier(2)
+    second_inside = Barrier(2)
+    first_left = Barrier(2)
     inside = []
 
     def first():

@@ -55,7 +55,8 @@ def tolerance(site: Site, view: View, weight: float) -> float:
 @settings(max_examples=150)
 @given(sites(), seeds, weights)
 def test_respond_is_the_minimiser(site, seed, weight):
-    view, target = site.view(), np.random.default_rng(seed).normal(size=len(site.Z))
+    view = site.view()
+    target = np.random.default_rng(seed).normal(size=len(site.Z))
     prediction, local = brute_force_response(site, target, weight)
     atol = tolerance(site, view, weight)
     assert_allclose(
@@ -71,7 +72,8 @@ def test_respond_is_the_minimiser(site, seed, weight):
 
 @given(sites(), st.floats(1e-3, 1e3))
 def test_the_linear_part_is_symmetric_and_between_nought_and_one(site, weight):
-    view, m = site.view(), len(site.Z)
+    view = site.view()
+    m = len(site.Z)
     R = view.respond(np.eye(m), np.full(m, weight), "linear")
     atol = tolerance(site, view, weight)
     assert_allclose(R, R.T, rtol=0, atol=atol)
@@ -83,7 +85,8 @@ def test_the_linear_part_is_symmetric_and_between_nought_and_one(site, weight):
 
 @given(sites(), seeds, weights)
 def test_the_solution_is_the_function_behind_the_response(site, seed, weight):
-    view, t = site.view(), np.random.default_rng(seed).normal(size=len(site.Z))
+    view = site.view()
+    t = np.random.default_rng(seed).normal(size=len(site.Z))
     solution = view.solve(t, weight)
     atol = tolerance(site, view, weight)
     respond = view.respond(t[:, None], np.array([weight]))[:, 0]
@@ -121,7 +124,8 @@ def test_what_has_no_solution_is_refused(span, X, ridge, told):
 
 def test_landmarks_are_drawn_by_the_seed_alone():
     rng = np.random.default_rng(0)
-    X, Z = rng.normal(size=(5, 2)), rng.normal(size=(7, 2))
+    X = rng.normal(size=(5, 2))
+    Z = rng.normal(size=(7, 2))
     draw = [make_basis(Landmarks(6, seed=3), Gaussian(1.0), X, Z).points for _ in range(2)]
     assert_array_equal(*draw)
     assert not np.array_equal(draw[0], make_basis(Landmarks(6, seed=4), Gaussian(1.0), X, Z).points)
@@ -143,9 +147,12 @@ def test_the_rank_counts_directions_and_repeated_rows_once():
 )
 def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
     rng = np.random.default_rng(5)
-    X, y, Z = rng.normal(size=(8, 3)), rng.normal(size=8), rng.normal(size=(31, 3))
+    X = rng.normal(size=(8, 3))
+    y = rng.normal(size=8)
+    Z = rng.normal(size=(31, 3))
     kernel = Linear() if isinstance(span, LinearFeatures) else Gaussian(2.0)
-    t, mu = rng.normal(size=(31, 2)), np.array([0.4, 3.0])
+    t = rng.normal(size=(31, 2))
+    mu = np.array([0.4, 3.0])
     whole = make_view(span, kernel, X, y, Z, 0.3)
     monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)  # up to seven rows a block
     assert arrays.block_rows(31) == step
@@ -164,10 +171,13 @@ def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
 
 def test_factors_are_kept_up_to_a_limit_and_a_column_that_has_stopped_costs_nothing():
     site = random_site(np.random.default_rng(0), 4, 6)
-    view, solved = site.view(), []
-    view._most_factors, solve_B = 2, view.solve_B
+    view = site.view()
+    solved = []
+    view._most_factors = 2
+    solve_B = view.solve_B
     view.solve_B = lambda weight, columns: solved.append(weight) or solve_B(weight, columns)
-    mus, directions = np.array([0.7, 0.2, 0.3, 0.1, 0.3, 0.2]), np.ones((6, 6))
+    mus = np.array([0.7, 0.2, 0.3, 0.1, 0.3, 0.2])
+    directions = np.ones((6, 6))
     directions[:, 0] = 0.0  # this column has stopped: nothing is asked along it
     answers = view.respond(directions, mus, "linear")
     assert not answers[:, 0].any()
@@ -185,9 +195,12 @@ def test_every_answer_is_a_function_of_m0_and_S(span):
     ways to ask for it.
     """
     rng = np.random.default_rng(0)
-    X, y, Z = rng.normal(size=(12, 2)), rng.normal(size=12), rng.normal(size=(7, 2))
+    X = rng.normal(size=(12, 2))
+    y = rng.normal(size=12)
+    Z = rng.normal(size=(7, 2))
     view = make_view(span, Gaussian(3.0), X, y, Z, 0.5)
-    identity, one = np.eye(7), np.ones(7)
+    identity = np.eye(7)
+    one = np.ones(7)
     m0 = view.respond(np.zeros((7, 1)), np.array([0.0]))
     S = (
         np.linalg.inv(identity - view.respond(identity, one, "linear")) - identity
@@ -217,11 +230,13 @@ def test_the_map_is_what_answers_change_by_when_labels_do_and_within_the_bound(
     rng = np.random.default_rng(seed)
     d = min(site.X.shape[1], site.Z.shape[1])
     site.Z[0, :d] = site.X[0, :d]  # one instance is like a labelled row
-    other, target = site.y + rng.normal(size=len(site.y)), rng.normal(size=(len(site.Z), 1))
+    other = site.y + rng.normal(size=len(site.y))
+    target = rng.normal(size=(len(site.Z), 1))
     one, two = (
         make_view(site.span, site.kernel, site.X, y, site.Z, ridge) for y in (site.y, other)
     )
-    mu, H = np.array([weight]), one.label_map(weight)
+    mu = np.array([weight])
+    H = one.label_map(weight)
     moved = (two.respond(target, mu) - one.respond(target, mu))[:, 0]
     assert_allclose(moved, H @ (other - site.y), rtol=1e-6, atol=1e-7)
     some = np.array([0, len(site.Z) - 1])
@@ -229,7 +244,8 @@ def test_the_map_is_what_answers_change_by_when_labels_do_and_within_the_bound(
     assert_allclose(
         two.respond(target, mu, "linear"), one.respond(target, mu, "linear"), rtol=0, atol=0
     )
-    of_X, of_Z = site.kernel.diagonal(site.X), site.kernel.diagonal(site.Z)
+    of_X = site.kernel.diagonal(site.X)
+    of_Z = site.kernel.diagonal(site.Z)
     most = np.array([[label_influence(a, b, ridge, weight) for a in of_X] for b in of_Z])
     assert (np.abs(H) <= most * (1 + 1e-7) + 1e-9).all()
     # Where the instance has the features of the row: k_ii / (ν + (1 + μ) k_ii).

@@ -134,10 +134,8 @@ id = "id"
 
 def run(program, *arguments, cwd=".", env=None):
     """A command to its end: (exit code, standard output, standard error)."""
-    module, before = (
-        __import__(PROGRAMS[program], fromlist=["app"]),
-        signal.getsignal(signal.SIGINT),
-    )
+    module = __import__(PROGRAMS[program], fromlist=["app"])
+    before = signal.getsignal(signal.SIGINT)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")}
     clean |= {"COREG_FEDERATION": "co"} | (env or {})
     with (
@@ -203,7 +201,8 @@ def write_tables(folder, shared=60, labelled=10):
     """Views of the same hidden rows: ``shared`` instances of everybody, and labelled ones of each
     site's own.
     """
-    rng, count = np.random.default_rng(7), shared + labelled * len(SITES)
+    rng = np.random.default_rng(7)
+    count = shared + labelled * len(SITES)
     hidden = rng.normal(size=(count, 2))
     for v, site in enumerate(SITES):
         X = hidden @ rng.normal(size=(2, 3)) + 0.2 * rng.normal(size=(count, 3))
@@ -225,7 +224,8 @@ class Federation:
     port = 0
 
     def __init__(self, folder, policy="", **timeouts):
-        self.folder, self.processes = folder, []
+        self.folder = folder
+        self.processes = []
         shutil.copytree(enrolled(), folder, dirs_exist_ok=True)
         self.timeouts(**timeouts)
         self.policy(
@@ -258,7 +258,8 @@ class Federation:
         out, err = (self.folder / f"{name}.{kind}" for kind in ("out", "err"))
         for file in (out, err):
             file.touch()  # it can be read before the process writes to it
-        entry, argv = program.removeprefix("coreg-"), [program, *map(str, arguments)]
+        entry = program.removeprefix("coreg-")
+        argv = [program, *map(str, arguments)]
         process = Process(
             entry, argv, cwd=self.folder, env=env or {}, out=out, err=err, first=first
         )
@@ -408,10 +409,8 @@ class Federation:
         """Every site's model of the same plan and tables, computed in this process: no transport,
         no kills; sums in the clear.
         """
-        plan, sites = (
-            plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"]),
-            {},
-        )
+        plan = plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"])
+        sites = {}
         if not isinstance(plan.objective, Additive):
             plan = replace(plan, privacy=replace(plan.privacy, aggregation="plaintext"))
         for name in plan.sites:

@@ -42,7 +42,8 @@ class Process:
             "err": err,
             "first": first,
         }
-        server, self.returncode = _forkserver(), None
+        server = _forkserver()
+        self.returncode = None
         server.stdin.write(json.dumps(asked, default=str) + "\n")
         server.stdin.flush()
         self.pid = int(server.stdout.readline())

@@ -36,7 +36,8 @@ def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path):
         shared = {text for text, k in times.items() if k == 3}
         assert 0 < len(shared) < len(times)
         fed.study("waiting", ALIGNED)
-        coordinator, agents = fed.serve(), fed.all_stay()
+        coordinator = fed.serve()
+        agents = fed.all_stay()
         run = fed.submit("waiting")
         until(lambda: fed.answered() >= 6)
         agents["south"].kill()

@@ -20,15 +20,19 @@ from federation import ADDITIVE, federation, run, until
 from coreg_wire.terminal.command_line import EXIT_CODES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
-SEEDS, FIRST = int(os.environ.get("COREG_FUZZ", "200")), int(os.environ.get("COREG_FUZZ_FROM", "0"))
+SEEDS = int(os.environ.get("COREG_FUZZ", "200"))
+FIRST = int(os.environ.get("COREG_FUZZ_FROM", "0"))
 MEMORY = (
     4 << 30
 )  # bytes of address space beyond what the process has: a count in a file must not reserve more
 CONFIG = ("--config", "north.toml")
-AGENT, COORDINATOR = "coreg-agent", "coreg-coordinator"
-MODEL, OF = ("--model", "FILE", "--data", "north.csv"), ("--federation", "co/federation.toml")
+AGENT = "coreg-agent"
+COORDINATOR = "coreg-coordinator"
+MODEL = ("--model", "FILE", "--data", "north.csv")
+OF = ("--federation", "co/federation.toml")
 # By file: the commands that read it. FILE is its name.
-CHECK, VERIFY = (AGENT, "check", *CONFIG), (AGENT, "ledger", "north/ledger.jsonl", "--verify")
+CHECK = (AGENT, "check", *CONFIG)
+VERIFY = (AGENT, "ledger", "north/ledger.jsonl", "--verify")
 FEDERATION = "co/federation.toml"
 COMMANDS = {
     "north/ledger.jsonl": [(AGENT, "ledger", "FILE"), VERIFY, (*CHECK, "--plan", "plan.json")],
@@ -96,7 +100,8 @@ def home(tmp_path_factory):
         fed.study("first")
         fed.study("second", ADDITIVE, model="")
         names = [fed.submit("first"), fed.submit("second")]
-        coordinator, agents = fed.serve(), fed.all_stay()
+        coordinator = fed.serve()
+        agents = fed.all_stay()
         until(lambda: fed.over(*names))
         for process in (*agents.values(), coordinator):
             process.send_signal(signal.SIGTERM)
@@ -185,7 +190,8 @@ def swapped(data, dice):
 
 def of_lines(data, dice):
     lines = bytes(data).splitlines(keepends=True) or [b""]
-    i, j = dice.randrange(len(lines)), dice.randrange(len(lines))
+    i = dice.randrange(len(lines))
+    j = dice.randrange(len(lines))
     match dice.randrange(4):
         case 0:
             del lines[i]
@@ -223,10 +229,12 @@ def of_json(data, dice):
     lines = bytes(data).splitlines() or [b""]
     which = dice.randrange(len(lines))
     try:
-        value, whole = json.loads(lines[which]), False
+        value = json.loads(lines[which])
+        whole = False
     except ValueError:
         try:
-            value, whole = json.loads(bytes(data)), True
+            value = json.loads(bytes(data))
+            whole = True
         except ValueError:
             return flipped(data, dice)
     places = list(inside(value))
@@ -270,7 +278,8 @@ def case(home, seed, copy):
     """None, or what was wrong."""
     dice = random.Random(seed)
     name = dice.choice(list(COMMANDS))
-    command, path = asked(home, name, dice.choice(COMMANDS[name])), placed(copy, name)
+    command = asked(home, name, dice.choice(COMMANDS[name]))
+    path = placed(copy, name)
     path.write_bytes(
         damaged(path.read_bytes(), not name.endswith((".coreg", ".parquet", ".sqlite")), dice)
     )

@@ -75,11 +75,15 @@ def test_one_agent_asks_for_the_scores_of_single_individuals(tmp_path):
         # The operator approved the plan once: nobody is asked again.
         status, answer = asked(port, ["p1", "p2", "only-north"])
         assert status == 200, answer
-        assert (answer["study"], answer["model"], answer["interval"]) == ("now", training, 0.9)
+        assert answer["study"] == "now"
+        assert answer["model"] == training
+        assert answer["interval"] == 0.9
         first, second, alone = answer["scores"]
-        assert (first["sites"], first["from"]) == (list(SITES), "sites")
+        assert first["sites"] == list(SITES)
+        assert first["from"] == "sites"
         assert first["low"] < first["score"] < first["high"]
-        assert (alone["sites"], alone["from"]) == ([], "joined model")
+        assert alone["sites"] == []
+        assert alone["from"] == "joined model"
         [again] = asked(port, ["p2"])[1]["scores"]
         assert abs(again["score"] - second["score"]) < 1e-9, "the same noise"
 
@@ -112,7 +116,8 @@ def test_one_agent_asks_for_the_scores_of_single_individuals(tmp_path):
         west.kill()
         west.wait()
         status, answer = asked(port, ["p1"])
-        assert (status, "no score" in answer["error"]) == (409, True), answer
+        assert status == 409, answer
+        assert "no score" in answer["error"], answer
         fed.stays("west")
         until(lambda: asked(port, ["p1"])[0] == 200)
 
@@ -129,4 +134,5 @@ def test_an_agent_answers_this_machine_alone(tmp_path):
         )
         (tmp_path / "south.toml").write_text(text)
         code, _, err = run("coreg-agent", "serve", "--config", "south.toml", cwd=tmp_path)
-        assert (code, "listen 0.0.0.0:7610: a loopback address only" in err) == (2, True), err
+        assert code == 2, err
+        assert "listen 0.0.0.0:7610: a loopback address only" in err, err

@@ -20,7 +20,8 @@ from coreg_wire.files.disk import Disk, exclusive, is_held, lock_path
 @pytest.fixture
 def synced(monkeypatch):
     """The folders whose names were put on the disk, in order."""
-    found, real = [], files.sync_folder
+    found = []
+    real = files.sync_folder
     monkeypatch.setattr(
         "coreg_wire.files.disk.sync_folder", lambda folder: (found.append(folder), real(folder))
     )
@@ -40,7 +41,8 @@ def test_the_name_of_a_new_file_and_of_new_folders_is_on_the_disk(tmp_path, sync
 
 
 def test_an_append_is_whole_and_synchronised_or_an_error(tmp_path, monkeypatch):
-    file, synced = Disk().append_to(tmp_path / "log"), []
+    file = Disk().append_to(tmp_path / "log")
+    synced = []
     monkeypatch.setattr(
         os, "fsync", lambda _descriptor: synced.append((tmp_path / "log").read_bytes())
     )
@@ -65,7 +67,8 @@ def test_an_append_is_whole_and_synchronised_or_an_error(tmp_path, monkeypatch):
 
 
 def test_a_file_is_replaced_at_one_instant(tmp_path, monkeypatch):
-    path, disk = tmp_path / "status.json", Disk()
+    path = tmp_path / "status.json"
+    disk = Disk()
     disk.write_whole(path, b"old")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -76,7 +79,8 @@ def test_a_file_is_replaced_at_one_instant(tmp_path, monkeypatch):
         patched.setattr(os, "fsync", fails)
         with pytest.raises(StorageError, match="Input/output error"):
             disk.write_whole(path, b"new")
-    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"old", [path])
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
     disk.write_whole(path, b"new")
     assert path.read_bytes() == b"new"
 

@@ -28,8 +28,12 @@ class AgentOfRuns:
     """
 
     def __init__(self, name: str):
-        self.name, self.runs, self.has = name, dict[str, TinySite](), dict[str, Any]()
-        self.ids, self.shared, self.policy = ("ann", "bob", name), tuple[str, ...](), None
+        self.name = name
+        self.runs = dict[str, TinySite]()
+        self.has = dict[str, Any]()
+        self.ids = ("ann", "bob", name)
+        self.shared = tuple[str, ...]()
+        self.policy = None
 
     def hello(self) -> m.Hello:
         return hello(self.name)
@@ -158,7 +162,8 @@ def until_answered(service: Service, step: int = 0) -> Service:
 
 def holding_back(agent: AgentOfRuns, kind: type[m.ToSite]) -> list[m.FromSite]:
     """The agent's answers to messages of that kind, which are on their way for a while."""
-    held, handle = list[m.FromSite](), agent.handle
+    held = list[m.FromSite]()
+    handle = agent.handle
 
     def late(message: m.ToSite) -> list[m.FromSite]:
         answered = handle(message)

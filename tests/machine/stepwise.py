@@ -130,7 +130,8 @@ def dismissed(machine: Machine, event: e.Event, outcome: Outcome, *, excluded: b
         if isinstance(a, e.SendToSite) and isinstance(a.message, m.Dismissed)
     ]
     assert isinstance(send.message, m.Dismissed)
-    assert (send.message.run, send.message.outcome) == (RUN, outcome)
+    assert send.message.run == RUN
+    assert send.message.outcome == outcome
     assert actions[at + 1] == e.NotifyObservers(
         n.notice(
             n.NoticeName.SITE_DISMISSED,

@@ -32,7 +32,10 @@ from site_agent.machine.results import AdditiveResult
 from site_agent.models import findings, report
 from site_agent.site_data import PrivateData
 
-SUMMARIES, MESSAGES, SUMS = 2, 3, 4  # the steps that carry them, where no site has private rows
+# the steps that carry them, where no site has private rows
+SUMMARIES = 2
+MESSAGES = 3
+SUMS = 4
 EXACT = Additive(noise=0.0, label_noise=0.0)
 LINEAR = replace(EXACT, kernel="linear")  # no forest to grow
 
@@ -47,7 +50,8 @@ def rows_of(
     """A target that is a sum of parts; each site has labels of its own common individuals, and of
     private ones.
     """
-    g, M = np.random.default_rng(0), len(sites)
+    g = np.random.default_rng(0)
+    M = len(sites)
     N = labelled * M + unlabelled
     z = g.normal(size=(N + private * M, 4))
     X = [z @ g.normal(size=(4, 3)) + g.normal(size=(len(z), 3)) for _ in sites]
@@ -60,7 +64,8 @@ def rows_of(
                 N + np.arange(v * private, (v + 1) * private),
             ]
         )
-        at, ids = np.where(rows < N, rows, -1), tuple(f"p{i}" for i in range(N))
+        at = np.where(rows < N, rows, -1)
+        ids = tuple(f"p{i}" for i in range(N))
         out[name] = PrivateData(X[v][rows], y[rows], X[v][:N], "digest", name.encode(), at, ids=ids)
     return out
 
@@ -226,7 +231,8 @@ def test_before_the_first_attempt_there_is_no_news() -> None:
 )
 def test_a_gain_is_one_byte(change: float, expected: float | None) -> None:
     told = gain_byte(change, 20)
-    assert (len(told), gain_of(told)) == (1, expected)
+    assert len(told) == 1
+    assert gain_of(told) == expected
     assert gain_of(gain_byte(change, 19)) is None, "too few labels to judge"
     assert gain_of(gain_byte(None, 20)) is None, "no gain"
 
@@ -235,7 +241,8 @@ def test_a_gain_is_one_byte(change: float, expected: float | None) -> None:
 
 
 def test_a_set_of_rows_is_opened_as_often_as_the_policy_allows() -> None:
-    data, records = rows_of("abc"), {name: Memory() for name in "abc"}
+    data = rows_of("abc")
+    records = {name: Memory() for name in "abc"}
 
     def train(rows: dict[str, PrivateData], run: str) -> Pump:
         sites = {
@@ -272,7 +279,8 @@ def test_later_trainings_on_some_of_the_rows_want_new_labels() -> None:
 
 def test_of_two_runs_at_once_with_one_row_of_difference_the_second_opens_nothing() -> None:
     names = [b"%d" % i for i in range(200)]
-    consent, plans = Consent.simulated(), [plan_of(run=f"run-{i}") for i in (1, 2)]
+    consent = Consent.simulated()
+    plans = [plan_of(run=f"run-{i}") for i in (1, 2)]
 
     def answer(plan: Plan, labelled: int, *, opens: bool) -> None:
         rows = row_set(b"", names, {}, [b"a"] * labelled + [b""] * (200 - labelled))

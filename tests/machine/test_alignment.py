@@ -55,7 +55,8 @@ def aligned(pump: Pump) -> Mapping[str, Any]:
 def test_every_site_learns_which_of_its_ids_all_have_and_how_many_have_the_others(
     sites: str,
 ) -> None:
-    pump, portions = Pump(plan_of(sites), sites_of(sites)).join(), [0.0]
+    pump = Pump(plan_of(sites), sites_of(sites)).join()
+    portions = [0.0]
     while pump.end is None:
         pump.step()
         of_a = pump.sites["a"].computation
@@ -222,7 +223,8 @@ def heard_by(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[Any], dict[str, AlignmentComputation]]:
     """The points that one site opened, with whose they were; and all computations."""
-    heard, made = [], dict[str, AlignmentComputation]()
+    heard = []
+    made = dict[str, AlignmentComputation]()
     honest = AlignmentComputation._take_pass
 
     def listening(computation: AlignmentComputation, place: Any, to_me: Any) -> None:

@@ -68,7 +68,8 @@ def test_older_records_and_a_site_in_another_process_lead_to_a_later_attempt(ste
 
 def test_a_site_that_is_lost_and_is_the_same_process_goes_on_with_the_attempt() -> None:
     pump = Pump(sealed(SHORT), make_sites("abc")).join().steps(5)
-    asked, view = len(pump.sites["b"].disclosed), pump.sites["b"].computation.view
+    asked = len(pump.sites["b"].disclosed)
+    view = pump.sites["b"].computation.view
     pump.lose("b").join("b").run()
     assert pump.outcome is Outcome.CONVERGED
     assert pump.sites["b"].computation.view is view

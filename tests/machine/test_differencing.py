@@ -37,7 +37,8 @@ def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
     """Both rosters before either question: neither run's answers are on record when the other is
     judged.
     """
-    memory, judged = Memory(), list[Callable[[], object]]()
+    memory = Memory()
+    judged = list[Callable[[], object]]()
     for run, members in (("one", "abcd"), ("two", "abc")):
         plan = sealed(make_plan(sites=tuple(members), min_sites=3, run=run))
         sites = {
@@ -58,7 +59,8 @@ def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
 
 
 def test_a_promise_is_its_run_s_and_gives_way_to_that_run_s_next_roster() -> None:
-    consent, plan = Consent.simulated(), sealed(make_plan(sites=tuple("abcd"), min_sites=3))
+    consent = Consent.simulated()
+    plan = sealed(make_plan(sites=tuple("abcd"), min_sites=3))
 
     def sums(run: str, ids: str, sites: str, *, sealed: bool = True) -> None:
         named = replace(plan if sealed else make_plan(), run=run)
@@ -107,10 +109,8 @@ def test_a_sealed_run_goes_on_without_a_site_only_where_all_allow_it(
     consents: bool, may_change: bool
 ) -> None:
     plan = sealed(make_plan(on_dropout="continue", membership_changes=may_change))
-    before, policy = (
-        summed_before(IDS, "abc", may_change=may_change),
-        allowing(membership_changes=consents),
-    )
+    before = summed_before(IDS, "abc", may_change=may_change)
+    policy = allowing(membership_changes=consents)
     pump = Pump(
         plan, {n: site_with(n, private_data(n), policy, copy(before)) for n in "abc"}
     ).join()
@@ -133,7 +133,8 @@ def test_what_a_sum_would_show_of_one_label_is_measured_before_any_label_is_in_i
     label.
     """
     rng = np.random.default_rng(0)
-    rows, y = rng.normal(size=(12, 2)), rng.normal(size=12)
+    rows = rng.normal(size=(12, 2))
+    y = rng.normal(size=12)
     data = PrivateData(rows, y, np.concatenate([rows, rng.normal(size=(20, 2))]), "ids", b"a")
     plan = sealed(make_plan(min_sites=3, coupling=(0.1,)))
     monkeypatch.setattr("site_agent.machine.agreement.LABEL_SHARE_MAX", most)

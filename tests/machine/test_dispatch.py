@@ -130,7 +130,8 @@ def countersigned(site: str) -> e.HeadCountersigned:
 def messages_for(run: Run, site: str) -> Iterator[m.FromSite]:
     yield hello(site)
     asked = run.steps.get(site, m.Step(RUN, run.attempt, 0))
-    step, attempt = asked.step, asked.attempt
+    step = asked.step
+    attempt = asked.attempt
     yield offer_of(site, run.plan, run.attempt)
     yield offer_of(site, run.plan, run.attempt, key="of another process")
     yield offer_of(site, run.plan, run.attempt, n_unlabelled=2)
@@ -208,7 +209,8 @@ def whole_run(plan: Plan) -> Iterator[e.Event]:
 
 @cache
 def explored(on_dropout: str, beginning: str) -> Explored:
-    found, plan = Explored([], set(), set()), tiny_plan(on_dropout, beginning)
+    found = Explored([], set(), set())
+    plan = tiny_plan(on_dropout, beginning)
     with watched(found):
         path = [first_state(plan, beginning)]
         for event in islice(
@@ -250,7 +252,8 @@ def steps(
 def cooperate(federation: FederationState) -> e.Finish | None:
     """The sites that can still take part connect again, accept and answer. No other site acts."""
     run = run_of(federation)
-    plan, events = run.plan, deque[e.Event](e.SiteJoined(hello(site)) for site in run.members)
+    plan = run.plan
+    events = deque[e.Event](e.SiteJoined(hello(site)) for site in run.members)
     events.extend(countersigned(site) for site in sorted(run.signing))
     events.extend([e.Aligned(RUN, Outcome.CONVERGED, "")] * run.aligning)
     while events:
@@ -299,7 +302,8 @@ def test_no_state_is_a_trap_when_every_site_behaves_from_now_on(
     on_dropout: str, beginning: str
 ) -> None:
     for state in explored(on_dropout, beginning).states:
-        end, ending = cooperate(state), run_of(state).ending
+        end = cooperate(state)
+        ending = run_of(state).ending
         assert end is not None, likeness(state)
         assert end.outcome is (Outcome.CONVERGED if ending is None else ending[0]), likeness(state)
 
@@ -329,7 +333,8 @@ def test_no_attempt_is_begun_twice_or_gone_back_to_and_none_gains_a_site(
 ) -> None:
     """Two rosters under one number would be two keys that the sites take for one."""
     for state, federation, actions in steps(on_dropout, beginning):
-        before, after = run_of(state), run_of(federation)
+        before = run_of(state)
+        after = run_of(federation)
         began = [
             a.record.attempt
             for a in actions
@@ -349,7 +354,8 @@ def test_a_site_that_is_out_stays_out_and_is_never_asked_counted_or_awaited(
     on_dropout: str, beginning: str
 ) -> None:
     for state, federation, actions in steps(on_dropout, beginning):
-        before, run = run_of(state), run_of(federation)
+        before = run_of(state)
+        run = run_of(federation)
         out = set(run.plan.sites) - set(run.members)
         assert out >= set(before.plan.sites) - set(before.members)
         assert not out & (run.here | run.ready | set(run.awaited))
@@ -369,7 +375,8 @@ def test_every_list_of_actions_ends_a_wait_or_begins_at_most_one(
     is its Finish.
     """
     for state, federation, actions in steps(on_dropout, beginning):
-        before, run = run_of(state), run_of(federation)
+        before = run_of(state)
+        run = run_of(federation)
         deadlines = [a.token for a in actions if isinstance(a, e.SetDeadline)]
         assert deadlines in ([], [before.token + 1])
         ends = [a for a in actions if isinstance(a, e.Finish)]

@@ -96,7 +96,8 @@ def both() -> Machine:
     """Run 1 of a, b, c has begun; run 2 of b, c, d is put in beside it, and is the machine's
     own.
     """
-    first, second = begun(), Machine(make_plan(run="run-2", sites=("b", "c", "d")))
+    first = begun()
+    second = Machine(make_plan(run="run-2", sites=("b", "c", "d")))
     second.federation = first.federation
     assert told(second.handle(e.Submitted(second.plan))) == [
         n.notice(n.NoticeName.ANSWERS_IN_CLEAR, "run-2"),
@@ -144,7 +145,8 @@ def test_a_lost_session_concerns_every_run_of_the_site_and_an_exclusion_only_one
 @pytest.mark.parametrize("limit", [1, 2])
 def test_runs_come_and_go_over_the_same_sessions_and_do_not_meet(limit: int) -> None:
     plans = [make_plan(run="run-1"), make_plan(run="run-2", coupling=(0.3, 2.0))]
-    service, most = Service(max_concurrent_runs=limit).joined(), 0
+    service = Service(max_concurrent_runs=limit).joined()
+    most = 0
     service.queue += plans
     service.events.append(e.QueueChanged())
     while service.events:
@@ -261,19 +263,17 @@ def begins(actions: list[e.Action]) -> list[e.BeginRun]:
 
 def test_the_plan_of_an_alignment_is_the_runs_own_for_all_of_its_sites() -> None:
     plan = alignment_of(replace(OF_TWO, study="waits", data="patients", id="nhs"), 4)
-    assert (plan.run, aligns_for(plan.run), aligns_for(RUN)) == (f"{RUN}-ids-4", RUN, "")
-    assert (plan.sites, plan.membership.min_sites, plan.objective, plan.align) == (
-        ("a", "b", "c"),
-        3,
-        PLAN.align,
-        None,
-    )
-    assert (plan.study, plan.data, plan.id, plan.privacy) == (
-        "waits",
-        "patients",
-        "nhs",
-        PLAN.privacy,
-    )
+    assert plan.run == f"{RUN}-ids-4"
+    assert aligns_for(plan.run) == RUN
+    assert aligns_for(RUN) == ""
+    assert plan.sites == ("a", "b", "c")
+    assert plan.membership.min_sites == 3
+    assert plan.objective == PLAN.align
+    assert plan.align is None
+    assert plan.study == "waits"
+    assert plan.data == "patients"
+    assert plan.id == "nhs"
+    assert plan.privacy == PLAN.privacy
     assert plan_fault(plan) is None
     clear = replace(make_plan(), align=Alignment())
     assert "an alignment needs sealed sums. Or write align = false in [alignment]" in (
@@ -289,7 +289,8 @@ def test_the_ids_are_aligned_once_if_a_site_asks_for_it_and_then_the_plan_is_sen
     said = [offers(machine, s) if s in aligned else unaligned(s) for s in "abc"]
     assert begins(all_of(machine, said[:2])) == []
     assert begins(machine.handle(said[2])) == [e.BeginRun(alignment_of(PLAN, 0))]
-    assert (waits(machine), machine.awaited) == ("waiting for the alignment of ids", ())
+    assert waits(machine) == "waiting for the alignment of ids"
+    assert machine.awaited == ()
     assert begins(machine.handle(offers(machine, "a"))) == []
     again = machine.handle(e.Aligned(RUN, Outcome.CONVERGED, ""))
     assert [(s.site, s.message) for s in sends(again)] == [
@@ -402,7 +403,9 @@ def names(plans: Any) -> list[str]:
     return [each.run for each in plans]
 
 
-ONE, TWO, OTHER = plan("one"), plan("two"), plan("other", threads=2)
+ONE = plan("one")
+TWO = plan("two")
+OTHER = plan("other", threads=2)
 
 
 def test_a_cancelled_run_is_closed_wherever_it_waits() -> None:
@@ -442,9 +445,13 @@ def test_whatever_comes_the_limit_the_threads_and_the_order_hold_and_no_run_is_l
     events: list[tuple[str, int]], threads: list[int], limit: int, left: int
 ) -> None:
     plans = [plan(f"{i}", t) for i, t in enumerate(threads)]
-    unfinished, to_come = plans[:left], plans[left:]
+    unfinished = plans[:left]
+    to_come = plans[left:]
     state = Scheduler(limit, unfinished=tuple(unfinished))
-    computing, queue, begun, over = dict[str, Plan](), list[Plan](), list[str](), set[str]()
+    computing = dict[str, Plan]()
+    queue = list[Plan]()
+    begun = list[str]()
+    over = set[str]()
     for what, which in events:
         match what:
             case "submit" if to_come:

@@ -41,7 +41,8 @@ CONTINUES = make_plan(on_dropout="continue")
 
 
 def test_too_few_sites_join_or_offer_in_time() -> None:
-    machine, reason = started(), "a, c did not join within 1 s"
+    machine = started()
+    reason = "a, c did not join within 1 s"
     machine.handle(joins("b"))
     assert waits(machine) == "waiting for a, c to connect"
     [ended] = written(actions := machine.handle(machine.deadline))
@@ -84,7 +85,9 @@ def test_a_rehearsal_hears_every_site_before_it_ends_refused() -> None:
 
 def test_sites_end_a_rehearsal_without_a_result() -> None:
     pump = Pump(REHEARSAL, make_sites("abc")).join().run()
-    assert (pump.outcome, pump.bits, pump.missed) == (Outcome.REHEARSED, {}, {})
+    assert pump.outcome == Outcome.REHEARSED
+    assert pump.bits == {}
+    assert pump.missed == {}
 
 
 def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> None:
@@ -135,7 +138,8 @@ def test_an_offer_that_cannot_be_used_excludes_the_site(plan: Plan, changes: Any
 
 
 def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_remain() -> None:
-    refusal, reason = e.Received("b", m.PlanRefused(RUN, "no")), "b refused the plan: no"
+    refusal = e.Received("b", m.PlanRefused(RUN, "no"))
+    reason = "b refused the plan: no"
     actions = planned(make_plan(min_sites=3)).handle(refusal)
     assert told(actions)[0] == n.notice(
         n.NoticeName.SITE_DISMISSED, RUN, "b", reason=reason, excluded=True
@@ -150,11 +154,11 @@ def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_rema
     assert machine.handle(e.Received("b", m.PlanRefused("another-run", "no"))) == []
     machine = started()
     all_of(machine, [joins("a"), joins("b"), machine.deadline, offers(machine, "a"), refusal])
-    assert (machine.phase, machine.awaited) == (Phase.PLANNING, ("c",)), (
-        "it did not join, and is needed again"
-    )
+    assert machine.phase == Phase.PLANNING, "it did not join, and is needed again"
+    assert machine.awaited == ("c",), "it did not join, and is needed again"
     all_of(machine, comes_back(machine, "c"))
-    assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "c"))
+    assert machine.phase == Phase.ASKING
+    assert machine.participants == ("a", "c")
 
 
 # --- sites that list other shared instances -------------------------------------------------------
@@ -174,7 +178,8 @@ def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_rema
 def test_the_site_that_differs_is_named_whoever_came_first(
     wrong: str, changes: Any, said: list[str]
 ) -> None:
-    machine, others = planned(), ", ".join(s for s in "abc" if s != wrong)
+    machine = planned()
+    others = ", ".join(s for s in "abc" if s != wrong)
     *before, last = [offers(machine, s, **(changes if s == wrong else {})) for s in "abc"]
     assert sends(all_of(machine, before)) == []
     reason = dismissed(machine, last, Outcome.REFUSED, excluded=False)
@@ -186,7 +191,8 @@ def test_the_site_that_differs_is_named_whoever_came_first(
     )
     actions = all_of(machine, comes_back(machine, wrong))
     assert e.SendToSite(wrong, m.Proposal(RUN, 0, machine.plan)) in actions
-    assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "b", "c"))
+    assert machine.phase == Phase.ASKING
+    assert machine.participants == ("a", "b", "c")
 
 
 def test_of_two_sites_that_differ_both_are_dismissed_and_come_back_with_the_same_list() -> None:
@@ -221,7 +227,8 @@ def test_a_dismissed_site_is_no_member_and_no_measure_for_members() -> None:
         send.site == "a" for send in sends(machine.handle(offers(machine, "a", n_unlabelled=5)))
     )
     all_of(machine, [offers(machine, "b", key="new"), offers(machine, "c")])
-    assert (machine.phase, machine.participants) == (Phase.ASKING, ("b", "c"))
+    assert machine.phase == Phase.ASKING
+    assert machine.participants == ("b", "c")
     machine = planned(make_plan(min_sites=3))
     all_of(machine, [offers(machine, "a", n_unlabelled=5), offers(machine, "b"), machine.deadline])
     told_at_the_end = (
@@ -273,7 +280,8 @@ def test_a_plan_that_continues_goes_on_in_another_attempt_and_a_dropped_site_sta
     assert reason == "c: no longer in this run: c: did not answer in time."
     assert machine.handle(offers(machine, "c")) == machine.handle(e.SiteLost("c", "gone")) == []
     all_of(machine, [answers(s, 0, 1) for s in "ab"])
-    assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "b"))
+    assert machine.phase == Phase.ASKING
+    assert machine.participants == ("a", "b")
 
 
 def test_below_the_minimum_it_waits_and_goes_on_as_soon_as_it_may() -> None:
@@ -281,7 +289,8 @@ def test_below_the_minimum_it_waits_and_goes_on_as_soon_as_it_may() -> None:
     all_of(
         machine, [e.SiteLost("b", "gone"), e.SiteLost("c", "gone"), answers("a"), machine.deadline]
     )
-    assert (machine.phase, machine.awaited) == (Phase.STALLED, ("b", "c"))
+    assert machine.phase == Phase.STALLED
+    assert machine.awaited == ("b", "c")
     all_of(machine, comes_back(machine, "b"))
     assert sends(machine.handle(answers("b"))) == [
         e.SendToSite(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"
@@ -311,7 +320,8 @@ def test_under_sealed_sums_nobody_is_dropped_unless_the_plan_allows_it(
     may_change: bool, phase: Phase
 ) -> None:
     plan = sealed(make_plan(on_dropout="continue", membership_changes=may_change))
-    machine, faulty = begun(plan), begun(plan)
+    machine = begun(plan)
+    faulty = begun(plan)
     all_of(machine, [answers("a"), answers("b"), machine.deadline])
     assert machine.phase is phase
     faulty.handle(e.Received("b", m.Fault(RUN, 0, 0, "x")))
@@ -324,7 +334,8 @@ def test_a_site_that_does_not_offer_again_is_dropped_where_the_plan_continues(
 ) -> None:
     machine = begun(make_plan(on_dropout=on_dropout))
     all_of(machine, [joins("a"), offers(machine, "a", key="new")])
-    assert (machine.phase, machine.attempt) == (Phase.PLANNING, 1)
+    assert machine.phase == Phase.PLANNING
+    assert machine.attempt == 1
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
     if goes_on:
         assert n.notice(

@@ -33,7 +33,8 @@ def plan_of(least: int = 3, sites: tuple[str, ...] = SITES, **changes: Any) -> P
 
 def batch(site: str, /, **changes: Any) -> Batch:
     rng = np.random.default_rng([1, *site.encode()])
-    values, none = rng.normal(size=(M, 1)), np.zeros(M, dtype=np.bool_)
+    values = rng.normal(size=(M, 1))
+    none = np.zeros(M, dtype=np.bool_)
     made = Batch(
         values, none, None, 0.0, "run-1", "agreement", "sums", SITES, "digest", site.encode()
     )
@@ -105,7 +106,8 @@ def test_an_offline_site_does_not_stop_the_others_and_a_trainer_does_not_score()
     sites = {name: site_with(name, additive_batch(name)) for name in SITES}
     pump = Pump(plan, sites).join("b", "c", "d").out_of_time().run()
     assert pump.outcome is Outcome.CONVERGED
-    result, there = pump.sites["b"].result, ("b", "c", "d")
+    result = pump.sites["b"].result
+    there = ("b", "c", "d")
     assert result.present[0] == there
     expected = 10.0 + 3.0 * np.array([mean("bcd", i) for i in range(M)]) / total(there)
     assert_allclose(result.scores, expected, atol=1e-11)  # a part has 40 bits
@@ -140,7 +142,8 @@ def test_no_one_opens_what_is_for_another_and_no_receiver_opens_a_single_part() 
 
 
 def test_an_individual_has_few_models_in_its_life() -> None:
-    memories, policy = {name: Memory() for name in SITES}, allowing(models_per_individual=2)
+    memories = {name: Memory() for name in SITES}
+    policy = allowing(models_per_individual=2)
 
     def run(number: int, **changes: Any) -> Pump:
         sites = {
@@ -284,7 +287,8 @@ def test_the_noise_on_a_part_is_one_for_an_individual_and_the_sites_that_know_it
 def test_no_part_leaves_of_an_individual_that_too_few_sites_know(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    opened, take = dict[str, Any](), ScoringComputation.take
+    opened = dict[str, Any]()
+    take = ScoringComputation.take
 
     def spy(computation: ScoringComputation, question: Any, answers: Any, chain: bytes) -> None:
         opened[computation.name] = answers.to_me  # of the last question, which is the scores

@@ -44,7 +44,8 @@ FIRST = 2  # the first step that carries a sum
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_keys_change_no_bit_and_the_sums_lead_to_the_closed_form(schedule: str) -> None:
     plan = make_plan(min_sites=3, schedule=schedule)
-    clear, secret = undisturbed(plan), undisturbed(sealed(plan))
+    clear = undisturbed(plan)
+    secret = undisturbed(sealed(plan))
     assert secret.outcome is clear.outcome is Outcome.CONVERGED
     assert secret.bits == clear.bits
     sites = [secret.sites[name] for name in "abc"]
@@ -71,7 +72,8 @@ class Wire:
         self.steps: dict[int, m.Step] = {}
         self.answers: dict[tuple[str, int], m.Answer] = {}
         self.replies: list[tuple[m.Step, Any]] = []  # of steps that were changed
-        self._change, self._sites = change, make_sites(plan.sites)
+        self._change = change
+        self._sites = make_sites(plan.sites)
         for site in self._sites.values():
             altered(site, partial(self._heard, site.name))
         self.pump = Pump(plan, self._sites, wire=self._carried).join().run()
@@ -320,7 +322,9 @@ def test_no_honest_response_is_found_false_and_numbers_that_are_not_finite_are(
     """R = μS(I + μS)⁻¹ for any S ⪰ 0."""
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(9, 4))
-    S, mu, t = A @ A.T, 10.0**weight, rng.normal(size=(9, 3))
+    S = A @ A.T
+    mu = 10.0**weight
+    t = rng.normal(size=(9, 3))
     assert norm_fault(t, mu * S @ np.linalg.solve(np.eye(9) + mu * S, t), 1.0) is None
     assert norm_fault(t, 1.1 * t, 1.0) is not None
     for number in (np.nan, np.inf, -np.inf):
@@ -366,7 +370,8 @@ def test_a_false_answer_ends_the_run_alike_at_all_sites(
         lying[0] = computation.name == "b"
         return answer_of(computation, *about)
 
-    lying, answer_of = [False], AgreementComputation.answer
+    lying = [False]
+    answer_of = AgreementComputation.answer
     monkeypatch.setattr(agreement, "summand", summand)
     monkeypatch.setattr(AgreementComputation, "answer", answer)
     pump = Pump(PLAN if secure else make_plan(min_sites=3), make_sites("abc")).join().run()

@@ -84,16 +84,16 @@ def test_a_plan_that_this_site_cannot_carry_out_is_refused_with_the_reason(
 
 
 def test_hello_and_offer_tell_what_was_agreed_and_no_more() -> None:
-    plan, site = make_plan(), make_site("a")
+    plan = make_plan()
+    site = make_site("a")
     assert site.hello() == m.Hello("a", m.PROTOCOL_VERSION, "test")
     offer = proposed(site, plan)
-    assert (offer.run, offer.plan_digest, offer.site, offer.release) == (
-        plan.run,
-        plan.digest,
-        "a",
-        "test",
-    )
-    assert (offer.n_unlabelled, offer.ids_digest) == (UNLABELLED, IDS)
+    assert offer.run == plan.run
+    assert offer.plan_digest == plan.digest
+    assert offer.site == "a"
+    assert offer.release == "test"
+    assert offer.n_unlabelled == UNLABELLED
+    assert offer.ids_digest == IDS
     assert {offer.signature, offer.identity} == {""}
     assert proposed(site, plan) is offer, "a session later too"
     assert len({proposed(make_site("a"), plan).key for _ in range(3)}) == 3, (
@@ -113,7 +113,8 @@ def test_a_plan_may_not_change_in_the_middle_of_its_run() -> None:
 
 
 def test_the_digest_changes_with_every_array_and_shape_and_is_salted_by_site_and_run() -> None:
-    data, seen = private_data("a"), {proposed(make_site("a")).data_digest}
+    data = private_data("a")
+    seen = {proposed(make_site("a")).data_digest}
     assert {proposed(make_site("a")).data_digest} == seen
     for array in ("X", "y", "Z"):
         changed = getattr(data, array).copy()
@@ -214,20 +215,20 @@ def many(n: int) -> PrivateData:
 
 
 def test_a_site_with_many_labels_uses_landmarks_and_says_so() -> None:
-    data, terms = (
-        many(301),
-        Agreement(form="semi-parametric", bandwidth=4.0, ridge=1.0, landmarks=300),
-    )
+    data = many(301)
+    terms = Agreement(form="semi-parametric", bandwidth=4.0, ridge=1.0, landmarks=300)
     view = factor(terms, data, data.y)
     assert len(view.basis.points) == 300
     whole = make_view(LabelledPoints(), Gaussian(4.0), data.X, data.y, data.Z, 1.0)
-    target, weight = np.zeros((30, 1)), np.ones(1)
+    target = np.zeros((30, 1))
+    weight = np.ones(1)
     # The landmarks' span holds the smooth functions of two columns: what it lacks is far below the
     # noise of 0.1.
     assert_allclose(view.respond(target, weight), whole.respond(target, weight), atol=1e-5)
     [finding] = many_labels(terms, 301)
     assert finding.startswith("This site has 301 labelled rows, more than landmarks = 300")
-    assert (many_labels(terms, 300), many_labels(Agreement(form="exact"), 301)) == ((), ())
+    assert many_labels(terms, 300) == ()
+    assert many_labels(Agreement(form="exact"), 301) == ()
 
 
 def test_the_memory_of_many_labels_is_their_features_and_a_block() -> None:
@@ -261,7 +262,8 @@ def test_the_result_is_there_with_the_last_answer_and_the_end_changes_nothing() 
     site = pump.join().run().sites["a"]
     result = site.result
     assert result.outcome is Outcome.CONVERGED
-    assert (result.sites, len(result.name)) == (("a", "b", "c"), 64)
+    assert result.sites == ("a", "b", "c")
+    assert len(result.name) == 64
     assert site.handle(m.Finished("run-1", Outcome.CANCELLED, "")) == [m.Fetched("run-1")]
     assert site.result is result
     site.handle(m.Proposal("run-1", 1, pump.machine.plan))

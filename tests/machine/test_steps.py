@@ -114,7 +114,8 @@ def test_words_are_added_modulo_two_to_the_64_whatever_they_mean(rows: list[list
 
 
 def test_where_one_site_is_asked_the_sum_is_its_words_and_a_repetition_does_not_count() -> None:
-    machine, said = begun(), words(5)
+    machine = begun()
+    said = words(5)
     asked = {"report": replace(ROUND, asked="a")}
     actions = all_of(
         machine,
@@ -335,7 +336,8 @@ def test_every_attempt_has_the_same_sites_and_ten_begin(dropout: str) -> None:
     plan = replace(sealed(make_plan()), objective=Additive())
     third, fourth = (started(plan, Begun(n, tuple("abc"), 7)) for n in (1, 2))
     all_of(third, [joins(s) for s in "abc"])
-    assert (third.phase, third.attempt) == (Phase.PLANNING, 2)
+    assert third.phase == Phase.PLANNING
+    assert third.attempt == 2
     [ended] = written(all_of(fourth, [joins(s) for s in "abc"]))
     assert ended.outcome is Outcome.STALLED
     assert ended.reason.startswith(
@@ -349,7 +351,8 @@ FULL = e.Received("b", m.Fault(RUN, 0, 0, "the disk is full"))
 
 
 def test_a_fault_ends_a_run_whose_plan_waits() -> None:
-    machine, reason = begun(), "b: the disk is full"
+    machine = begun()
+    reason = "b: the disk is full"
     actions = machine.handle(FULL)
     assert written(actions) == [Ended(Outcome.SITE_FAULT, reason)]
     assert told(actions) == [
@@ -386,7 +389,8 @@ def test_an_interruption_is_no_end_of_the_run(stalled: bool) -> None:
 def test_the_coordinator_sends_no_number_of_one_site_to_another() -> None:
     """Of sealed runs, all that any site is sent: rosters, sealed parts, sums."""
     plan = sealed(make_plan())
-    pump, said = Pump(plan, make_sites(plan.sites)).join(), list[m.Answer]()
+    pump = Pump(plan, make_sites(plan.sites)).join()
+    said = list[m.Answer]()
     while pump.events and pump.end is None:
         if isinstance(event := pump.events[0], e.Received) and isinstance(event.message, m.Answer):
             said.append(event.message)
@@ -398,7 +402,8 @@ def test_the_coordinator_sends_no_number_of_one_site_to_another() -> None:
     numbers = np.concatenate([row.summed.values for row in said if row.summed is not None]).view(
         np.uint8
     )
-    counts, expected = np.bincount(numbers, minlength=256), len(numbers) / 256
+    counts = np.bincount(numbers, minlength=256)
+    expected = len(numbers) / 256
     assert abs(float(np.sum((counts - expected) ** 2) / expected) - 255) < 6 * np.sqrt(2 * 255), (
         "and no byte tells"
     )
@@ -450,7 +455,8 @@ def test_a_site_that_goes_is_not_waited_for(event: e.Event) -> None:
         assert machine.handle(fetches("a")) == [], "twice is once"
     assert machine.handle(fetches("b")) == []
     actions = machine.handle(event)
-    assert (written(actions), actions[-1]) == ([], OVER)
+    assert written(actions) == []
+    assert actions[-1] == OVER
 
 
 def test_a_site_that_connects_before_the_run_is_over_has_the_end_at_once_and_is_waited_for() -> (

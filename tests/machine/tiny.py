@@ -76,7 +76,8 @@ def sealed(plan: Plan) -> Plan:
 def private_data(name: str, seed: int = 0) -> PrivateData:
     """Four labelled rows; every site sees two features of its own."""
     rng = np.random.default_rng([seed, *name.encode()])
-    X, Z = rng.normal(size=(4, 2)), rng.normal(size=(UNLABELLED, 2))
+    X = rng.normal(size=(4, 2))
+    Z = rng.normal(size=(UNLABELLED, 2))
     return PrivateData(X, X.sum(axis=1) + rng.normal(size=4), Z, IDS, salt=name.encode())
 
 
@@ -123,7 +124,10 @@ class TinySite:
     def __init__(
         self, name: str, data: PrivateData | Batch | IdList, consent: Consent, means: Means
     ):
-        self.name, self.data, self.consent, self.means = name, data, consent, means
+        self.name = name
+        self.data = data
+        self.consent = consent
+        self.means = means
         self.participant = Participant(name, data, consent, means)
         self.missed = ""  # why it has no result of a run that ended with one
         self.disclosed = list[Disclosure]()  # of each answer that left
@@ -264,7 +268,9 @@ class Machine:
     """
 
     def __init__(self, plan: Plan, timeouts: Timeouts = TIMEOUTS, begun: Begun = NOT_BEGUN):
-        self.plan, self.timeouts, self.begun = plan, timeouts, begun
+        self.plan = plan
+        self.timeouts = timeouts
+        self.begun = begun
         self.federation = federations.FederationState()
 
     def start(self) -> list[e.Action]:
@@ -305,9 +311,12 @@ class Pump:
         kill_after: int | None = None,
         wire: Callable[[str, m.ToSite], m.ToSite | None] = lambda site, message: message,
     ):
-        self.records, self.sites = list(records), dict(sites)
+        self.records = list(records)
+        self.sites = dict(sites)
         self.machine = Machine(plan, TIMEOUTS, begun_by(self.records))
-        self.kill_after, self.killed, self._wire = kill_after, False, wire
+        self.kill_after = kill_after
+        self.killed = False
+        self._wire = wire
         self.events: deque[e.Event] = deque()
         self.sent: list[e.SendToSite] = []
         self.end: e.Finish | None = None

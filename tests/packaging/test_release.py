@@ -35,7 +35,8 @@ def clone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def release(clone):
-    key, out = clone.parent / "key", clone.parent / "out"
+    key = clone.parent / "key"
+    out = clone.parent / "out"
     run(
         "ssh-keygen",
         "-q",

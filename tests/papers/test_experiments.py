@@ -29,7 +29,8 @@ def data_set(n=60, d=4, seed=0):
 
 @pytest.mark.parametrize("reading", ["literal", "level numbers", "standardised", "practitioner"])
 def test_the_held_out_targets_are_not_looked_at(reading):
-    data, labelled = data_set(), np.arange(12)
+    data = data_set()
+    labelled = np.arange(12)
     rest = np.arange(12, 60)
     hidden = replace(data, y=np.where(np.arange(60) < 12, data.y, np.nan))
     columns = [np.array([0, 1]), np.array([2, 3])]
@@ -46,7 +47,8 @@ def test_w_sums_the_ranks_of_the_sets_that_got_worse():
         for name, d in zip("abcd", (-1.0, 2.0, -3.0, -4.0), strict=True)
     }
     W, p, better = corlsr_uci._wilcoxon(errors)["exact", "rlsr"]
-    assert (W, better) == (2.0, 3)
+    assert W == 2.0
+    assert better == 3
     assert p == pytest.approx(3 / 16)  # of the 16 sign patterns those with W ≤ 2: {}, {1}, {2}
 
 
@@ -71,10 +73,13 @@ def test_xnv_learns_from_its_labels_alone(binary):
 
 def test_snf_s_methods_see_no_target_of_an_unlabelled_row():
     data = data_set(30)
-    X, y = scaled(data.X, data.X), scaled(data.y, data.y)
-    labelled, rest = np.arange(0, 30, 3), np.setdiff1d(np.arange(30), np.arange(0, 30, 3))
+    X = scaled(data.X, data.X)
+    y = scaled(data.y, data.y)
+    labelled = np.arange(0, 30, 3)
+    rest = np.setdiff1d(np.arange(30), np.arange(0, 30, 3))
     hidden = np.where(np.isin(np.arange(30), labelled), y, np.nan)
-    seen, blind = snf._methods(X, y, 2), snf._methods(X, hidden, 2)
+    seen = snf._methods(X, y, 2)
+    blind = snf._methods(X, hidden, 2)
     assert tuple(sorted(seen)) == tuple(sorted((*snf.SIX, *snf.OTHERS)))
     for method in seen:
         few = slice(None, None, 7)
@@ -86,14 +91,18 @@ def test_snf_s_methods_see_no_target_of_an_unlabelled_row():
 
 @pytest.mark.parametrize("reading", rademacher.READINGS)
 def test_the_bounds_are_theorem_3_as_printed(reading):
-    data, columns = data_set(), [np.array([0, 2]), np.array([1, 3])]
+    data = data_set()
+    columns = [np.array([0, 2]), np.array([1, 3])]
     *_, before, after = rademacher._fold(data, columns, np.arange(12), np.arange(12, 60), reading)
     (XF, ZF), (XG, ZG) = ((data.X[:12, c], data.X[12:, c]) for c in columns)
-    kF, kG = Gaussian(paper_bandwidth(XF)), Gaussian(paper_bandwidth(XG))
+    kF = Gaussian(paper_bandwidth(XF))
+    kG = Gaussian(paper_bandwidth(XG))
     share = 1.0 if reading == "literal" else 1 / 24  # 1/(2ℓ)
-    gF, gG = paper_ridge(XF) * share, paper_ridge(XG) * share
+    gF = paper_ridge(XF) * share
+    gG = paper_ridge(XG) * share
     lam = {"literal": 0.1, "consistent": 0.1 / 12, "pairs once": 0.1 / 24}[reading]
-    J, M = kF(ZF, XF) / gF - kG(ZG, XG) / gG, kF(ZF, ZF) / gF + kG(ZG, ZG) / gG
+    J = kF(ZF, XF) / gF - kG(ZG, XG) / gG
+    M = kF(ZF, ZF) / gF + kG(ZG, ZG) / gG
     plain = 12 / gF + 12 / gG  # k(x, x) = 1
     U = np.sqrt([plain, plain - lam * np.trace(J.T @ np.linalg.inv(np.eye(48) + lam * M) @ J)])
     np.testing.assert_allclose([before, after], U / 12, rtol=1e-10)

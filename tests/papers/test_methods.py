@@ -69,13 +69,16 @@ def one_table(X, y, U):
 @pytest.mark.parametrize("degree", [1, 3])
 def test_the_value_and_the_gradient_of_a_reconstruction(degree):
     rng = np.random.default_rng(degree)
-    Z, targets, ridge = 0.6 * rng.normal(size=(9, 3)), rng.normal(size=(9, 2)), 0.3
+    Z = 0.6 * rng.normal(size=(9, 3))
+    targets = rng.normal(size=(9, 2))
+    ridge = 0.3
     value, gradient = _best(Z, targets, degree, ridge)
     K = Polynomial(degree)(Z, Z)
     alpha, bias = dual_with_bias(K, targets, ridge)
     residual = targets - K @ alpha - bias
     assert_allclose(value, (residual**2).sum() + ridge * np.trace(alpha.T @ K @ alpha), rtol=1e-9)
-    h, numeric = 1e-5, np.empty_like(Z)
+    h = 1e-5
+    numeric = np.empty_like(Z)
     for i in np.ndindex(*Z.shape):
         step = np.zeros_like(Z)
         step[i] = h
@@ -91,13 +94,15 @@ def test_the_solution_is_a_minimum_of_its_objective(method):
     model = method(bandwidth=2.0, ridge=0.01, manifold=20.0).fit(*one_table(X, y, U))
     everything = np.vstack([X, U])
     P = model._penalty(everything)
-    K, centred = model.function_.kernel(everything, everything), y - y.mean()
+    K = model.function_.kernel(everything, everything)
+    centred = y - y.mean()
 
     def objective(alpha):
         f = K @ alpha
         return ((f[:15] - centred) ** 2).mean() + 0.01 * alpha @ f + 20.0 / 75**2 * f @ P @ f
 
-    best, rng = objective(model.function_.coef), np.random.default_rng(0)
+    best = objective(model.function_.coef)
+    rng = np.random.default_rng(0)
     for size in (1e-1, 1e-3):
         assert all(
             objective(model.function_.coef + size * rng.normal(size=75)) > best for _ in range(20)
@@ -125,7 +130,8 @@ def test_the_basis_has_the_two_properties_that_define_it(p, q, ridge):
     first, second = correlated(1, 200, p, q)
     blocks = [(first[i : i + 64], second[i : i + 64]) for i in range(0, 200, 64)]
     basis = canonical_basis(*fold_rows(blocks), 200, ridge)
-    r, moments = min(p, q), []
+    r = min(p, q)
+    moments = []
     for Z, B in ((first, basis.first), (second, basis.second)):
         moment = Z.T @ Z / len(Z)
         moments.append(moment + ridge * np.trace(moment) / len(moment) * np.eye(len(moment)))
@@ -141,11 +147,9 @@ def test_the_basis_has_the_two_properties_that_define_it(p, q, ridge):
 @settings(max_examples=50)
 def test_the_gradient_of_equation_9_vanishes(seed, ridge, n):
     rng = np.random.default_rng(seed)
-    Z, y, lam = (
-        rng.normal(size=(n, 5)),
-        rng.normal(size=n),
-        np.sort(rng.uniform(size=5))[::-1].copy(),
-    )
+    Z = rng.normal(size=(n, 5))
+    y = rng.normal(size=n)
+    lam = np.sort(rng.uniform(size=5))[::-1].copy()
     beta = canonical_ridge(Z, y, lam, ridge)
     penalty = (1 - lam) / lam + ridge
     gradient = Z.T @ (Z @ beta - y) / n + penalty * beta
@@ -211,7 +215,8 @@ def slopes(kind, w, *arguments, h=1e-6):
 def test_full_batches_are_gradient_descent_on_equation_5(kind, M):
     X, y, Z = views(M=M)
     y = np.where(y > np.median(y), 1.0, -1.0) if kind in OF_CLASSES else y
-    ridge, eta0 = [0.1 * (v + 1) for v in range(M)], [0.2 / (v + 1) for v in range(M)]
+    ridge = [0.1 * (v + 1) for v in range(M)]
+    eta0 = [0.2 / (v + 1) for v in range(M)]
     model = OCA(
         fit_intercept=False, epsilon=EPSILON, loss=kind, ridge=ridge, eta0=eta0, coupling=0.3,
         n_labelled_step=30,
@@ -235,7 +240,8 @@ def test_sparse_and_dense_give_the_same_weights(k, eta0, monkeypatch):
     for table in (*X, *Z):
         table[np.abs(table) < 0.2] = 0.0
     steps = {"n_labelled_step": k, "n_unlabelled_step": 2 * k, "n_steps": 100, "random_state": 0}
-    model, labels = OCA(loss="hinge", eta0=eta0, ridge=0.5, **steps), np.sign(y)
+    model = OCA(loss="hinge", eta0=eta0, ridge=0.5, **steps)
+    labels = np.sign(y)
     dense = model.fit(X, labels, Z).coef_
     csr = [sparse.csr_array(t) for t in X], [sparse.csr_matrix(t) for t in Z]
     for few in (1, 100):  # one by one, and by slices

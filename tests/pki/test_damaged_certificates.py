@@ -30,7 +30,8 @@ def as_pem(der: bytes, what: str) -> bytes:
 
 def damaged(der: bytes, seed: int) -> list[bytes]:
     """One to three bytes are others; in some, the version too."""
-    rng, found = random.Random(seed), []
+    rng = random.Random(seed)
+    found = []
     for _ in range(DAMAGED):
         data = bytearray(der)
         for _ in range(rng.randint(1, 3)):

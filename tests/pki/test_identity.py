@@ -260,7 +260,8 @@ def events(log: list[Notice]) -> list[str]:
 
 
 def test_an_agent_shows_at_its_next_dialling_what_was_installed_meanwhile(home: Path) -> None:
-    log, dialled = list[Notice](), list[Identity]()
+    log = list[Notice]()
+    dialled = list[Identity]()
     first = check_identity(home / "a")
     stays = ReloadingIdentity(first, log.append, dialled.append)
     stays.credentials()
@@ -287,7 +288,8 @@ def test_an_agent_shows_at_its_next_dialling_what_was_installed_meanwhile(home: 
 def test_an_agent_keeps_what_it_has_where_the_files_are_not_right(
     home: Path, files: list[str], words: str
 ) -> None:
-    log, first = list[Notice](), check_identity(home / "a")
+    log = list[Notice]()
+    first = check_identity(home / "a")
     stays = ReloadingIdentity(first, log.append, lambda _identity: None)
     good = {file: (home / "a" / file).read_bytes() for file in files}
     for file in files:

@@ -61,7 +61,8 @@ def write_request(
 
 def test_keys_are_private_and_certificates_belong_together(authority: Path) -> None:
     assert authority.stat().st_mode & 0o777 == 0o700
-    ca, server = certificate(authority / "ca.pem"), certificate(authority / "coordinator.pem")
+    ca = certificate(authority / "ca.pem")
+    server = certificate(authority / "coordinator.pem")
     server.verify_directly_issued_by(ca)
     ca.verify_directly_issued_by(ca)
     assert ca.extensions.get_extension_for_class(
@@ -178,7 +179,8 @@ def test_nothing_is_signed_through_a_link(authority: Path, tmp_path: Path) -> No
     victim.write_text("mine")
     (authority / "north.pem").symlink_to(victim)
     answer = issued(authority, request(tmp_path, "north"))
-    assert (victim.read_text(), answer.is_symlink()) == ("mine", False)
+    assert victim.read_text() == "mine"
+    assert not answer.is_symlink()
 
 
 def test_a_signed_site_is_a_client_with_one_name_and_no_dns_name(
@@ -251,7 +253,8 @@ def test_other_kinds_of_key_and_of_file_are_refused(authority: Path, tmp_path: P
 def test_another_key_replaces_the_first_and_revoking_needs_no_restart(
     authority: Path, tmp_path: Path
 ) -> None:
-    path, allowed = request(tmp_path, "a"), Authorised(authority)
+    path = request(tmp_path, "a")
+    allowed = Authorised(authority)
     old, new = (issued(authority, path).read_bytes() for _ in range(2))
     for pem in (old, new):
         allowed.check("a", pem)
@@ -275,7 +278,8 @@ def test_another_key_replaces_the_first_and_revoking_needs_no_restart(
 
 
 def test_the_list_is_edited_by_hand_without_harm(authority: Path, tmp_path: Path) -> None:
-    path, allowed = authority / "authorised-sites", Authorised(authority)
+    path = authority / "authorised-sites"
+    allowed = Authorised(authority)
     pem = issued(authority, request(tmp_path, "a")).read_bytes()
     mark = allowed.sites()["a"].upper()
     with_colons = ":".join(mark[i : i + 2] for i in range(0, 64, 2))
@@ -338,20 +342,20 @@ def test_a_site_and_the_server_are_renewed_a_month_before_their_end_with_the_sam
     new = pki.renewed_site(authority, old)
     assert pki.days_left(new) == pytest.approx(365, abs=0.01)
     before, after = (x509.load_pem_x509_certificate(pem) for pem in (old, new))
-    assert (certificate_name(after), after.public_key()) == ("a", before.public_key())
+    assert certificate_name(after) == "a"
+    assert after.public_key() == before.public_key()
     assert certificate(authority / "a.pem") == after
     for pem in (old, new):
         Authorised(authority).check("a", pem)
     assert pki.renewed_site(authority, new) is None, "not before its last month"
-    key, names = (authority / "coordinator.key").read_bytes(), pki.server_names(authority)
+    key = (authority / "coordinator.key").read_bytes()
+    names = pki.server_names(authority)
     access = AccessControl(authority)
     assert access.expiring(1000.0) == [], "the server's is renewed"
     assert access.ends()["server"] > time.time() + 300 * DAY
     assert not pki.renew_server(authority)
-    assert ((authority / "coordinator.key").read_bytes(), pki.server_names(authority)) == (
-        key,
-        names,
-    )
+    assert (authority / "coordinator.key").read_bytes() == key
+    assert pki.server_names(authority) == names
     pki.load_server(authority)
     (authority / "ca.key").unlink()
     assert pki.renewed_site(authority, old) is None, "the authority's key is elsewhere"

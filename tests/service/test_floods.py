@@ -16,7 +16,8 @@ def test_a_flood_is_told_once_a_minute_and_hides_no_other_notice():
     assert floods.over() == []
     now[0] = 61.0
     [told] = floods.over()
-    assert (told.name, told.fields) == ("repeated", {"times": 6_215, "of": "access_denied"})
+    assert told.name == "repeated"
+    assert told.fields == {"times": 6_215, "of": "access_denied"}
     assert told.text == ("6215 more within 60 s like this one: rejected: clinic: revoked")
     assert floods.passes(told), "the summary of a flood is none"
     assert floods.over() == []

@@ -72,7 +72,8 @@ def test_a_run_of_another_plan_is_not_abandoned_unasked(store: RunStore) -> None
         choose_run(store, OTHER, new=False)
     assert store.find(RUN).ended is None
     assert choose_run(store, OTHER, new=True) == OTHER
-    assert (store.find(RUN).stop, store.find(RUN).reason) == ("INTERRUPTED", ABANDONED)
+    assert store.find(RUN).stop == "INTERRUPTED"
+    assert store.find(RUN).reason == ABANDONED
 
 
 def test_a_run_of_another_plan_that_never_had_an_attempt_gives_way(store: RunStore) -> None:
@@ -96,7 +97,9 @@ def test_models_score_together_that_were_trained_together(store: RunStore) -> No
     store.begin(aligned, NOW)
     write(store, aligned, RECORDS)
     found = trained_run(store.path, "")
-    assert (found.run, found.objective, found.sites) == ("new", "agreement", ("a", "b", "c"))
+    assert found.run == "new"
+    assert found.objective == "agreement"
+    assert found.sites == ("a", "b", "c")
     assert found.columns == 1
     assert trained_run(store.path, "ol").run == "old"
     with pytest.raises(UsageError, match="run aligned has no models"):
@@ -142,7 +145,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def carried_out(path: Path, plan: Any = None) -> tuple[Any, list[str], Configuration]:
-    configuration, names = read_configuration(path), list[str]()
+    configuration = read_configuration(path)
+    names = list[str]()
     end = run(
         path,
         configuration,
@@ -156,17 +160,17 @@ def carried_out(path: Path, plan: Any = None) -> tuple[Any, list[str], Configura
 
 def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) -> None:
     end, names, configuration = carried_out(path)
-    assert (end.run, end.outcome) == (RUN, Outcome.TOO_FEW_SITES)
+    assert end.run == RUN
+    assert end.outcome == Outcome.TOO_FEW_SITES
     assert "a, b, c did not join within 0.5 s" in end.reason
     first = [
         names.pop(names.index(name)) for name in ("certificate_warning", "server_renewed")
     ]  # a thread finds them
-    assert (names, len(first)) == (
-        ["listening", "answers_in_clear", "run_began", "run_ended", "stopped"],
-        2,
-    )
+    assert names == ["listening", "answers_in_clear", "run_began", "run_ended", "stopped"]
+    assert len(first) == 2
     store = RunStore(configuration.service.store)
-    assert (store.find(RUN).stop, store.unfinished()) == ("TOO_FEW_SITES", [])
+    assert store.find(RUN).stop == "TOO_FEW_SITES"
+    assert store.unfinished() == []
     store.close()
 
 

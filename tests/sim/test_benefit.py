@@ -54,7 +54,8 @@ def test_a_regime_deals_what_it_says(regime):
     for own, y in zip(drawn.labelled, drawn.labels, strict=True):
         assert_array_equal(y, made.y[own])
     assert sum(X.shape[1] for X in drawn.columns) == 9
-    again, other = partition(table(), regime, (1, 2)), partition(table(), regime, (1, 3))
+    again = partition(table(), regime, (1, 2))
+    other = partition(table(), regime, (1, 3))
     assert_array_equal(again.test, drawn.test)
     assert not np.array_equal(other.test, drawn.test)
 
@@ -75,7 +76,8 @@ def test_a_table_fits_a_regime_if_it_has_the_rows_and_columns(name):
 
 def test_every_method_of_a_federation_against_the_local_model():
     drawn = partition(table(500), REGIMES["n20"], (3,))
-    federation, found = TrainedPartition(drawn, 3), trial(drawn, 3)
+    federation = TrainedPartition(drawn, 3)
+    found = trial(drawn, 3)
     methods = federation.methods()
     assert set(methods) == {*METHODS, "pooled"}
     errors = {
@@ -83,7 +85,10 @@ def test_every_method_of_a_federation_against_the_local_model():
     }
     local = np.sqrt(np.mean((drawn.y_test - federation.local) ** 2, axis=1))
     for v, site in enumerate(found):
-        assert (site.site, site.labels, site.shared, site.areas) == (v, 20, len(drawn.shared), {})
+        assert site.site == v
+        assert site.labels == 20
+        assert site.shared == len(drawn.shared)
+        assert site.areas == {}
         for method, each in errors.items():
             assert site.change[method] == pytest.approx(each[v] / local[v] - 1.0)
     assert len(set(errors["pooled"])) == 1, "one model for all"
@@ -185,7 +190,9 @@ def test_figures_are_means_over_sites():
     _, sites = outcomes(4, joined=-0.1)
     sites[0] = replace(sites[0], change=sites[0].change | {"joined": 0.3})
     got = figure(sites, "joined")
-    assert (got.mean, got.median, got.harmed) == (pytest.approx(0.0), -0.1, 0.25)
+    assert got.mean == pytest.approx(0.0)
+    assert got.median == -0.1
+    assert got.harmed == 0.25
     assert "-0.0 % ± 6.7" in findings(REGIMES["n20"], sites)[0], "the standard error over the draws"
     assert figures(sites)["joined"] == {"mean_change": 0.0, "median_change": -0.1, "harmed": 0.25}
 
@@ -225,10 +232,8 @@ def test_owners_overlap_in_some_individuals():
 def test_a_study_writes_its_tables(tmp_path):
     folder = stand_in(tmp_path / "data", ["mg", "sarcos_test"], rows=300)
     run(BenefitStudy(folder, ("mg", "diabetes"), ("n10",), 1), tmp_path, 1)
-    page, text = (
-        json.loads((tmp_path / "benefit.json").read_text()),
-        (tmp_path / "benefit.md").read_text(),
-    )
+    page = json.loads((tmp_path / "benefit.json").read_text())
+    text = (tmp_path / "benefit.md").read_text()
     heading, *rows = page["changes"]
     assert [row[0] for row in rows] == ["n10"]
     assert rows[0][heading.index("default score")] == "", "too few labels for a federation"

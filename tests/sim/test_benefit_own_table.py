@@ -38,7 +38,8 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
         1,
     )
     result = benefit(*options)
-    assert (result.exit_code, result.exception) == (0, None)
+    assert result.exit_code == 0
+    assert result.exception is None
     told = " ".join(result.stdout.split())
     for n in (10, 20):
         assert re.search(
@@ -60,7 +61,8 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
     together.
     """
     rng = np.random.default_rng(0)
-    begin, stay = rng.integers(0, 300, 300), rng.integers(1, 30, 300)
+    begin = rng.integers(0, 300, 300)
+    stay = rng.integers(1, 30, 300)
     day = np.datetime64("2024-01-01")
     rows = [
         f"{day + b},{day + b + s},{'long' if s > 14 else 'short'},{s}"
@@ -87,10 +89,8 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
 def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
     (tmp_path / "own.csv").write_text("x,y\n1,2\n3,4\n")
     (tmp_path / "one.csv").write_text("a,b,y,long,kind\n1,2,5,no,p\n2,3,5,yes,q\n3,4,5,,r\n")
-    table, one = (
-        ("--data", tmp_path / "own.csv", "--target", "y"),
-        ("--data", tmp_path / "one.csv", "--target"),
-    )
+    table = ("--data", tmp_path / "own.csv", "--target", "y")
+    one = ("--data", tmp_path / "one.csv", "--target")
     for options, why in (
         ((*table, "--regimes", "n10", "n20"), "unexpected n20. Write several names with commas"),
         (
@@ -159,7 +159,8 @@ def test_a_division_that_is_given_has_an_answer_for_each_site(divided):
         benefit(*options, catch_exceptions=False)
     (divided / "mine.csv").write_text((divided / "mine.csv").read_text().replace("unknown", ""))
     result = benefit(*options)
-    assert (result.exit_code, result.exception) == (0, None)
+    assert result.exit_code == 0
+    assert result.exception is None
     told = " ".join(result.stdout.split())
     change = r"[+-]\d+\.\d % \(\d+ %\)"
     assert re.search(

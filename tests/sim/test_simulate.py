@@ -41,7 +41,8 @@ def bits(run):
 class Counting(SharedFold):
     def __init__(self):
         super().__init__()
-        self.asked, self.made = Counter(), Counter()
+        self.asked = Counter()
+        self.made = Counter()
 
     def __call__(self, key, make):
         def counted():
@@ -65,7 +66,8 @@ def hosting(fold_of):
 def test_sealed_or_in_the_clear_and_worked_out_once_or_by_each_a_run_ends_on_the_same_bits(name):
     clear = simulate(PROBLEM, plan_for(PROBLEM, *PLANS[name]))
     assert clear.outcome is Outcome.CONVERGED
-    sealed, counting = plan_for(PROBLEM, *PLANS[name], aggregation="secure"), Counting()
+    sealed = plan_for(PROBLEM, *PLANS[name], aggregation="secure")
+    counting = Counting()
     shared = simulate(PROBLEM, sealed, hosting=hosting(lambda: counting))
     apart = simulate(PROBLEM, sealed, hosting=hosting(SharedFold))
     assert bits(shared) == bits(apart) == bits(clear)
@@ -78,11 +80,13 @@ def calls_of_four_rounds(n_sites):
     """Function calls and turns of generators in four rounds among so many sites."""
     counts = []
     for rounds in (3, 7):  # the last one verifies
-        problem, profile = generated(n_sites, 4, 10, 2, seed=1), cProfile.Profile()
+        problem = generated(n_sites, 4, 10, 2, seed=1)
+        profile = cProfile.Profile()
         iteration = Iteration("conjugate-gradients", 0.0, 0.0, max_rounds=rounds)
         plan = plan_for(problem, Agreement(form="semi-parametric", coupling=(0.01,)), iteration)
         run = profile.runcall(simulate, problem, plan)
-        assert (run.outcome, run.rounds) == (Outcome.MAX_ROUNDS, rounds)
+        assert run.outcome == Outcome.MAX_ROUNDS
+        assert run.rounds == rounds
         counts.append(pstats.Stats(profile).total_calls)
     return counts[1] - counts[0]
 
@@ -135,8 +139,10 @@ def test_a_run_with_default_tolerances_ends_well_and_soon_in_any_unit(
     scaled = {name: replace(data, y=scale * data.y) for name, data in problem.sites.items()}
     problem = replace(problem, sites=scaled)
     plan = plan_for(problem, Agreement(form=form), Iteration())
-    run, exact = simulate(problem, plan), closed_form(problem, plan)
-    assert (run.outcome, run.rounds <= most) == (Outcome.CONVERGED, True)
+    run = simulate(problem, plan)
+    exact = closed_form(problem, plan)
+    assert run.outcome == Outcome.CONVERGED
+    assert run.rounds <= most
     centred = np.concatenate([data.y - data.y.mean() for data in scaled.values()])
     assert run.certified_prediction_bound <= 1e-6 * np.sqrt(unlabelled) * centred.std()
     # Q is a sum that is rounded: a few hundred eps of it.
@@ -268,7 +274,8 @@ def test_columns_are_the_sites_that_the_file_says_and_rows_are_drawn(tmp_path):
         partitioned(views, 10, 30, seed=1, common=True),
     )  # labelled rows can be shared too
     for name, data in common.sites.items():
-        assert (len(data.Z), len(set(data.positions.tolist()))) == (30 + 2 * 10, 10)
+        assert len(data.Z) == 30 + 2 * 10
+        assert len(set(data.positions.tolist())) == 10
         np.testing.assert_array_equal(data.Z[data.positions], data.X)
         np.testing.assert_array_equal(data.y, apart.sites[name].y)
         assert set(apart.sites[name].positions.tolist()) == {-1}
@@ -310,7 +317,9 @@ def test_a_run_prints_each_site_s_errors_and_forecasts():
     )
     assert [row.split()[:2] for row in rows] == [[f"site-{v}", "50"] for v in range(3)]
     last = json.loads(sim("run", *SMALL, "--json").output.splitlines()[-1])
-    assert (last["event"], last["schedule"], last["stop"]) == ("finished", "additive", "CONVERGED")
+    assert last["event"] == "finished"
+    assert last["schedule"] == "additive"
+    assert last["stop"] == "CONVERGED"
     assert last["bytes_sent"] > 0
     for site in last["sites"].values():
         assert site["rmse"]["score"] < min(site["rmse"]["joined"], site["rmse"]["local"])

@@ -11,7 +11,8 @@ from coreg_core.messages import Report
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 
-NOW, LAP = "2026-01-01T00:00:00.000+00:00", Timing(0.25, 100, 200)
+NOW = "2026-01-01T00:00:00.000+00:00"
+LAP = Timing(0.25, 100, 200)
 PLAN = make_plan()
 
 

@@ -111,12 +111,14 @@ def test_a_failed_write_leaves_nothing_half_done(store: RunStore) -> None:
 
 def test_every_record_but_a_step_is_durable_when_it_is_written(store: RunStore) -> None:
     """A power cut can undo a step: the next attempt begins from its beginning."""
-    plan, modes = begun(store), list[tuple[type[Record], int]]()
+    plan = begun(store)
+    modes = list[tuple[type[Record], int]]()
     receipt = Countersigned(plan.run, LedgerHead(7, "ab", NOW), NOW, "05", "06")
     for record in (*RECORDS, HeadSigned("a", "03", "04", receipt)):
         store.write(plan.run, record, LAP, NOW)
         modes.append((type(record), store._db.execute("pragma synchronous").fetchone()[0]))
-    normal, full = 1, 2
+    normal = 1
+    full = 2
     assert {mode for kind, mode in modes if kind is StepDone} == {normal}
     assert {mode for kind, mode in modes if kind is not StepDone} == {full}
 
@@ -124,7 +126,8 @@ def test_every_record_but_a_step_is_durable_when_it_is_written(store: RunStore) 
 # --- the queue, and the status of sites -----------------------------------------------------------
 
 
-ONE, TWO = make_plan(run="one"), make_plan(run="two", coupling=(9.0,))
+ONE = make_plan(run="one")
+TWO = make_plan(run="two", coupling=(9.0,))
 
 
 def test_runs_wait_in_order_until_they_begin(store: RunStore) -> None:
@@ -171,7 +174,8 @@ def test_an_alignment_has_a_new_name_once_the_last_one_is_over(store: RunStore) 
     store.close_run(plan, Outcome.INTERRUPTED, "", NOW)
     assert [store.begin(plan, NOW)[0] for _ in range(2)] == [replace(plan, run="one-ids-1")] * 2
     assert [found.run for found in store.unfinished()] == ["one", "one-ids-1"]
-    assert (store.find("on").run, store.find("one-ids-1").run) == ("one", "one-ids-1")
+    assert store.find("on").run == "one"
+    assert store.find("one-ids-1").run == "one-ids-1"
     assert store.cancel("on", "enough", NOW) == ("one", True)
     assert store.cancel("one-ids-1", "this one alone", NOW) == ("one-ids-1", True)
 
@@ -190,15 +194,16 @@ def test_the_status_of_sites_and_of_the_service_is_read_by_other_processes(tmp_p
     status.set_service({"state": "ready", "sites": ["a"]}, "2026-01-05")
     reader = Status(status.path, read_only=True)
     a, b, c = reader.sites()
-    assert (a.connected, b.connected, c.connected) == (False, True, False)
+    assert not a.connected
+    assert b.connected
+    assert not c.connected
     assert b == SiteStatus("b", "2026-01-01", None, "0.2.0", "2027")
-    assert (c.refusal, c.refused) == ("revoked", "2026-01-04")
+    assert c.refusal == "revoked"
+    assert c.refused == "2026-01-04"
     assert reader.service() == {"state": "ready", "sites": ["a"], "updated_at": "2026-01-05"}
-    assert (a.seen("2026-01-05"), b.seen("2026-01-05"), c.seen("2026-01-05")) == (
-        "2026-01-03",
-        "2026-01-05",
-        None,
-    )
+    assert a.seen("2026-01-05") == "2026-01-03"
+    assert b.seen("2026-01-05") == "2026-01-05"
+    assert c.seen("2026-01-05") is None
     status.all_ended("2026-01-06")
     assert [site.ended for site in reader.sites()] == ["2026-01-03", "2026-01-06", "2026-01-06"]
 
@@ -212,41 +217,39 @@ SHOWN = ("round", "phase", "verified", "residual", "gap")
 def test_a_run_and_its_rounds_show_what_happened(store: RunStore) -> None:
     plan = begun(store, RECORDS)
     summary, rounds = store.show(plan.run)
-    assert (summary.run, summary.started, summary.ended) == (plan.run, NOW, NOW)
-    assert (summary.stop, summary.federation) == (Outcome.CONVERGED.name, "tiny")
+    assert summary.run == plan.run
+    assert summary.started == NOW
+    assert summary.ended == NOW
+    assert summary.stop == Outcome.CONVERGED.name
+    assert summary.federation == "tiny"
     assert summary.plan == json.loads(json.dumps(plan.to_dict()))
     steps = [record for record in RECORDS if isinstance(record, StepDone)]
     assert summary.steps == len(steps) == len(rounds)
     for row, step in zip(rounds, steps, strict=True):
-        assert (row["number"], row["attempt"], row["answered"]) == (
-            step.number,
-            step.attempt,
-            step.answered,
-        )
-        assert (row["seconds"], row["bytes_sent"], row["bytes_received"], row["at"]) == (
-            0.25,
-            100,
-            200,
-            NOW,
-        )
+        assert row["number"] == step.number
+        assert row["attempt"] == step.attempt
+        assert row["answered"] == step.answered
+        assert row["seconds"] == 0.25
+        assert row["bytes_sent"] == 100
+        assert row["bytes_received"] == 200
+        assert row["at"] == NOW
         told = {name: tuple(x) if isinstance(x := row[name], list) else x for name in SHOWN}
         assert told == {"phase": step.phase} | {
             name: getattr(step.report, name) for name in SHOWN if name != "phase"
         }
     certified = [row for row in rounds if row["verified"]][-1]
     assert summary.rounds == rounds[-1]["round"]
-    assert (summary.residual, summary.gap) == (max(certified["residual"]), max(certified["gap"]))
+    assert summary.residual == max(certified["residual"])
+    assert summary.gap == max(certified["gap"])
     other = begun(store, run="other")
     first = Report(round=1, verified=True, residual=(-1.0, -1.0), gap=(1.0, -1.0))
     for number, report in enumerate((first, Report(round=2, gap=(9.0, 9.0)), Report(round=2))):
         store.write(other.run, StepDone(number, 0, 3, report), LAP, NOW)
     found = store.find(other.run)
-    assert (found.steps, found.rounds, found.gap, found.residual) == (
-        3,
-        2,
-        1.0,
-        None,
-    ), "-1 is no number"
+    assert found.steps == 3, "-1 is no number"
+    assert found.rounds == 2, "-1 is no number"
+    assert found.gap == 1.0, "-1 is no number"
+    assert found.residual is None, "-1 is no number"
 
 
 @pytest.mark.parametrize("records", [RECORDS, INTERRUPTED], ids=["undisturbed", "interrupted"])
@@ -261,11 +264,16 @@ def test_the_last_attempt_that_began_is_read_back_after_each_record(
         assert store.unfinished() == ([] if isinstance(record, Ended) else [plan])
     if records is INTERRUPTED:
         found, rounds = store.show(plan.run)
-        assert (found.steps, found.rounds, found.residual) == (12, 3, 1e-3)
+        assert found.steps == 12
+        assert found.rounds == 3
+        assert found.residual == 1e-3
         assert [row["attempt"] for row in rounds] == 6 * [0] + 2 * [1] + 4 * [2]
         store.write(plan.run, AttemptBegan(3, ("a", "b")), LAP, NOW)
         found = store.find(plan.run)
-        assert (found.steps, found.rounds, found.residual, found.gap) == (12, 0, None, None)
+        assert found.steps == 12
+        assert found.rounds == 0
+        assert found.residual is None
+        assert found.gap is None
 
 
 def test_a_run_is_found_by_its_name_or_by_a_unique_beginning(store: RunStore) -> None:
@@ -305,7 +313,8 @@ def test_signed_heads_are_read_by_run_and_the_last_one_by_site(store: RunStore) 
     ]
     last = store.last_checkpoint("a")
     assert last is not None
-    assert (last.run, last.head) == ("two", LedgerHead(7, "ab", NOW))
+    assert last.run == "two"
+    assert last.head == LedgerHead(7, "ab", NOW)
     assert store.last_checkpoint("c") is None
 
 
@@ -313,10 +322,8 @@ def test_notices_come_back_the_last_first_and_the_oldest_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = Status(tmp_path / "runs.sqlite")
-    stalled, joined = (
-        n.stalled(RUN, ("b",), "", 600.0),
-        n.notice(n.NoticeName.JOINED, "run-2", "a", here=1, of=3),
-    )
+    stalled = n.stalled(RUN, ("b",), "", 600.0)
+    joined = n.notice(n.NoticeName.JOINED, "run-2", "a", here=1, of=3)
     for at, notice in (
         (1, stalled),
         (2, joined),
@@ -394,7 +401,8 @@ def test_a_writer_waits_for_another_one_that_holds_the_lock(
     """A copy of the file holds it for seconds: that ends no service."""
     monkeypatch.setattr(schema, "BUSY_SECONDS", patience)
     store = RunStore(tmp_path / "runs.sqlite")
-    held, release = threading.Event(), threading.Event()
+    held = threading.Event()
+    release = threading.Event()
 
     def hold() -> None:
         with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
@@ -445,7 +453,8 @@ def test_the_latest_run_of_a_study_stands_if_its_plan_does(store: RunStore) -> N
     store.write(plan.run, Ended(Outcome.CONVERGED, ""), LAP, NOW)
     found = store.standing("now", ("a", "z"))
     assert found is not None
-    assert (is_on_demand(found.run), found.digest) == (True, plan.digest)
+    assert is_on_demand(found.run)
+    assert found.digest == plan.digest
     assert store.standing("now", ("z",)) is None, "no site of the plan"
     assert store.standing("other", ("a",)) is None
     store.close_run(found, Outcome.CONVERGED, "", NOW)

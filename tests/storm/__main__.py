@@ -32,9 +32,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="number of processes [2]")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     asked = parser.parse_args()
-    began, count, hours, answers, bad = time.monotonic(), 0, 0.0, 0, list[int]()
+    began = time.monotonic()
+    count = 0
+    hours = 0.0
+    answers = 0
+    bad = list[int]()
     for told in storms(asked.first, asked.seeds, asked.jobs):
-        count, hours, answers = count + 1, hours + told["seconds"] / 3600, answers + told["answers"]
+        count = count + 1
+        hours = hours + told["seconds"] / 3600
+        answers = answers + told["answers"]
         if told["broken"]:
             bad.append(told["seed"])
         if asked.json:

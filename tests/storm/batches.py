@@ -59,7 +59,8 @@ def asked(*arguments: str) -> list[dict[str, Any]]:
 if (
     __name__ == "__main__"
 ):  # a JSON object for each seed; no clean-up, since tasks of the dead must never run again
-    code, (first, count) = 0, map(int, sys.argv[1:])
+    code = 0
+    (first, count) = map(int, sys.argv[1:])
     try:
         for story in map(story_of, range(first, first + count)):
             told = asdict(live_through(story, calm_models(story)))

@@ -72,7 +72,8 @@ def check(
     told: Told,
     twins: Mapping[str, Any],
 ) -> None:
-    broken, found = told.broken, world.runs()
+    broken = told.broken
+    found = world.runs()
     away = any(fault.seconds >= LONG for fault in faults)
     cancelled = {fault.where for fault in faults if fault.kind == "cancel"}
     for run, (study, plan) in runs.items():
@@ -175,10 +176,8 @@ def _check_ledgers(world: World, broken: list[str]) -> None:
         store.close()
     for site in (site for site in SITES if site not in world.sites_restored):
         try:
-            path, record = (
-                world.folder / site / "ledger.jsonl",
-                [head for head in kept_heads if head.site == site],
-            )
+            path = world.folder / site / "ledger.jsonl"
+            record = [head for head in kept_heads if head.site == site]
             audit(path, world.certificates.trusted(), site, record)
             entries = list(read_ledger(path))
         except CoregError as error:
@@ -233,7 +232,9 @@ def keystreams_watched(broken: list[str]) -> Iterator[None]:
         see(self, words.tobytes(), "blind", context, receiver)
         return real[2](self, context, words, senders, receiver)
 
-    AttemptSeal.mask, AttemptSeal.close, AttemptSeal.blind = mask, close, blind  # type: ignore[method-assign]
+    AttemptSeal.mask = mask
+    AttemptSeal.close = close
+    AttemptSeal.blind = blind  # type: ignore[method-assign]
     try:
         yield
     finally:

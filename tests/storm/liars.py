@@ -33,7 +33,8 @@ from tests.storm.simulation import alive, short_secrets
 from tests.storm.story import GOOD, STUDIES
 from tests.storm.world import SITES, World
 
-LIAR, VICTIM = "west", "south"
+LIAR = "west"
+VICTIM = "south"
 HONEST = tuple(site for site in SITES if site != LIAR)
 DAMAGED = int(os.environ.get("DAMAGED", "40"))  # messages at each end
 
@@ -282,8 +283,10 @@ _HEARD = {  # words of the victim's own log, or of what it says to the coordinat
 
 def lived_through(name: str) -> list[str]:
     """What the story breaks."""
-    story, chance = STORIES[name], random.Random(1)
-    loop, broken = VirtualLoop(chance), list[str]()
+    story = STORIES[name]
+    chance = random.Random(1)
+    loop = VirtualLoop(chance)
+    broken = list[str]()
     folder = tempfile.TemporaryDirectory(
         prefix="liar-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None
     )
@@ -347,7 +350,8 @@ def _check(world: World, name: str, story: Story, broken: list[str]) -> None:
         expected = _HEARD.get(name, "broke the protocol")
         where = texts[VICTIM] + texts["coordinator"]
     else:
-        expected, where = story.named, texts["coordinator"]
+        expected = story.named
+        where = texts["coordinator"]
         for site in HONEST:
             lost = [text for text in texts[site] if text.startswith("not connected")]
             if lost:

@@ -31,7 +31,8 @@ class Process:
     """
 
     def __init__(self, name: str):
-        self.name, self.dead = name, False
+        self.name = name
+        self.dead = False
         self.files: list[Callable[[], None]] = []  # closed by the system when it dies
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()  # all that it started
 
@@ -78,7 +79,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, chance: random.Random):
         super().__init__(_NoWait(self._passed))
-        self._virtual, self._chance = 0.0, chance
+        self._virtual = 0.0
+        self._chance = chance
         self.slow: dict[
             str, float
         ] = {}  # processes with a slow disk: seconds of each piece of work
@@ -160,7 +162,10 @@ def _unless_dead(callback: Any, context: contextvars.Context | None) -> Any:
 # in the last frames of its write-ahead log (https://sqlite.org/walformat.html), and a power cut
 # loses a random number of them.
 
-_WAL_HEADER, _FRAME_HEADER, _INDEX_HEADER = 32, 24, 40  # bytes
+# bytes
+_WAL_HEADER = 32
+_FRAME_HEADER = 24
+_INDEX_HEADER = 40
 
 
 class Durable:

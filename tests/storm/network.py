@@ -35,16 +35,20 @@ class Lane:
     """One direction of a connection."""
 
     def __init__(self, loop: VirtualLoop, latency: float, bandwidth: float):
-        self._loop, self._latency, self._bandwidth = loop, latency, bandwidth
+        self._loop = loop
+        self._latency = latency
+        self._bandwidth = bandwidth
         self._arrived: asyncio.Queue[bytes | ConnectionError | None] = asyncio.Queue()
-        self._last, self.broken = 0.0, False
+        self._last = 0.0
+        self.broken = False
         self.damage: Callable[[bytes], bytes] | None = None  # of the next frame
 
     def send(self, frame: bytes | None) -> None:
         if self.broken:
             raise ConnectionError("the connection is broken")
         if frame is not None and self.damage is not None:
-            frame, self.damage = self.damage(frame), None
+            frame = self.damage(frame)
+            self.damage = None
         # Whole packets: signatures differ by a byte or two from one life of a seed to the next, and
         # times must not.
         packets = 1 if frame is None else len(frame) // PACKET + 1
@@ -85,9 +89,13 @@ class Link:
         network: "Network",
         certificate: bytes,
     ):
-        self.site, self._network, self.certificate = site, network, certificate
-        latency, bandwidth = 10 ** chance.uniform(-4, -0.5), 10 ** chance.uniform(5, 8)
-        self.up, self.down = Lane(loop, latency, bandwidth), Lane(loop, latency, bandwidth)
+        self.site = site
+        self._network = network
+        self.certificate = certificate
+        latency = 10 ** chance.uniform(-4, -0.5)
+        bandwidth = 10 ** chance.uniform(5, 8)
+        self.up = Lane(loop, latency, bandwidth)
+        self.down = Lane(loop, latency, bandwidth)
         self._assembler = Assembler()  # a second one, which reads what leaves the site
         self._hears = Assembler()  # and one that reads what it hears
         for run in network.runs:
@@ -128,7 +136,8 @@ class CoordinatorEnd:
     """The coordinator's `FrameStream` of a link."""
 
     def __init__(self, link: Link):
-        self._link, self.address = link, f"{link.site}:1"
+        self._link = link
+        self.address = f"{link.site}:1"
 
     async def frames(self) -> AsyncIterator[bytes]:
         while (frame := await self._link.up.receive()) is not None:
@@ -146,7 +155,8 @@ class Network:
     """All links, the coordinator's listener, and what left each site."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random):
-        self.loop, self._chance = loop, chance
+        self.loop = loop
+        self._chance = chance
         self.server: Server | None = None
         self.host: Process | None = None  # the process of the listener
         self.links: dict[str, list[Link]] = {}
@@ -256,7 +266,9 @@ class SimulatedDialler:
     address = "coordinator:7600"
 
     def __init__(self, network: Network, site: str, certificate: Callable[[], bytes]):
-        self._network, self._site, self._certificate = network, site, certificate
+        self._network = network
+        self._site = site
+        self._certificate = certificate
 
     @asynccontextmanager
     async def connect(self, timeout: float) -> Any:
@@ -271,11 +283,13 @@ class Server(Sessions):
 
     def __init__(self, network: Network, host: Process, authority: Path):
         super().__init__(Authorised(authority).check, idle=4 * KEEPALIVE)
-        self._network, self._host = network, host
+        self._network = network
+        self._host = host
 
     async def start(self, emit: Emit) -> None:
         self.emit = emit
-        self._network.server, self._network.host = self, self._host
+        self._network.server = self
+        self._network.host = self._host
 
     async def close(self) -> None:
         self._network.server = None

@@ -47,7 +47,8 @@ def live_through(story: Story, twins: Mapping[str, Any]) -> Told:
 def _simulated(story: Story, twins: Mapping[str, Any]) -> tuple[Told, dict[str, Any]]:
     """How the story ended, in a folder of its own, and the sites' results of its last run."""
     chance = random.Random(f"chances of {story.seed}")
-    loop, told = VirtualLoop(chance), Told()
+    loop = VirtualLoop(chance)
+    told = Told()
     memory = Path("/dev/shm")
     folder = tempfile.TemporaryDirectory(prefix="storm-", dir=memory if memory.is_dir() else None)
     with folder as name, followed() as durable, keystreams_watched(told.broken), short_secrets():
@@ -60,7 +61,8 @@ def _simulated(story: Story, twins: Mapping[str, Any]) -> tuple[Told, dict[str, 
             except RuntimeError as error:  # of the loop: every process waits, and no timer runs
                 told.broken.append(f"a hang: {error}")
                 models = {}
-    told.trace, told.seconds = world.network.trace.hexdigest()[:16], loop.time()
+    told.trace = world.network.trace.hexdigest()[:16]
+    told.seconds = loop.time()
     told.answers = len(world.network.answers)
     return told, models
 
@@ -83,7 +85,8 @@ def alive(world: World, loop: VirtualLoop) -> Iterator[None]:
 def short_secrets() -> Iterator[None]:
     """Of cross products: the sums are the same, and made in a moment."""
     real = cross_products.SECRET_ROWS, cross_products.RANDOM_ROWS
-    cross_products.SECRET_ROWS, cross_products.RANDOM_ROWS = 64, 320
+    cross_products.SECRET_ROWS = 64
+    cross_products.RANDOM_ROWS = 320
     try:
         yield
     finally:

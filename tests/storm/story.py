@@ -100,7 +100,8 @@ def story_of(seed: int) -> Story:
     chance = random.Random(seed)
     runs: list[tuple[float, str]] = []
     for _ in range(chance.choice((1, 1, 2, 3))):
-        at, study = chance.uniform(0, 0.6 * STORM), chance.choice(list(STUDIES))
+        at = chance.uniform(0, 0.6 * STORM)
+        study = chance.choice(list(STUDIES))
         runs += [(at, before)] if (before := NEEDS.get(study)) else []
         runs.append((at, study))
     asks = chance.random() < 0.2

@@ -113,7 +113,8 @@ class Certificates:
     """An authority in ``folder/authority``, and each site's identity in a folder of its name."""
 
     def __init__(self, folder: Path, sites: tuple[str, ...]):
-        self._folder, self.authority = folder, folder / "authority"
+        self._folder = folder
+        self.authority = folder / "authority"
         pki.create_authority(self.authority, [])
         self.keys = dict[
             str, str
@@ -151,7 +152,9 @@ class Access(AccessControl):
 
     def __init__(self, authority: Path, network: Network, host: Process):
         super().__init__(authority)
-        self._network, self._host, self._authority = network, host, authority
+        self._network = network
+        self._host = host
+        self._authority = authority
 
     def transport(self, _listen: str, _timeouts: object) -> Server:  # type: ignore[override]
         return Server(self._network, self._host, self._authority)
@@ -169,13 +172,11 @@ class World:
         *,
         asks: bool,
     ):
-        self.folder, self.loop, self.chance, self.durable, self.asks = (
-            folder,
-            loop,
-            chance,
-            durable,
-            asks,
-        )
+        self.folder = folder
+        self.loop = loop
+        self.chance = chance
+        self.durable = durable
+        self.asks = asks
         self.clocks: dict[str, float] = {}  # seconds by which the wall clock of a process is wrong
         self.submitted: dict[str, float] = {}  # times
         self.unsubmitted: set[str] = (
@@ -212,7 +213,8 @@ class World:
         """
         if name in self.processes:
             return
-        process, self.starts = Process(name), self.starts + 1
+        process = Process(name)
+        self.starts = self.starts + 1
         self.processes[name] = process
         work = self._coordinator(process) if name == "coordinator" else self._agent(name, process)
         task = process.start(self.loop, work)
@@ -287,7 +289,8 @@ class World:
 
     async def _coordinator(self, process: Process) -> None:
         path = self.folder / "runs.sqlite"
-        store, status = RunStore(path), Status(path)
+        store = RunStore(path)
+        status = Status(path)
         process.files += [store.close, status.close]
         access = Access(self.certificates.authority, self.network, process)
         listed = self.folder / "federation.toml"

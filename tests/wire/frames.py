@@ -101,7 +101,9 @@ def _text(name: str, limits: tuple[Any, ...]) -> st.SearchStrategy[str]:
 
 FROM_SITE = {kind: made(kind) for kind in get_args(FromSite)}
 TO_SITE = {kind: made(kind) for kind in get_args(ToSite)}
-plans, from_site, to_site = made(Plan), st.one_of(FROM_SITE.values()), st.one_of(TO_SITE.values())
+plans = made(Plan)
+from_site = st.one_of(FROM_SITE.values())
+to_site = st.one_of(TO_SITE.values())
 
 
 def answered(count: int, run: str = "r", number: int = 0) -> m.Answer:

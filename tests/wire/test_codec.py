@@ -106,10 +106,8 @@ def test_the_generated_code_is_what_the_schema_says(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", "proto", *out, schema]
     subprocess.run(command, cwd=REPOSITORY, check=True)
     for name in ("federation_pb2.py", "federation_pb2.pyi"):
-        fresh, committed = (
-            tmp_path / "coreg_wire/v1" / name,
-            REPOSITORY / "proto/coreg_wire/v1" / name,
-        )
+        fresh = tmp_path / "coreg_wire/v1" / name
+        committed = REPOSITORY / "proto/coreg_wire/v1" / name
         assert fresh.read_text() == committed.read_text(), (
             "run `make proto` and commit what it writes"
         )
@@ -120,7 +118,8 @@ def test_the_generated_code_is_what_the_schema_says(tmp_path: Path) -> None:
 
 @given(st.lists(from_site, min_size=1, max_size=3), st.lists(to_site, min_size=1, max_size=3))
 def test_what_one_side_sends_is_what_the_other_reads(up: list[Made], down: list[Made]) -> None:
-    said, told = [make() for make in up], [make() for make in down]
+    said = [make() for make in up]
+    told = [make() for make in down]
     assert from_site_frames(data for message in said for data in of_site(message)) == said
     assert to_site_frames(data for message in told for data in of_coordinator(message)) == told
 
@@ -453,7 +452,8 @@ LONG = "x" * 20_000
 def test_a_long_reason_is_cut_when_it_is_sent() -> None:
     for said in (m.PlanRefused("r", LONG), m.Fault("r", 0, 0, LONG), m.Leaving(LONG)):
         assert from_site_frames(of_site(said))[0].reason == MAX_TEXT * "x"  # type: ignore[union-attr]
-    end, sent_away = m.Finished("r", Outcome.STALLED, LONG), m.Dismissed("r", Outcome.REFUSED, LONG)
+    end = m.Finished("r", Outcome.STALLED, LONG)
+    sent_away = m.Dismissed("r", Outcome.REFUSED, LONG)
     for told in (m.Rejected(LONG), end, sent_away):
         assert to_site_frames(of_coordinator(told))[0].reason == MAX_TEXT * "x"  # type: ignore[union-attr]
 

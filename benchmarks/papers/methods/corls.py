@@ -61,11 +61,9 @@ class CoRegularisedClass:
     """
 
     def __init__(self, views: Sequence[KernelBlocks], ridge: Sequence[float], coupling: float):
-        self.views, self.ridge, self.coupling = (
-            list(views),
-            [float(g) for g in ridge],
-            float(coupling),
-        )
+        self.views = list(views)
+        self.ridge = [float(g) for g in ridge]
+        self.coupling = float(coupling)
 
     @cached_property
     def pairs(self) -> Float64[Arr, "q M"]:
@@ -74,7 +72,8 @@ class CoRegularisedClass:
         # Helmert's rows: each view against the mean of those before it. For M = 2 this is (1, −1).
         D = np.zeros((M - 1, M))
         for q in range(1, M):
-            D[q - 1, :q], D[q - 1, q] = 1.0, -float(q)
+            D[q - 1, :q] = 1.0
+            D[q - 1, q] = -float(q)
             D[q - 1] *= np.sqrt(M / (q * (q + 1.0)))
         return D
 
@@ -89,7 +88,8 @@ class CoRegularisedClass:
 
     @cached_property
     def _gram(self) -> Arr:
-        D, m = self.pairs, len(self.views[0].unlabelled)
+        D = self.pairs
+        m = len(self.views[0].unlabelled)
         out = np.zeros((len(D) * m, len(D) * m))
         for v, (view, g) in enumerate(zip(self.views, self.ridge, strict=True)):
             for p in range(len(D)):
@@ -257,8 +257,12 @@ class CoRLS(CoRLSR):
         coupling: float = 1e-3,
     ):
         self.views = views
-        self.loss, self.kernel, self.preset = loss, kernel, preset
-        self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
+        self.loss = loss
+        self.kernel = kernel
+        self.preset = preset
+        self.bandwidth = bandwidth
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
         self.coupling = coupling
 
     @fit_context
@@ -267,7 +271,8 @@ class CoRLS(CoRLSR):
         rows.
         """
         Xs, ys, Zs = self._dealt(X, y)
-        M, y = len(Xs), ys[0]
+        M = len(Xs)
+        y = ys[0]
         _, ridge, with_intercept = by_preset(self)
         self.intercept_ = float(y.mean()) if with_intercept else 0.0
         y, scale = y - self.intercept_, M * len(y)
@@ -282,11 +287,9 @@ class CoRLS(CoRLSR):
         if self.loss == "mean":
             self.functions_ = _mean_loss(chosen_from, kernels, Xs, Zs, y)
         else:
-            sigma, nu, coupling = (
-                self.bandwidth_.tolist(),
-                (scale * self.ridge_).tolist(),
-                0.5 * scale * self.coupling,
-            )
+            sigma = self.bandwidth_.tolist()
+            nu = (scale * self.ridge_).tolist()
+            coupling = 0.5 * scale * self.coupling
             views, table = one_table(Xs, y, Zs)
             model = CoRLSR(
                 views=views,
@@ -300,17 +303,16 @@ class CoRLS(CoRLSR):
         self.predictions_unlabelled_ = self.intercept_ + np.array(
             [f.predict(Z) for f, Z in zip(self.functions_, Zs, strict=True)]
         )
-        self.complexity_bounds_, self.complexity_reduction_ = (
-            chosen_from.complexity_bounds,
-            chosen_from.reduction,
-        )
+        self.complexity_bounds_ = chosen_from.complexity_bounds
+        self.complexity_reduction_ = chosen_from.reduction
         return self
 
 
 def _mean_loss(
     chosen_from: CoRegularisedClass, kernels: list[Any], Xs: list[Arr], Zs: list[Arr], y: Arr
 ) -> list[KernelExpansion]:
-    M, m = len(Xs), len(Zs[0])
+    M = len(Xs)
+    m = len(Zs[0])
     K = chosen_from.gram / M**2
     K.flat[:: len(K) + 1] += len(y)
     c = cho_solve(

@@ -71,8 +71,11 @@ class RLSR(KernelRegressor):
         ridge: str | float | None = None,
         fit_intercept: bool | None = None,
     ):
-        self.kernel, self.preset = kernel, preset
-        self.bandwidth, self.ridge, self.fit_intercept = bandwidth, ridge, fit_intercept
+        self.kernel = kernel
+        self.preset = preset
+        self.bandwidth = bandwidth
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
 
     @fit_context
     def fit(self, X: Any, y: Any) -> Self:
@@ -109,7 +112,8 @@ def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float)
         raise SingularSystem(
             f"the kernel matrix at ridge={ridge:g} is singular in floating point: raise the ridge."
         )
-    ones, of_Y = solved[:, :1], solved[:, 1:]
+    ones = solved[:, :1]
+    of_Y = solved[:, 1:]
     b = of_Y.sum(axis=0) / ones.sum()
     return of_Y - ones * b, b
 
@@ -182,7 +186,9 @@ class LSSVM(KernelRegressor):
         ridge: float = 1.0,
         degree: int = 3,
     ):
-        self.kernel, self.bandwidth, self.ridge = kernel, bandwidth, ridge
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.ridge = ridge
         self.degree = degree
 
     @fit_context
@@ -194,5 +200,6 @@ class LSSVM(KernelRegressor):
             self.bandwidth_ = resolve_bandwidth(self.bandwidth, X, self.kernel)
             kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_)
         alpha, bias = dual_with_bias(kernel(X, X), y[:, None], float(self.ridge))
-        self.function_, self.intercept_ = Expansion(kernel, X, alpha[:, 0]), float(bias[0])
+        self.function_ = Expansion(kernel, X, alpha[:, 0])
+        self.intercept_ = float(bias[0])
         return self

@@ -121,15 +121,18 @@ class SNF(Regressor):
         ridge_new_rows: float = 1e-3,
         random_state: Any = None,
     ):
-        self.n_latent, self.degree = n_latent, degree
-        self.ridge_predictors, self.ridge_target, self.ridge_latent = (
-            ridge_predictors,
-            ridge_target,
-            ridge_latent,
-        )
-        self.eta_predictors, self.eta_target = eta_predictors, eta_target
-        self.n_epochs, self.tolerance, self.start = n_epochs, tolerance, start
-        self.ridge_new_rows, self.random_state = ridge_new_rows, random_state
+        self.n_latent = n_latent
+        self.degree = degree
+        self.ridge_predictors = ridge_predictors
+        self.ridge_target = ridge_target
+        self.ridge_latent = ridge_latent
+        self.eta_predictors = eta_predictors
+        self.eta_target = eta_target
+        self.n_epochs = n_epochs
+        self.tolerance = tolerance
+        self.start = start
+        self.ridge_new_rows = ridge_new_rows
+        self.random_state = random_state
 
     @fit_context
     def fit(self, X: Any, y: Any) -> Self:
@@ -147,15 +150,19 @@ class SNF(Regressor):
             ) from None
         # A step of η_X and η_Y on the two losses minimises them weighted so; the ridge goes with
         # both.
-        wx, wy = float(self.eta_predictors), float(self.eta_target)
-        value, step, self.objective_ = self._weighted(losses, Z, wx, wy), 1.0, []
+        wx = float(self.eta_predictors)
+        wy = float(self.eta_target)
+        value = self._weighted(losses, Z, wx, wy)
+        step = 1.0
+        self.objective_ = []
         for _ in range(self.n_epochs if wx + wy > 0 else 0):
             self.objective_.append(value)
             direction = wx * losses.of_predictors + 2 * (wx + wy) * self.ridge_latent * Z
             direction[: len(y)] += wy * losses.of_target
             step = min(1.0, 2.0 * step)
             for _ in range(HALVINGS):
-                moved, after = Z - step * direction, losses
+                moved = Z - step * direction
+                after = losses
                 try:
                     with np.errstate(over="ignore", invalid="ignore"):
                         after = self._losses(moved, rows, y)
@@ -167,7 +174,10 @@ class SNF(Regressor):
                 step *= 0.5
             else:
                 break  # no step along the gradient lowers it: rounding
-            fell, Z, losses, value = value - lower, moved, after, lower
+            fell = value - lower
+            Z = moved
+            losses = after
+            value = lower
             if fell <= self.tolerance * abs(value):
                 break
         self.objective_.append(value)
@@ -193,26 +203,28 @@ class SNF(Regressor):
         return wx * losses.predictors + wy * losses.target + ridge
 
     def _finish(self, Z: Arr, rows: Arr, y: Arr) -> Self:
-        kernel, n = Polynomial(self.degree), len(y)
+        kernel = Polynomial(self.degree)
+        n = len(y)
         alpha, self.bias_predictors_ = dual_with_bias(
             kernel(Z, Z), rows, float(self.ridge_predictors)
         )
         omega, bias = dual_with_bias(kernel(Z[:n], Z[:n]), y[:, None], float(self.ridge_target))
-        self.latent_, self.dual_predictors_ = Z, alpha
-        self.dual_target_, self.bias_target_ = omega[:, 0], float(bias[0])
+        self.latent_ = Z
+        self.dual_predictors_ = alpha
+        self.dual_target_ = omega[:, 0]
+        self.bias_target_ = float(bias[0])
         self.predictions_unlabelled_ = self._from_latent(Z[n:])
         # Rows that are new get their latent from a regression of Z on X, in the kernel of the same
         # degree.
-        self._rows, self._scale = (
-            rows,
-            float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows)))) or 1.0,
-        )
+        self._rows = rows
+        self._scale = float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows)))) or 1.0
         scaled = rows / self._scale
         self._to_latent = dual_with_bias(kernel(scaled, scaled), Z, float(self.ridge_new_rows))
         return self
 
     def _from_latent(self, Z: Arr) -> Arr:
-        kernel, n = Polynomial(self.degree), len(self.dual_target_)
+        kernel = Polynomial(self.degree)
+        n = len(self.dual_target_)
         out: Arr = kernel(Z, self.latent_[:n]) @ self.dual_target_ + self.bias_target_
         return out
 
@@ -319,13 +331,13 @@ class LinearLatentReconstruction(Regressor):
         n_epochs: int = 200,
         tolerance: float = 1e-6,
     ):
-        self.n_latent, self.target_weight = n_latent, target_weight
-        self.ridge_predictors, self.ridge_target, self.ridge_latent = (
-            ridge_predictors,
-            ridge_target,
-            ridge_latent,
-        )
-        self.n_epochs, self.tolerance = n_epochs, tolerance
+        self.n_latent = n_latent
+        self.target_weight = target_weight
+        self.ridge_predictors = ridge_predictors
+        self.ridge_target = ridge_target
+        self.ridge_latent = ridge_latent
+        self.n_epochs = n_epochs
+        self.tolerance = tolerance
 
     @fit_context
     def fit(self, X: Any, y: Any) -> Self:
@@ -333,7 +345,9 @@ class LinearLatentReconstruction(Regressor):
         X, y, more = labelled_first(self, X, y)
         rows = np.concatenate([X, more])
         Z = principal_scores(rows, latent_dimension(self.n_latent, rows.shape[1]))
-        tau, n, self.objective_ = float(self.target_weight), len(y), []
+        tau = float(self.target_weight)
+        n = len(y)
+        self.objective_ = []
         V, v0 = _ridge_with_bias(Z, rows, float(self.ridge_predictors))
         for _ in range(self.n_epochs):
             w, w0 = _ridge_with_bias(
@@ -351,7 +365,9 @@ class LinearLatentReconstruction(Regressor):
             last = self.objective_[-2:]
             if len(last) == 2 and last[0] - last[1] <= self.tolerance * last[0]:
                 break
-        self.latent_, self._V, self._v0 = Z, V, v0
+        self.latent_ = Z
+        self._V = V
+        self._v0 = v0
         self._w, self._w0 = _ridge_with_bias(
             Z[:n], y[:, None], float(self.ridge_target) / (tau or 1.0)
         )
@@ -373,7 +389,8 @@ class LinearLatentReconstruction(Regressor):
 
 def _ridge_with_bias(Z: Arr, targets: Arr, ridge: float) -> tuple[Arr, Arr]:
     """min ‖targets − 1b − Z Vᵀ‖² + λ‖V‖²: V (k, D) and b (k,)."""
-    mean_Z, mean = Z.mean(axis=0), targets.mean(axis=0)
+    mean_Z = Z.mean(axis=0)
+    mean = targets.mean(axis=0)
     centred = Z - mean_Z
     H = centred.T @ centred + ridge * np.eye(Z.shape[1])
     V: Arr = np.linalg.solve(H, centred.T @ (targets - mean)).T

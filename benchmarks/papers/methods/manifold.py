@@ -49,7 +49,8 @@ class ManifoldRLS(KernelRegressor):
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, rows, self.kernel)
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_)
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
-        n, N = len(y), len(rows)
+        n = len(y)
+        N = len(rows)
         K = kernel(rows, rows)
         # The representer's α solves (JK + nγ_A I + n γ_I/N² P K) α = y, J the labelled rows'
         # indicator: not symmetric, and no part of it is inverted first.
@@ -124,8 +125,12 @@ class LaplacianRLS(ManifoldRLS):
         n_neighbours: int = 10,
         fit_intercept: bool = True,
     ):
-        self.kernel, self.bandwidth, self.ridge, self.manifold = kernel, bandwidth, ridge, manifold
-        self.n_neighbours, self.fit_intercept = n_neighbours, fit_intercept
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.ridge = ridge
+        self.manifold = manifold
+        self.n_neighbours = n_neighbours
+        self.fit_intercept = fit_intercept
 
     def _energy(self, rows: Arr, neighbours: Ints) -> Arr:
         return graph_laplacian(rows, neighbours)
@@ -230,12 +235,13 @@ class HessianRLS(ManifoldRLS):
         dimension: int | None = None,
         fit_intercept: bool = True,
     ):
-        self.kernel, self.bandwidth, self.ridge, self.manifold = kernel, bandwidth, ridge, manifold
-        self.n_neighbours, self.dimension, self.fit_intercept = (
-            n_neighbours,
-            dimension,
-            fit_intercept,
-        )
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.ridge = ridge
+        self.manifold = manifold
+        self.n_neighbours = n_neighbours
+        self.dimension = dimension
+        self.fit_intercept = fit_intercept
 
     def _energy(self, rows: Arr, neighbours: Ints) -> Arr:
         k = neighbours.shape[1]
@@ -332,8 +338,13 @@ class ParallelFieldRLS(ManifoldRLS):
         dimension: int | None = None,
         fit_intercept: bool = True,
     ):
-        self.kernel, self.bandwidth, self.ridge, self.manifold = kernel, bandwidth, ridge, manifold
-        self.parallel, self.n_neighbours, self.dimension = parallel, n_neighbours, dimension
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.ridge = ridge
+        self.manifold = manifold
+        self.parallel = parallel
+        self.n_neighbours = n_neighbours
+        self.dimension = dimension
         self.fit_intercept = fit_intercept
 
     def _energy(self, rows: Arr, neighbours: Ints) -> Arr:
@@ -344,13 +355,17 @@ class ParallelFieldRLS(ManifoldRLS):
 def parallel_field_energy(rows: Arr, neighbours: Ints, dimension: int, parallel: float) -> Arr:
     """The quadratic form min_V R₁(f, V) + ρ R₂(V) of f's values on the rows, (N, N)."""
     N, k = neighbours.shape
-    q, T = dimension, tangents(rows, neighbours, dimension)
+    q = dimension
+    T = tangents(rows, neighbours, dimension)
     u = np.einsum("nkd,ndq->nkq", rows[neighbours] - rows[:, None, :], T)
     # R₁ = Σ (u·v_i − f_j + f_i)², R₂ = Σ ‖Q_ij v_j − v_i‖²: A of f, C of f and v, D of v.
-    A, C, D = np.zeros((N, N)), np.zeros((N, N * q)), np.zeros((N, N, q, q))
+    A = np.zeros((N, N))
+    C = np.zeros((N, N * q))
+    D = np.zeros((N, N, q, q))
     each = np.arange(N)
     for a in range(k):
-        j, step = neighbours[:, a], u[:, a, :]
+        j = neighbours[:, a]
+        step = u[:, a, :]
         np.add.at(A, (each, each), 1.0)
         np.add.at(A, (j, j), 1.0)
         np.add.at(A, (each, j), -1.0)

@@ -104,7 +104,8 @@ class Weights:
     """w = a·v of one view."""
 
     def __init__(self, d: int):
-        self.v, self.a = np.zeros(d), 1.0
+        self.v = np.zeros(d)
+        self.a = 1.0
 
     @property
     def w(self) -> Arr:
@@ -149,11 +150,13 @@ def step(
     - 4 \eta_v \frac{\mu}{l} Z_v^\top \sum_u (Z_v w_v - Z_u w_u)$. UsageError: the steps diverge;
       the weights are unchanged.
     """
-    M, (k, l) = len(weights), (1 if isinstance(each, int) else len(each) for each in (rows, more))  # noqa: E741
+    M = len(weights)
+    (k, l) = (1 if isinstance(each, int) else len(each) for each in (rows, more))  # noqa: E741
     coupled = terms.coupling > 0 and l > 0 and M > 1
     own = [w.dot(table, rows) for w, table in zip(weights, X, strict=True)]
     others = [w.dot(table, more) for w, table in zip(weights, Z, strict=True)] if coupled else []
-    total, squares = sum(others), _sum(sum(p * p for p in others))
+    total = sum(others)
+    squares = _sum(sum(p * p for p in others))
     if not squares + _sum(sum(p * p for p in own)) < LARGEST**2:
         raise UsageError(DIVERGES)
     for v, (w, lam) in enumerate(zip(weights, terms.ridge, strict=True)):
@@ -184,7 +187,8 @@ def descend(
     While the views' share of variance is above `DIVERGED`, l doubles up to ``most``; below it
     halves down to its start (section 3.1 of the paper).
     """
-    n, m = len(y), Z[0].shape[0] if Z else 0
+    n = len(y)
+    m = Z[0].shape[0] if Z else 0
     least = 2 if terms.loss == "pairwise" else 1
     if not least <= k <= n:
         raise UsageError(
@@ -196,7 +200,8 @@ def descend(
         )
     first = size = min(l, m)
     limit = min(max(most or 0, first), m)
-    rows, more = _Draws(n, rng), _Draws(m, rng)
+    rows = _Draws(n, rng)
+    more = _Draws(m, rng)
     targets = y.tolist() if k == 1 < n else y
     with np.errstate(over="ignore", invalid="ignore"):  # steps that diverge raise an error
         for t in range(1, n_steps + 1):
@@ -270,7 +275,8 @@ class _Draws:
     """The rows of each step, all different; of one row its number."""
 
     def __init__(self, n: int, rng: np.random.Generator):
-        self._n, self._rng = n, rng
+        self._n = n
+        self._rng = rng
         self._everything = np.arange(n)
         self._ready: list[int] = []
 
@@ -383,14 +389,17 @@ class OCA(Regressor):
         epsilon: float = 0.1,
         random_state: Any = None,
     ):
-        self.ridge, self.coupling, self.eta0 = ridge, coupling, eta0
-        self.n_labelled_step, self.n_unlabelled_step = n_labelled_step, n_unlabelled_step
-        self.max_unlabelled_step, self.n_steps, self.random_state = (
-            max_unlabelled_step,
-            n_steps,
-            random_state,
-        )
-        self.fit_intercept, self.loss, self.epsilon = fit_intercept, loss, epsilon
+        self.ridge = ridge
+        self.coupling = coupling
+        self.eta0 = eta0
+        self.n_labelled_step = n_labelled_step
+        self.n_unlabelled_step = n_unlabelled_step
+        self.max_unlabelled_step = max_unlabelled_step
+        self.n_steps = n_steps
+        self.random_state = random_state
+        self.fit_intercept = fit_intercept
+        self.loss = loss
+        self.epsilon = epsilon
 
     @fit_context
     def fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] = ()) -> Self:
@@ -400,7 +409,8 @@ class OCA(Regressor):
         UsageError: a parameter out of range, k or l above the number of rows, or steps that
         diverge.
         """
-        X, target = [Rows(table) for table in X_views], np.asarray(y, dtype=np.float64)
+        X = [Rows(table) for table in X_views]
+        target = np.asarray(y, dtype=np.float64)
         Z = [Rows(table) for table in Z_views] if self.coupling > 0 else []
         centred = self.fit_intercept and self.loss in ("squared", "epsilon_insensitive")
         self.intercept_ = float(target.mean()) if centred else 0.0

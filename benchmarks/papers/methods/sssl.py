@@ -70,8 +70,11 @@ class SSSL(KernelRegressor):
         eigen_solver: str = "dense",
         fit_intercept: bool = True,
     ):
-        self.n_eigenfunctions, self.kernel, self.bandwidth = n_eigenfunctions, kernel, bandwidth
-        self.eigen_solver, self.fit_intercept = eigen_solver, fit_intercept
+        self.n_eigenfunctions = n_eigenfunctions
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.eigen_solver = eigen_solver
+        self.fit_intercept = fit_intercept
 
     @fit_context
     def fit(self, X: Any, y: Any) -> Self:
@@ -98,11 +101,13 @@ class SSSL(KernelRegressor):
                 "the kernel is zero on every row; use another kernel, or a feature that is not"
                 " constant."
             )
-        values, vectors = values[keep], vectors[:, keep]
+        values = values[keep]
+        vectors = vectors[:, keep]
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
         if self.n_eigenfunctions is None:
             s = best_columns(vectors[: len(X)], y - self.intercept_)
-            values, vectors = values[:s], vectors[:, :s]
+            values = values[:s]
+            vectors = vectors[:, :s]
         self.eigenvalues_ = values / len(everything)
         self.basis_ = Basis(kernel, everything, np.ascontiguousarray(vectors / np.sqrt(values)))
         # The row of x_i among the eigenvectors is φ(x_i) already; scaled alike, so that columns of
@@ -167,13 +172,12 @@ class NystromSSSL(KernelRegressor):
         fit_intercept: bool = True,
         random_state: Any = None,
     ):
-        self.n_components, self.kernel, self.bandwidth, self.ridge = (
-            n_components,
-            kernel,
-            bandwidth,
-            ridge,
-        )
-        self.fit_intercept, self.random_state = fit_intercept, random_state
+        self.n_components = n_components
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
 
     @fit_context
     def fit(self, X: Any, y: Any) -> Self:
@@ -191,9 +195,11 @@ class NystromSSSL(KernelRegressor):
             self.bandwidth, landmarks if M > 1 else everything, self.kernel
         )
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_)
-        self.basis_, self.n_components_ = orthonormal_basis(kernel, landmarks), M
+        self.basis_ = orthonormal_basis(kernel, landmarks)
+        self.n_components_ = M
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
-        features, y = self.basis_.features(X), y - self.intercept_
+        features = self.basis_.features(X)
+        y = y - self.intercept_
         self.ridge_ = (
             best_ridge(features, y) / len(y) if self.ridge == "loo" else float(self.ridge)
         )  # γ is ν/n
@@ -248,7 +254,8 @@ def _largest(K: Arr, count: int, solver: str) -> tuple[Arr, Arr]:
     match solver:
         case "dense":
             values, vectors = eigh(K, driver="evd", overwrite_a=True, check_finite=False)
-            values, vectors = values[n - count :], vectors[:, n - count :]
+            values = values[n - count :]
+            vectors = vectors[:, n - count :]
         case "lanczos" if count < n:
             start = np.full(
                 n, 1.0 / np.sqrt(n)

@@ -64,7 +64,8 @@ def fold_rows(blocks: Iterable[tuple[Arr, Arr]]) -> tuple[Arr, Arr]:
     factor: Any = np.zeros((0, 0))
     width = 0
     for first, second in blocks:
-        width, stack = first.shape[1], np.hstack([first, second])
+        width = first.shape[1]
+        stack = np.hstack([first, second])
         if len(factor):
             stack = np.vstack([factor, stack])
         factor = qr(stack, mode="r", overwrite_a=True, check_finite=False)[0][: stack.shape[1]]
@@ -86,7 +87,8 @@ def sketch_rows(
     total: Arr = np.zeros(())
     width = 0
     for first, second in blocks:
-        width, b = first.shape[1], len(first)
+        width = first.shape[1]
+        b = len(first)
         signs = rng.integers(0, 2, size=b) * 2.0 - 1.0
         where = rng.integers(0, sketch, size=b)
         S = sparse.csr_array((signs, (where, np.arange(b))), shape=(sketch, b))
@@ -105,7 +107,8 @@ def canonical_basis(
     """
     if not (np.isfinite(ridge) and ridge >= 0):
         raise UsageError(f"cca_ridge={ridge!r}: needs a finite number of at least 0.")
-    R1, R2 = _factor(first, ridge, "first"), _factor(second, ridge, "second")
+    R1 = _factor(first, ridge, "first")
+    R2 = _factor(second, ridge, "second")
     # FᵀS, through the triangular factors from both sides.
     cross = solve_triangular(R1, first.T @ second, trans="T", check_finite=False)
     cross = solve_triangular(R2, cross.T, trans="T", check_finite=False).T
@@ -154,7 +157,8 @@ def canonical_ridge(
 
     Source: McWilliams et al. (2013), Definition 1, equations 3, 4 and 9.
     """
-    n, lam = len(y), correlations
+    n = len(y)
+    lam = correlations
     beta = np.zeros(len(lam))
     alive = lam > 0
     with np.errstate(over="ignore"):
@@ -245,7 +249,8 @@ class CanonicalRidge(Regressor):
         X, y, more = labelled_first(self, X, y, least=2)
         self._correlate([X, more])
         self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
-        features, y = self._canonical(X), y - self.intercept_
+        features = self._canonical(X)
+        y = y - self.intercept_
         lam = self.canonical_correlations_
         self.ridge_ = loo_ridge(features, y, lam) if self.ridge == "loo" else float(self.ridge)
         self.coef_ = canonical_ridge(features, y, lam, self.ridge_)
@@ -259,10 +264,8 @@ class CanonicalRidge(Regressor):
         drawn = np.sort(rng.choice(n_rows, size=2 * M, replace=False))
         sample = _rows(tables, drawn)[rng.permutation(2 * M)]  # the half of a point is random, too
         self.views_ = self._draw_views(sample, M, rng)
-        blocks, sketch = (
-            _blocks(tables, self.views_, M),
-            40 * M if self.sketch is None else self.sketch,
-        )
+        blocks = _blocks(tables, self.views_, M)
+        sketch = 40 * M if self.sketch is None else self.sketch
         if self.cca == "randomised" and sketch < 2 * M:
             raise UsageError(f"sketch={sketch}: needs at least twice n_components, {2 * M} rows.")
         folds = self.cca == "exact" or n_rows <= sketch  # with so few rows no reduction is possible
@@ -306,7 +309,8 @@ class CanonicalRidge(Regressor):
 
 def loo_ridge(features: Arr, y: Arr, correlations: Arr) -> float:
     """The γ of least mean squared leave-one-out error; the largest one for a single row."""
-    alive, n = correlations > 0, len(y)
+    alive = correlations > 0
+    n = len(y)
     if n < 2 or not alive.any():
         return float(GAMMAS[-1])
     with np.errstate(over="ignore"):
@@ -320,7 +324,8 @@ def _rows(tables: list[Arr], wanted: Any) -> Arr:
     """The rows of those numbers, in that order, of the tables one after another; no copy of the
     tables.
     """
-    start, parts = 0, []
+    start = 0
+    parts = []
     for table in tables:
         inside = wanted[(wanted >= start) & (wanted < start + len(table))]
         parts.append(table[inside - start])
@@ -408,18 +413,14 @@ class XNV(CanonicalRidge):
         fit_intercept: bool = True,
         random_state: Any = None,
     ):
-        self.n_components, self.kernel, self.bandwidth, self.ridge = (
-            n_components,
-            kernel,
-            bandwidth,
-            ridge,
-        )
-        self.cca, self.cca_ridge, self.sketch, self.fit_intercept = (
-            cca,
-            cca_ridge,
-            sketch,
-            fit_intercept,
-        )
+        self.n_components = n_components
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.ridge = ridge
+        self.cca = cca
+        self.cca_ridge = cca_ridge
+        self.sketch = sketch
+        self.fit_intercept = fit_intercept
         self.random_state = random_state
 
     def _draw_views(
@@ -474,13 +475,13 @@ class XKS(CanonicalRidge):
         fit_intercept: bool = True,
         random_state: Any = None,
     ):
-        self.n_components, self.bandwidth, self.ridge = n_components, bandwidth, ridge
-        self.cca, self.cca_ridge, self.sketch, self.fit_intercept = (
-            cca,
-            cca_ridge,
-            sketch,
-            fit_intercept,
-        )
+        self.n_components = n_components
+        self.bandwidth = bandwidth
+        self.ridge = ridge
+        self.cca = cca
+        self.cca_ridge = cca_ridge
+        self.sketch = sketch
+        self.fit_intercept = fit_intercept
         self.random_state = random_state
 
     def _draw_views(

@@ -28,7 +28,9 @@ from site_agent.site_data import PrivateData
 
 def with_a_binary_column(data: PrivateData) -> PrivateData:
     """Its second column has two values."""
-    X, Z, rng = data.X.copy(), data.Z.copy(), np.random.default_rng(1)
+    X = data.X.copy()
+    Z = data.Z.copy()
+    rng = np.random.default_rng(1)
     X[:, 1], Z[:, 1] = (rng.choice([-1.0, 1.0], size=len(part)) for part in (X, Z))
     return replace(data, X=X, Z=Z)
 

@@ -22,7 +22,8 @@ def without(rows: Rows, k: int, drawn: bytes = b"") -> Rows:
 
     With another secret these have other features.
     """
-    left, found = k, {"a": rows["a"]}
+    left = k
+    found = {"a": rows["a"]}
     for name in ("c", "b"):
         data = rows[name]
         n = max(len(data.y) - left, 50)
@@ -35,7 +36,8 @@ def without(rows: Rows, k: int, drawn: bytes = b"") -> Rows:
 
 def own_equations(a: SiteExchange) -> Any:
     """Φᵀ y for its own features, over all labelled rows."""
-    part, mine = a.fits[0].moments.parts[0], a.terms.blocks[0]
+    part = a.fits[0].moments.parts[0]
+    mine = a.terms.blocks[0]
     levels = a.terms.targets[0].levels
     centre = a.start.features.centre[: a.terms.d[0]]  # its own, so a knows it
     return part.b[mine] + levels @ part.o[:, mine] + centre * (part.r + levels * part.n).sum()
@@ -53,7 +55,8 @@ def labels(rows: Rows, k: int) -> float:
     phi = [each.common[:, :d] for each, d in zip(first, first[0].terms.d, strict=True)]
     kept = np.concatenate([each.start.rows.own for each in second])
     gone = np.setdiff1d(np.arange(len(y)), kept)
-    score, A = left_out(np.concatenate(phi, axis=1), y)[gone], phi[0][gone]
+    score = left_out(np.concatenate(phi, axis=1), y)[gone]
+    A = phi[0][gone]
     difference = own_equations(first[0]) - own_equations(second[0])
     return read(y[gone], score + np.linalg.pinv(A.T, 1e-7) @ (difference - A.T @ score), score)
 

@@ -35,11 +35,14 @@ def lie(first: SiteExchange) -> Any:
     """How the liar, the first site, adds: with these moments of the first training it
     replaces b.
     """
-    T, part, honest = first.terms, first.fits[0].moments.parts[0], SiteExchange.add
+    T = first.terms
+    part = first.fits[0].moments.parts[0]
+    honest = SiteExchange.add
     weights = np.zeros(len(part.b))
     place = T.blocks[-1].start + FEATURE
     weights[place] = SIZE * T.targets[0].deviation / np.sqrt(part.P[place, place] / T.n_labelled)
-    more, squares = part.P @ weights - part.b, weights @ part.P @ weights
+    more = part.P @ weights - part.b
+    squares = weights @ part.P @ weights
 
     def add(self: SiteExchange, messages: Any) -> Any:
         told, shares = honest(self, messages)

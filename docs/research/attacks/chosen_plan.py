@@ -59,7 +59,8 @@ def among_the_shared(name: str) -> PrivateData:
     """A site that lists its labelled instances among the shared ones: five of its own, elsewhere
     than another site's.
     """
-    data, Z = data_of(name), data_of(name).Z.copy()
+    data = data_of(name)
+    Z = data_of(name).Z.copy()
     Z[own_rows(name)] = data.X
     return replace(data, Z=Z)
 

@@ -16,25 +16,27 @@ from training import Rows, read, rows_of, train
 
 from site_agent.consent.memory import Memory
 
-OWNER, INDIVIDUALS = 2, (130, 150, 170)  # c, of which a claims one at a time
+# c, of which a claims one at a time
+OWNER = 2
+INDIVIDUALS = (130, 150, 170)
 
 
 def claiming(rows: Rows, individual: int) -> Rows:
     """a says that it has a label of this individual."""
     a = rows["a"]
-    X, y, at = (
-        np.vstack([a.X, a.Z[individual]]),
-        np.append(a.y, 0.0),
-        np.append(a.positions, individual),
-    )
+    X = np.vstack([a.X, a.Z[individual]])
+    y = np.append(a.y, 0.0)
+    at = np.append(a.positions, individual)
     return rows | {"a": replace(a, X=X, y=y, positions=at)}
 
 
 def features(rows: Rows, noise: float) -> float:
     """R² of these individuals' features at b and c, if no site remembers a row set."""
     made = train(rows, noise, 0.5)[1]
-    d, before = made[0].terms.d, made[0].fits[0].moments.parts[0].o[OWNER]
-    told, truth = [], []
+    d = made[0].terms.d
+    before = made[0].fits[0].moments.parts[0].o[OWNER]
+    told = []
+    truth = []
     for individual in INDIVIDUALS:
         after = (
             train(claiming(rows, individual), noise, 0.5, "run-2")[1][0]
@@ -56,7 +58,8 @@ def attack() -> dict[str, Any]:
     """R² of the individuals' features, without noise and with the default; how sites with a record
     end the second run.
     """
-    rows, records = rows_of(labelled=63, unlabelled=200), {name: Memory() for name in ("b", "c")}
+    rows = rows_of(labelled=63, unlabelled=200)
+    records = {name: Memory() for name in ("b", "c")}
     train(rows, 0.01, 0.5, "run-1", records)
     second, _ = train(claiming(rows, INDIVIDUALS[0]), 0.01, 0.5, "run-2", records)
     return {

@@ -27,7 +27,8 @@ from site_agent.consent.policy import Policy
 
 def second_sum(*, consent: bool) -> dict[str, Any]:
     """ΣR with d and without, at one weight, and their difference; or the refusal of a site."""
-    memories, found = {name: Memory() for name in SITES}, []
+    memories = {name: Memory() for name in SITES}
+    found = []
     policy = Policy(membership_changes=consent)
     # λ so that 2λM, with M = 3, is the weight that 2λM was with M = 4.
     for run, sites, coupling in (

@@ -47,7 +47,10 @@ from site_agent.machine.seal import Keys  # noqa: E402
 from site_agent.site_data import PrivateData  # noqa: E402
 
 SITES = ("a", "b", "c", "d")
-LABELLED, SHARED, FEATURES, COUPLING = 5, 24, 2, 0.5
+LABELLED = 5
+SHARED = 24
+FEATURES = 2
+COUPLING = 0.5
 VICTIM = "b"
 
 
@@ -70,7 +73,8 @@ def plan_of(
 def data_of(name: str) -> PrivateData:
     """The data of a site: five labelled rows, and its own columns of the shared ones."""
     rng = np.random.default_rng([3, *name.encode()])
-    X, Z = rng.normal(size=(LABELLED, FEATURES)), rng.normal(size=(SHARED, FEATURES))
+    X = rng.normal(size=(LABELLED, FEATURES))
+    Z = rng.normal(size=(SHARED, FEATURES))
     ids = tuple(f"p{i:02}" for i in range(SHARED))
     y = 3.0 * rng.normal(size=LABELLED)
     return PrivateData(X, y - y.mean(), Z, "ids", salt=name.encode(), ids=ids)
@@ -114,7 +118,8 @@ class Seen:
 
     def words(self, number: int) -> dict[str, Any]:
         """Each site's answer to that question as the coordinator receives it, read as numbers."""
-        asked, found = self.rounds[number][0], {}
+        asked = self.rounds[number][0]
+        found = {}
         for name, answers in self.answers.items():
             rows = [answer.summed.values for answer in answers if answer.summed is not None]
             words = rows[number]
@@ -164,7 +169,8 @@ def overhear(computation: AgreementComputation, seen: Seen) -> None:
     take = computation.take
 
     def heard(question: Question, answers: Answers, chain: bytes) -> None:
-        asked, total = computation._place.asked, None
+        asked = computation._place.asked
+        total = None
         if asked.exponents:
             total = opened(asked.layout, answers.total, asked.exponents)[0]
         seen.rounds.append((asked, total))

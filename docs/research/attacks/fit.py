@@ -14,7 +14,12 @@ from federation import off, reported
 from scipy.optimize import least_squares
 from scipy.spatial.distance import cdist
 
-HIDDEN, LABELLED, SHARED, RIDGE, WEIGHT, WIDTH = 2, 2, 8, 0.3, 2.0, 4.0
+HIDDEN = 2
+LABELLED = 2
+SHARED = 8
+RIDGE = 0.3
+WEIGHT = 2.0
+WIDTH = 4.0
 
 
 def response(points: Any) -> Any:
@@ -33,7 +38,8 @@ def of_all(rows: Any) -> Any:
 
 def ends_at(rows: Any, start: Any) -> float:
     """The largest error of a site's R at the end of a fit from this start."""
-    seen, corner = of_all(rows), np.triu_indices(SHARED)
+    seen = of_all(rows)
+    corner = np.triu_indices(SHARED)
     found = least_squares(
         lambda x: (of_all(x) - seen)[corner], start.ravel(), method="lm", max_nfev=20_000
     ).x

@@ -21,7 +21,11 @@ from training import rows_of, train
 from coreg_core.additive.exchange import SiteExchange
 from coreg_core.additive.label_privacy import unbiased
 
-TABLES, COLLUDING, UNIT, COUNT, ROUNDING = 4, 2, 16.0, 1e4, 1e-4
+TABLES = 4
+COLLUDING = 2
+UNIT = 16.0
+COUNT = 1e4
+ROUNDING = 1e-4
 NOISES = ((0.0, 0.0), (0.1, 0.0), (0.1, 0.1), (0.1, 0.25), (0.1, 0.5))
 EPSILONS = (4.0, 1.0)
 
@@ -54,14 +58,15 @@ def integers(A: Any, b: Any, count: float, error: float) -> Any:
     most 1/2.
     """
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
-    (n, d), weight = U.shape, UNIT / (2.0 * np.maximum(error, ROUNDING / s))
+    (n, d) = U.shape
+    weight = UNIT / (2.0 * np.maximum(error, ROUNDING / s))
     B = np.zeros((n + 1, n + d + 2))
-    B[:n, :n], B[-1, -1] = UNIT * np.eye(n), UNIT
-    B[:n, n:-2], B[:n, -2] = np.rint(weight * U), COUNT
-    B[-1, n:-2], B[-1, -2] = (
-        np.rint(weight * (U.sum(axis=0) - 2.0 * (Vt @ b) / s)),
-        COUNT * (n - 2.0 * np.rint(count)),
-    )
+    B[:n, :n] = UNIT * np.eye(n)
+    B[-1, -1] = UNIT
+    B[:n, n:-2] = np.rint(weight * U)
+    B[:n, -2] = COUNT
+    B[-1, n:-2] = np.rint(weight * (U.sum(axis=0) - 2.0 * (Vt @ b) / s))
+    B[-1, -2] = COUNT * (n - 2.0 * np.rint(count))
     for row in reduced(B):
         if (np.abs(row[[*range(n), -1]]) == UNIT).all():
             return (1.0 + row[-1] * row[:n] / UNIT**2) / 2.0
@@ -72,16 +77,15 @@ def found(made: list[SiteExchange], y: Any) -> float | None:
     """The share of the others' labels that the colluding members find; None if no zeros and ones
     fit.
     """
-    T, part, told = (
-        made[0].terms,
-        made[0].fits[0].moments.parts[0],
-        np.concatenate([each.start.told[:, 0] for each in made]),
-    )
+    T = made[0].terms
+    part = made[0].fits[0].moments.parts[0]
+    told = np.concatenate([each.start.told[:, 0] for each in made])
     A = np.concatenate(
         [each.common[:, :d] for each, d in zip(made[:COLLUDING], T.d, strict=False)], axis=1
     )
     owner = T.flags.argmax(axis=0)
-    hidden, level = owner >= COLLUDING, T.targets[0].levels[owner]
+    hidden = owner >= COLLUDING
+    level = T.targets[0].levels[owner]
     b = part.b[: A.shape[1]] + A.T @ level - A[~hidden].T @ told[~hidden]
     error = float(np.std(np.concatenate([each.start.error[:, 0] for each in made])[hidden]))
     count = part.r[COLLUDING:].sum() + level[hidden].sum()

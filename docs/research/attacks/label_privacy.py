@@ -24,8 +24,10 @@ from coreg_core.terms import Iteration, Membership, Privacy
 from site_agent.machine.additive import AdditiveComputation
 from site_agent.site_data import PrivateData
 
-LABELS, TARGETS = 50_000, 3
-YES_NO, NUMBERS = Additive(task="classification"), Additive(label_range=(0.0, 1.0))
+LABELS = 50_000
+TARGETS = 3
+YES_NO = Additive(task="classification")
+NUMBERS = Additive(label_range=(0.0, 1.0))
 
 
 def released(terms: Additive, labels: Any, target: str = "y") -> Any:

@@ -44,7 +44,8 @@ def enrolled(folder: Path, authority: str) -> Identity:
 
 def two_runs(path: Path, identity: Identity, notary: AccessControl) -> list[SignedHead]:
     """An honest site's ledger of two runs, and the coordinator's record of it."""
-    ledger, record = Ledger(path, HeadSigner(identity)), list[SignedHead]()
+    ledger = Ledger(path, HeadSigner(identity))
+    record = list[SignedHead]()
     ledger.record(Hello("north", 3, ""))
     for run in ("one", "two"):
         for question in range(5):
@@ -68,7 +69,8 @@ def rewrite(path: Path, made: Callable[[Entry, LedgerHead], Entry | None]) -> No
 
     The chain stays valid.
     """
-    previous, lines = GENESIS, list[bytes]()
+    previous = GENESIS
+    lines = list[bytes]()
     for entry in map(json.loads, path.read_bytes().splitlines()):
         if (kept := made(entry, LedgerHead(len(lines), previous, entry["at"]))) is not None:
             lines.append(json.dumps({**kept, "previous": previous}, sort_keys=True).encode())
@@ -113,11 +115,10 @@ def attack() -> dict[str, Any]:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        north, stranger = enrolled(folder, "ca"), enrolled(folder, "other-ca")
-        notary, authorities = (
-            AccessControl(folder / "ca"),
-            load_certificates(north.ca_pem, "ca.pem"),
-        )
+        north = enrolled(folder, "ca")
+        stranger = enrolled(folder, "other-ca")
+        notary = AccessControl(folder / "ca")
+        authorities = load_certificates(north.ca_pem, "ca.pem")
         path = folder / "ledger.jsonl"
         record = two_runs(path, north, notary)
         whole = path.read_bytes()

@@ -36,7 +36,9 @@ from site_agent.consent.policy import Policy
 from site_agent.ledger import Ledger
 from site_agent.machine.scoring import Batch
 
-DEFAULT, NO_LIMIT, NEW = Policy().models_per_individual, 10_000, 60
+DEFAULT = Policy().models_per_individual
+NO_LIMIT = 10_000
+NEW = 60
 SIZE, SHRINK = (
     7.5,
     0.3,
@@ -49,9 +51,11 @@ class Guess:
     """
 
     def __init__(self, w: ScoreWeights, p: int, phi: Any):
-        B, self.R = np.eye(len(w.C), p), np.zeros_like(w.C)
+        B = np.eye(len(w.C), p)
+        self.R = np.zeros_like(w.C)
         B[p:] = np.linalg.solve(ridged(w.C[:p, :p], int(w.rows), len(w.C), w.noise), w.C[:p, p:]).T
-        self.mean, left = phi[:, :p] @ B.T, w.C[p:, p:] - B[p:] @ w.C[:p, p:]
+        self.mean = phi[:, :p] @ B.T
+        left = w.C[p:, p:] - B[p:] @ w.C[:p, p:]
         self.R[p:, p:] = (
             ((1.0 - SHRINK) * left + SHRINK * np.diag(np.diag(left)))
             * w.rows
@@ -72,7 +76,9 @@ def lie(first: SiteExchange, weights: Any) -> Any:
     """How the first site adds: it replaces b and the sum of squares by those of these weights, as
     in `chosen_model.py`.
     """
-    T, part, honest = first.terms, first.fits[0].moments.parts[0], SiteExchange.add
+    T = first.terms
+    part = first.fits[0].moments.parts[0]
+    honest = SiteExchange.add
 
     def add(self: SiteExchange, messages: Any) -> Any:
         told, shares = honest(self, messages)
@@ -92,22 +98,20 @@ def lie(first: SiteExchange, weights: Any) -> Any:
 
 def trained(sites: int, labelled: int, liars: int, seed: int) -> tuple[Any, Any]:
     """Models by opening and site, of three openings; and the features (n, D) of new individuals."""
-    rows, n, rng = (
-        rows_of(sites, labelled, NEW, seed),
-        sites * labelled,
-        np.random.default_rng(seed),
-    )
+    rows = rows_of(sites, labelled, NEW, seed)
+    n = sites * labelled
+    rng = np.random.default_rng(seed)
     common = {name: replace(own, Z=own.Z[:n], ids=own.ids[:n]) for name, own in rows.items()}
     made = train(common, 0.01, 0.5, "run-0", records := {name: Memory() for name in rows})[1]
-    models, first, C = (
-        [[each.models(each.finish([]))[0] for each in made]],
-        made[0],
-        made[0].fits[0].moments.C,
-    )
+    models = [[each.models(each.finish([]))[0] for each in made]]
+    first = made[0]
+    C = made[0].fits[0].moments.C
     phi = np.concatenate(
         [m.phi(own.Z[n:]) for m, own in zip(models[0], rows.values(), strict=True)], axis=1
     )
-    mine, p, weights = first.terms.blocks[-1], first.terms.blocks[liars].start, np.zeros(len(C))
+    mine = first.terms.blocks[-1]
+    p = first.terms.blocks[liars].start
+    weights = np.zeros(len(C))
     uncertain = np.linalg.eigh(Guess(models[0][0].weights, p, phi).R[mine, mine])[1]
     for k in (1, 2):
         for at, raw in ((slice(0, p), rng.normal(size=p)), (mine, uncertain[:, -k])):
@@ -126,15 +130,16 @@ def scored(
 
     Liars send zeros; honest agents start anew.
     """
-    roster, sites = tuple("abcdef")[: len(models[k])], dict[str, Any]()
+    roster = tuple("abcdef")[: len(models[k])]
+    sites = dict[str, Any]()
     policy = Policy(scores_of_two=True, models_per_individual=limit)
     with ExitStack() as stack:
         for v in sorted({*range(liars), *S}):
-            name, model, consent = roster[v], models[k][v], None
-            features, missing = (
-                phi[:, model.weights.block(v)] * (v >= liars),
-                np.full(len(phi), v not in S),
-            )
+            name = roster[v]
+            model = models[k][v]
+            consent = None
+            features = phi[:, model.weights.block(v)] * (v >= liars)
+            missing = np.full(len(phi), v not in S)
             if v >= liars:
                 consent = Consent(
                     policy, stack.enter_context(closing(Ledger(folder / name))).memory, lambda: 0.0
@@ -143,10 +148,8 @@ def scored(
                 model = replace(model, weights=replace(model.weights, noise=0.0))
             about = f"run-{k}", "additive", f"sums {k}", roster, "new", name.encode()
             sites[name] = site_of(name, Batch(features, missing, model, 0.0, *about), consent)
-        members, terms = (
-            Membership(tuple(sites), min(len(roster) - 1, 3)),
-            Scoring(f"run-{k}", receivers=("a",)),
-        )
+        members = Membership(tuple(sites), min(len(roster) - 1, 3))
+        terms = Scoring(f"run-{k}", receivers=("a",))
         refused = watched(Plan("score", "attacked", members, terms), sites).refused
     scores = getattr(sites["a"].result, "scores", None)  # none of a run that ended without
     return scores, list(refused.values())
@@ -154,13 +157,14 @@ def scored(
 
 def attacked(models: Any, phi: Any, liars: int, limit: int) -> dict[str, Any]:
     """R² of the honest site's features after each score, and refusals."""
-    M, w, p, unit = (
-        len(models[0]),
-        models[0][0].weights,
-        models[0][liars].block[0],
-        models[0][0].deviation_of_labels,
-    )
-    mine, guess, refused, left = w.block(M - 1), Guess(w, p, phi), list[str](), {}
+    M = len(models[0])
+    w = models[0][0].weights
+    p = models[0][liars].block[0]
+    unit = models[0][0].deviation_of_labels
+    mine = w.block(M - 1)
+    guess = Guess(w, p, phi)
+    refused = list[str]()
+    left = {}
     sets = [
         (*S, M - 1)
         for size in range(min(M - 1, 3) - 1, M)
@@ -172,14 +176,16 @@ def attacked(models: Any, phi: Any, liars: int, limit: int) -> dict[str, Any]:
             others,
             (SCORE_NOISE * unit) ** 2 * sum(u >= liars for u in S),
         )  # the grain adds 1 %
-    truth, told = phi[:, mine], [guess.mean[:, mine]]
+    truth = phi[:, mine]
+    told = [guess.mean[:, mine]]
     with tempfile.TemporaryDirectory() as folder:
         while left and len(refused) < 6:
             best = max(
                 left,
                 key=lambda pair: guess.gain(*left[pair])[mine] @ (left[pair][0] @ guess.R)[mine],
             )
-            equation, asked = left.pop(best), (models, phi, liars, *best, Path(folder), limit)
+            equation = left.pop(best)
+            asked = (models, phi, liars, *best, Path(folder), limit)
             scores, why = scored(*asked)
             if scores is None:
                 refused += [*why, *scored(*asked)[1]]  # the same question again

@@ -27,20 +27,26 @@ from training import left_out, read, rows_of, train
 from coreg_core.additive.exchange import SiteExchange
 
 SEEDS = range(2)
-EXACT, DEFAULT, MORE = (0.0, 0.0), (0.01, 0.5), (0.01, 1.0)  # noise on entries, label noise
+# noise on entries, label noise
+EXACT = (0.0, 0.0)
+DEFAULT = (0.01, 0.5)
+MORE = (0.01, 1.0)
 
 
 def labels(made: list[SiteExchange], colluding: int) -> float:
     """The share, of what the score leaves open of the others' labels, that the first sites read
     together.
     """
-    T, part = made[0].terms, made[0].fits[0].moments.parts[0]
+    T = made[0].terms
+    part = made[0].fits[0].moments.parts[0]
     y = np.concatenate([m.start.rows.y for m in made])
     error = np.concatenate([m.start.error[:, 0] for m in made])
     phi = [m.common[T.labelled, :d] for m, d in zip(made, T.d, strict=True)]
     owner = T.flags[:, T.labelled].argmax(axis=0)
-    score, level = left_out(np.concatenate(phi, axis=1), y), T.targets[0].levels[owner]
-    A, hidden = np.concatenate(phi[:colluding], axis=1), owner >= colluding
+    score = left_out(np.concatenate(phi, axis=1), y)
+    level = T.targets[0].levels[owner]
+    A = np.concatenate(phi[:colluding], axis=1)
+    hidden = owner >= colluding
     b = part.b[: A.shape[1]] - A[~hidden].T @ (y + error - level)[~hidden]
     A = np.column_stack([A[hidden], *(owner[hidden] == v for v in range(colluding, len(made)))])
     rest = np.concatenate([b, part.r[colluding:]]) - A.T @ (score - level)[hidden]
@@ -61,8 +67,11 @@ def rows(made: list[SiteExchange]) -> dict[str, float]:
     """R² of the last site's features: what the first site's predict anyway, and with the moments
     that it opens.
     """
-    T, own, d = made[0].terms, made[0].common, made[0].terms.d[-1]
-    truth, error = made[-1].common[:, :d], T.noise * T.norms[0] * T.norms[-1]
+    T = made[0].terms
+    own = made[0].common
+    d = made[0].terms.d[-1]
+    truth = made[-1].common[:, :d]
+    error = T.noise * T.norms[0] * T.norms[-1]
     found = from_moments(own, made[0]._C_Wx[:, T.blocks[-1]] * T.rows, error, truth)
     mean = truth.mean(axis=0)
     return {"anyway": read(truth, left_out(own, truth), mean), "features": read(truth, found, mean)}
@@ -72,9 +81,12 @@ def unlabelled(made: list[SiteExchange], m: int) -> dict[str, float]:
     """The same for the m individuals without labels, from the difference of two sums; it is made up
     if they are in none.
     """
-    T, noise = made[0].terms, np.random.default_rng(0)
+    T = made[0].terms
+    noise = np.random.default_rng(0)
     own, other = (each.start.W[:, :d] for each, d in ((made[0], T.d[0]), (made[-1], T.d[-1])))
-    anyway, own, truth = left_out(own, other)[-m:], own[-m:], other[-m:]
+    anyway = left_out(own, other)[-m:]
+    own = own[-m:]
+    truth = other[-m:]
     error = (
         np.sqrt(2.0)
         * T.noise
@@ -82,9 +94,11 @@ def unlabelled(made: list[SiteExchange], m: int) -> dict[str, float]:
     )
     moments = own.T @ truth + error * noise.normal(size=(own.shape[1], truth.shape[1]))
     if T.rows > T.n_labelled:
-        C, P = made[0].fits[0].moments.C * T.rows, made[0].fits[0].moments.parts[0].P
+        C = made[0].fits[0].moments.C * T.rows
+        P = made[0].fits[0].moments.parts[0].P
         moments = (C - P)[T.blocks[0], T.blocks[-1]]
-    guess, mean = from_moments(own, moments, error, truth), truth.mean(axis=0)
+    guess = from_moments(own, moments, error, truth)
+    mean = truth.mean(axis=0)
     told = {"anyway": read(truth, anyway, mean), "features": read(truth, guess, mean)}
     return told | {"summed": float(T.rows - T.n_labelled)}
 

@@ -55,7 +55,8 @@ def of_any_size(found: Any, R: Any) -> float:
 
 def by_the_coordinator(aggregation: Any) -> float:
     """Error of R_b, from b's answers in an honest run."""
-    seen, R = watched(plan_of(aggregation)), truth(VICTIM, plan_of("plaintext"))
+    seen = watched(plan_of(aggregation))
+    R = truth(VICTIM, plan_of("plaintext"))
     numbers, P = linear(seen)
     return of_any_size(
         operator(P, np.stack([seen.words(i)[VICTIM][:, 0] for i in numbers], axis=1)), R
@@ -64,7 +65,8 @@ def by_the_coordinator(aggregation: Any) -> float:
 
 def by_the_sealed_sum() -> float:
     """Error of ΣR, from the sum of all words that the coordinator adds up."""
-    seen, plan = watched(plan_of("secure")), plan_of("plaintext")
+    seen = watched(plan_of("secure"))
+    plan = plan_of("plaintext")
     numbers, P = linear(seen)
     sums = [np.sum([values[:, 0] for values in seen.words(i).values()], axis=0) for i in numbers]
     return of_any_size(
@@ -74,7 +76,8 @@ def by_the_sealed_sum() -> float:
 
 def by_a_member(couplings: tuple[float, ...]) -> float:
     """Error of R_b from the sums of an honest run."""
-    seen, R = watched(plan_of("secure", coupling=couplings)), truth(VICTIM, plan_of("plaintext"))
+    seen = watched(plan_of("secure", coupling=couplings))
+    R = truth(VICTIM, plan_of("plaintext"))
     first = member_operator(seen)
     second = member_operator(seen, 1) if len(couplings) > 1 else first + 1e-9 * np.eye(len(first))
     return of_the_victim(components(first, second, FEATURES * len(SITES)), R)
@@ -85,12 +88,15 @@ def alternative() -> dict[str, float]:
     the same sums.
     """
     plan = plan_of("secure", coupling=(WEAK,))
-    seen, rank = watched(plan), FEATURES * len(SITES)
+    seen = watched(plan)
+    rank = FEATURES * len(SITES)
     own = [truth(name, plan, WEAK) for name in SITES]
     G = sum(own)
     values, U = np.linalg.eigh(G)
-    U, values = U[:, -rank:], values[-rank:]
-    root, unroot = U @ np.diag(np.sqrt(values)) @ U.T, U @ np.diag(1 / np.sqrt(values)) @ U.T
+    U = U[:, -rank:]
+    values = values[-rank:]
+    root = U @ np.diag(np.sqrt(values)) @ U.T
+    unroot = U @ np.diag(1 / np.sqrt(values)) @ U.T
     K = np.random.default_rng(0).normal(size=(rank, rank))
     Q = U @ expm(0.2 * (K - K.T)) @ U.T
     others = [root @ Q @ (unroot @ R @ unroot) @ Q.T @ root for R in own]

@@ -73,7 +73,8 @@ def attack() -> dict[str, Any]:
     """By lie: how many sites' words differ, what is new to site a, and the reply of sites that
     confirmed the real keys.
     """
-    honest, found = plan_of("secure"), dict[str, Any]()
+    honest = plan_of("secure")
+    found = dict[str, Any]()
     more = replace(honest, membership=replace(honest.membership, sites=(*SITES, ADDED)))
     with TemporaryDirectory() as place:
         members = enrolled(Path(place))

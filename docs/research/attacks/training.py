@@ -21,7 +21,8 @@ from site_agent.consent.memory import Memory
 from site_agent.machine.results import AdditiveResult
 from site_agent.site_data import PrivateData
 
-cross.SECRET_ROWS, cross.RANDOM_ROWS = 64, 320
+cross.SECRET_ROWS = 64
+cross.RANDOM_ROWS = 320
 
 Rows = dict[str, PrivateData]
 
@@ -30,11 +31,13 @@ def rows_of(sites: int = 3, labelled: int = 50, unlabelled: int = 0, seed: int =
     """Columns that go together, a target that is a sum of parts, and labels of each site's own
     individuals.
     """
-    rng, N = np.random.default_rng(seed), sites * labelled + unlabelled
+    rng = np.random.default_rng(seed)
+    N = sites * labelled + unlabelled
     z = rng.normal(size=(N, 4))
     X = [z @ rng.normal(size=(4, 5)) + rng.normal(size=(N, 5)) for _ in range(sites)]
     y = sum(np.sin(x[:, 0]) + 0.5 * x[:, 1] * (x[:, 2] > 0) for x in X) + 0.5 * rng.normal(size=N)
-    ids, found = tuple(f"p{i}" for i in range(N)), {}
+    ids = tuple(f"p{i}" for i in range(N))
+    found = {}
     for v, name in enumerate("abcdefgh"[:sites]):
         at = np.arange(v * labelled, (v + 1) * labelled)
         found[name] = PrivateData(X[v][at], y[at], X[v], "digest", name.encode(), at, ids=ids)
@@ -75,7 +78,8 @@ def left_out(A: Any, B: Any) -> Any:
     opened sum.
     """
     U, s, _ = np.linalg.svd(A - A.mean(0), full_matrices=False)
-    middle, errors = B - B.mean(0), []
+    middle = B - B.mean(0)
+    errors = []
     for ridge in s[0] ** 2 * np.logspace(-5, 2, 15):
         h = s**2 / (s**2 + ridge)
         leverage = (U**2) @ h + 1.0 / len(A)
