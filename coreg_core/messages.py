@@ -15,11 +15,15 @@ from typing import Annotated, TypeAlias
 from annotated_types import Ge, Le, Len
 
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.plan import PLAN_NUMBER, Plan
 from coreg_core.secure.sums import Words as Words
 from coreg_core.terms import MOST_SITES, Named, Natural, RunName, SiteName, StudyName
 
+# The number of these messages. A coordinator also serves agents of the release before it, and sends
+# them no message that their number lacks.
 PROTOCOL_VERSION = 8
+OLDEST_PROTOCOL = 8
+UPGRADE = "pip install --upgrade coreg-federation"
 MOST_OPEN = 64  # runs of a `Hello`
 MOST_INSTANCES = 200_000_000  # shared ones of a run: 1.6 GB for a vector of one column
 MOST_SECONDS = 1e9  # of a timeout: 30 years
@@ -45,6 +49,7 @@ class Hello:
     protocol: Natural
     release: Short = ""
     runs: Annotated[tuple[RunName, ...], Len(0, MOST_OPEN)] = ()
+    plans: Natural = PLAN_NUMBER  # the newest plan that this agent knows
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from outside enforces them. The agent's policy judges a plan, and both ends comp
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, TypeAlias
 
@@ -22,6 +22,10 @@ from coreg_core.objectives.setting import KEYS, Kind
 from coreg_core.shapes import KEY_SIZE, Shape
 from coreg_core.terms import Iteration, Membership, Named, Privacy, RunName, StudyName
 
+# The newest plan that this release knows. A term that a later release adds has a default, and the
+# number of that release as ``since`` in its field's metadata. So a plan without the term keeps its
+# number and its digest, and an agent of the release before can take part.
+PLAN_NUMBER = 1
 MOST_TEXT = 200  # characters of a federation's or a column's name
 Text: TypeAlias = Annotated[str, Len(0, MOST_TEXT)]
 # Sites of a plan with keys, which are exchanged in pairs.
@@ -57,6 +61,11 @@ class Plan:
     id: Text = ""
     # It ends once every site has said whether it takes part, before any answer about rows.
     rehearsal: bool = False
+
+    @cached_property
+    def number(self) -> int:
+        """That of the oldest plans that have all terms of this one."""
+        return newest_term(self)
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -103,11 +112,36 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON of every field but ``run``."""
-        fields = {name: value for name, value in self.to_dict().items() if name != "run"}
-        return hashlib.sha256(
-            json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
-        ).hexdigest()
+        """SHA-256 of the canonical JSON of every field but ``run``, and but terms that a plan of
+        this number lacks.
+        """
+        terms = terms_known(self, self.number)
+        terms["objective"]["name"] = self.objective.name
+        del terms["run"]
+        text = json.dumps(terms, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def newest_term(terms: Any) -> int:
+    """The largest ``since`` of the fields of nested dataclasses that differ from their default."""
+    newest = 1
+    for term in fields(terms):
+        value = getattr(terms, term.name)
+        if value != term.default:
+            newest = max(newest, term.metadata.get("since", 1))
+        if is_dataclass(value):
+            newest = max(newest, newest_term(value))
+    return newest
+
+
+def terms_known(terms: Any, number: int) -> dict[str, Any]:
+    """Plain values of nested dataclasses, without fields that plans of this number lack."""
+    known = {}
+    for term in fields(terms):
+        if term.metadata.get("since", 1) <= number:
+            value = getattr(terms, term.name)
+            known[term.name] = terms_known(value, number) if is_dataclass(value) else value
+    return known
 
 
 def plan_from_dict(plain: dict[str, Any]) -> Plan:

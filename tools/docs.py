@@ -352,7 +352,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/how-to/operate-a-coordinator.md": {
         "protocol": lambda: str(PROTOCOL_VERSION),
         "schema": lambda: str(SCHEMA_VERSION),
-        "model": lambda: f"`{FORMAT}`",
+        "model": lambda: f"`coreg-model/{FORMAT}`",
     },
     "docs/reference/federation-toml.md": {
         "federation.toml": settings,

@@ -71,7 +71,16 @@ from coordinator.machine.notices import NoticeName, notice
 from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Sites, Timeouts
 from coordinator.machine.run import Run, RunUpdate
 from coordinator.machine.standing import QUICK, Wishes
-from coreg_core.messages import PROTOCOL_VERSION, Finished, FromSite, Hello, Leaving, Wanted
+from coreg_core.messages import (
+    OLDEST_PROTOCOL,
+    PROTOCOL_VERSION,
+    UPGRADE,
+    Finished,
+    FromSite,
+    Hello,
+    Leaving,
+    Wanted,
+)
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, aligns_for, is_on_demand
 
@@ -330,10 +339,15 @@ class FederationUpdate:
     def _objection(self, hello: Hello) -> str | None:
         site = hello.site
         state = self.state
-        if hello.protocol != PROTOCOL_VERSION:
+        if hello.protocol < OLDEST_PROTOCOL:
             return (
-                f"{site}: uses protocol {hello.protocol}, this coordinator {PROTOCOL_VERSION}. "
-                "Install the same release of coreg-federation on both sides."
+                f"{site}: its release {hello.release} is too old for this coordinator. Upgrade it"
+                f" on the site's machine: {UPGRADE}"
+            )
+        if hello.protocol > PROTOCOL_VERSION:
+            return (
+                f"{site}: its release {hello.release} is newer than the coordinator's. The"
+                f" coordinator is upgraded first: {UPGRADE}"
             )
         if state.done:
             return f"{site}: run {', '.join(state.runs)} is over."

@@ -42,7 +42,17 @@ from coordinator.machine.events import Aligned, BeginRun, Breached, Expect, Rece
 from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import AttemptBegan, InvalidTransition, Phase, Sites, Transition
 from coordinator.machine.run import Run, RunUpdate, end, send_end
-from coreg_core.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step, Unaligned
+from coreg_core.messages import (
+    UPGRADE,
+    Approval,
+    Dismissed,
+    Hello,
+    Offer,
+    PlanRefused,
+    Proposal,
+    Step,
+    Unaligned,
+)
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import QUESTIONS, alignment_of, is_on_demand
 
@@ -54,28 +64,37 @@ _BEGAN_AGAIN = "the coordinator restarted, or sites were missing"
 
 def enrol(update: RunUpdate, event: SiteJoined) -> None:
     """A session opened before the plan went out."""
-    if _arrived(update, event.hello.site) and not update.run.awaited:
+    if _arrived(update, event.hello) and not update.run.awaited:
         propose(update)
 
 
 def invite(update: RunUpdate, event: SiteJoined) -> None:
     """A session opened after the plan was sent: send it again."""
-    if _arrived(update, site := event.hello.site):
+    site = event.hello.site
+    if _arrived(update, event.hello):
         update.change(invited=update.run.invited | {site})
         send_proposal(update, site)
 
 
 def greet(update: RunUpdate, event: SiteJoined) -> None:
     """A session opened after the end."""
-    if _arrived(update, event.hello.site):
+    if _arrived(update, event.hello):
         send_end(update, event.hello.site)
 
 
-def _arrived(update: RunUpdate, site: str) -> bool:
+def _arrived(update: RunUpdate, hello: Hello) -> bool:
     run = update.run
+    site = hello.site
     if site not in run.members:
         outcome, why = run.excluded.get(site, _began_without(site))
         dismiss(update, site, outcome, f"{site}: no longer in this run: {why}", excluded=True)
+        return False
+    if hello.plans < run.plan.number:  # its session stays for plans that it knows
+        reason = (
+            f"{site}: release {hello.release} does not know the terms of this plan. Upgrade it on"
+            f" the site's machine: {UPGRADE}"
+        )
+        dismiss(update, site, Outcome.REFUSED, reason)
         return False
     update.arrived(site)
     update.tell(NoticeName.JOINED, site, here=len(update.run.here), of=len(run.plan.sites))

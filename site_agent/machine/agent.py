@@ -233,7 +233,9 @@ def _unknown_end(agent: Agent, message: Finished | Dismissed) -> Transition:
     over = agent.idle and not aligns_for(message.run)
     agent = _no_longer_waits(agent, message.run)
     if isinstance(message, Dismissed):
-        return _counted(agent, [Exit(_dismissal(message))] if over else [])
+        # Before the plan came: this release does not know it, for example.
+        reason: Action = Notify(notices.dismissed(message.run, "", message.reason))
+        return _counted(agent, [Exit(_dismissal(message)) if over else reason])
     actions.append(Say(Fetched(message.run)))
     if is_on_demand(message.run) and agent.asked:
         ended = notices.run_over(None, message.run, message.outcome, message.reason, 0)

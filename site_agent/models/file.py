@@ -31,6 +31,7 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation import AnyProbability, ClassProbabilities, Probability
 from coreg_core.kernels import Gaussian, Kernel, Linear, make_kernel
+from coreg_core.messages import UPGRADE
 from coreg_core.stability import Shares
 from coreg_wire.files.disk import write_whole
 from site_agent.data.column_notes import Range
@@ -40,7 +41,12 @@ from site_agent.data.tables import Table
 from site_agent.models.figures import Values
 from site_agent.models.findings import Findings
 
-FORMAT = "coreg-model/12"
+# A release reads the files of the one before. A field that a format adds has a default, which
+# stands where an older file lacks it. Raise `FORMAT` with it, and keep files of the new one
+# (tests/agent/kept_models.py).
+FORMAT = 12
+OLDEST_FORMAT = 12
+_FORMATS = "coreg-model/"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernels). Keep it as private as"
     " the site's table: mode 0600, never on a shared volume."
@@ -229,7 +235,7 @@ def save_model(path: Path, model: ModelFile) -> None:
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps(meta, sort_keys=True)
-    header = {"format": FORMAT, "model": text, "sha256": _checksum(arrays, text)}
+    header = {"format": f"{_FORMATS}{FORMAT}", "model": text, "sha256": _checksum(arrays, text)}
     if records:
         header["warning"] = WARNING
     write_whole(path, safetensors.numpy.save(arrays, metadata=header), mode=0o600)
@@ -305,7 +311,11 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
     if is_dataclass(hint):
         types = get_type_hints(hint)
         with jaxtyped("context"):  # lengths agree within a class
-            parts = {f.name: _of_nested(types[f.name], value[f.name], arrays) for f in fields(hint)}
+            parts = {
+                f.name: _of_nested(types[f.name], value[f.name], arrays)
+                for f in fields(hint)
+                if f.name in value
+            }
             return hint(**parts)  # type: ignore[operator]
     number_or_array = float(value) if hint is float else arrays[value]
     if not isinstance(number_or_array, hint):
@@ -348,11 +358,7 @@ def load_model(path: Path) -> ModelFile:
             " read by these alone."
         )
         raise BadData(f"{path}: not a model file of coreg ({error}). {todo}") from None
-    if header.get("format") != FORMAT:
-        raise BadData(
-            f"{path}: format {header.get('format')!r}, but this version reads {FORMAT}. Train the"
-            " model again."
-        )
+    _require_format(path, header.get("format", ""))
     text = header.get("model", "")
     if header.get("sha256") != _checksum(arrays, text):
         raise BadData(
@@ -370,7 +376,7 @@ def load_model(path: Path) -> ModelFile:
             classes=tuple(meta["classes"]),
             shares=meta.get("shares"),
             findings=meta["found"] and Findings.from_json(meta["found"]),
-            **{name: meta[name] for name in _PLAIN},
+            **{name: meta[name] for name in _PLAIN if name in meta},
         )
     except (
         KeyError,
@@ -381,6 +387,20 @@ def load_model(path: Path) -> ModelFile:
         raise BadData(
             f"{path}: another program wrote this model ({error!r}). Train the model again."
         ) from None
+
+
+def _require_format(path: Path, name: str) -> None:
+    number = name.removeprefix(_FORMATS)
+    if not name.startswith(_FORMATS) or not number.isdecimal() or int(number) < OLDEST_FORMAT:
+        raise BadData(
+            f"{path}: format {name!r}, but this release reads {_FORMATS}{OLDEST_FORMAT} and later"
+            " ones. Train the model again."
+        )
+    if int(number) > FORMAT:
+        raise BadData(
+            f"{path}: a newer release wrote this model (format {number}; this release reads up to"
+            f" {FORMAT}). Upgrade: {UPGRADE}"
+        )
 
 
 def _checksum(arrays: dict[str, Arr], text: str) -> str:

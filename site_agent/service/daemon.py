@@ -24,7 +24,7 @@ from coreg_core.messages import (
     Step,
 )
 from coreg_core.outcomes import Notice, Outcome
-from coreg_core.plan import Plan, is_on_demand
+from coreg_core.plan import PLAN_NUMBER, Plan, is_on_demand
 from coreg_wire.clock import timestamp
 from coreg_wire.transport.fields import ProtocolError
 from coreg_wire.transport.service import release
@@ -218,7 +218,8 @@ class AgentDaemon:
         try:
             # Some runs can have ended, or were cancelled, while this site was away.
             runs = tuple(self.agent.runs)[:MOST_OPEN]
-            await session.say(Hello(self.workers.name, PROTOCOL_VERSION, release(), runs))
+            name = self.workers.name
+            await session.say(Hello(name, PROTOCOL_VERSION, release(), runs, PLAN_NUMBER))
             self._apply(SessionOpened())
             end = await self._listen(session, heard)
             if isinstance(end, EndSession):

@@ -392,7 +392,7 @@ CASES = {
     "and dismissals": (
         [dismissed(run=f"r{n}") for n in range(MAX_USELESS)],
         {},
-        f"{BROKE}{USELESS}",
+        f"notify dismissed; {BROKE}{USELESS}",
     ),
     "plans that are refused": (
         [proposal(f"r{n}") for n in range(MAX_USELESS)],

@@ -46,8 +46,13 @@ FOUR = ("a", "b", "c", "d")
     ("late", "words"),
     [
         (
-            hello("b", protocol=1),
-            f"uses protocol 1, this coordinator {m.PROTOCOL_VERSION}. Install the same release",
+            hello("b", protocol=m.OLDEST_PROTOCOL - 1, release="0.3.0"),
+            "b: its release 0.3.0 is too old for this coordinator. Upgrade it on the site's"
+            " machine: pip install --upgrade coreg-federation",
+        ),
+        (
+            hello("b", protocol=m.PROTOCOL_VERSION + 1, release="0.9.0"),
+            "b: its release 0.9.0 is newer than the coordinator's. The coordinator is upgraded",
         ),
         (hello("z"), "not in this federation's list of sites (a, b, c)"),
     ],
@@ -60,6 +65,22 @@ def test_a_session_that_cannot_stay_gets_the_reason(late: Any, words: str) -> No
     assert machine.handle(joins("b")) == [
         e.NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "b", here=2, of=3))
     ]  # once it is mended
+
+
+def test_a_site_that_does_not_know_a_plan_is_told_and_keeps_its_session() -> None:
+    machine = started()
+    machine.handle(joins("a"))
+
+    actions = machine.handle(e.SiteJoined(hello("b", plans=0, release="0.3.9")))
+
+    [dismissal] = [a.message for a in actions if isinstance(a, e.SendToSite)]
+    assert isinstance(dismissal, m.Dismissed)
+    assert "release 0.3.9 does not know the terms of this plan" in dismissal.reason
+    assert "pip install --upgrade coreg-federation" in dismissal.reason
+    assert not any(isinstance(action, e.Reject) for action in actions)
+    assert "b" in machine.awaited, "it can come back with another release"
+    machine.handle(joins("b"))
+    assert machine.awaited == ("c",)
 
 
 @pytest.mark.parametrize(

@@ -55,16 +55,18 @@ class FromSite(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., approval: _Optional[_Union[Approval, _Mapping]] = ..., unaligned: _Optional[_Union[Unaligned, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("site", "protocol", "release", "runs")
+    __slots__ = ("site", "protocol", "release", "runs", "plans")
     SITE_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
+    PLANS_FIELD_NUMBER: _ClassVar[int]
     site: str
     protocol: int
     release: str
     runs: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., release: _Optional[str] = ..., runs: _Optional[_Iterable[str]] = ...) -> None: ...
+    plans: int
+    def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., release: _Optional[str] = ..., runs: _Optional[_Iterable[str]] = ..., plans: _Optional[int] = ...) -> None: ...
 
 class Offer(_message.Message):
     __slots__ = ("run", "attempt", "plan_digest", "site", "n_unlabelled", "ids_digest", "data_digest", "key", "release", "identity", "signature")
