@@ -394,7 +394,7 @@ View: TypeAlias = FunctionSpaceView | SpectralView
 _HALF_OF_THE_DIGITS = 1e8
 
 
-def make_view(
+def make_view(  # noqa: PLR0913 - a view is its span, kernel, rows and ridge
     span: Span,
     kernel: Kernel,
     X: Float64[Arr, "n d"],

@@ -118,34 +118,28 @@ class _Attempt:
     ended: bool = False
 
 
+@dataclass(eq=False)
 class Site:
     """See the module's docstring.
 
     ``room``: the most bytes of payload in a step that can come now, the next one or the last again.
     """
 
-    def __init__(
-        self,
-        name: str,
-        plan: Plan,
-        computation: Computation,
-        keys: Keys | None,
-        *,
-        release: str = "",
-        token: str = "",
-        fold: Fold = each_by_itself,
-    ):
-        self.name = name
-        self.plan = plan
-        self.computation = computation
-        self.result: Result | None = None
-        self.room = 0
-        self._of_next = 0  # the room of the next step alone
-        self._keys = keys if plan.masked else None
-        self._release = release
-        self._token = token
-        self._fold = fold
-        self._attempt: _Attempt | None = None
+    name: str
+    plan: Plan
+    computation: Computation
+    keys: Keys | None  # None in plaintext
+    release: str = ""
+    token: str = ""  # stands for the key in a plaintext offer
+    fold: Fold = each_by_itself
+    result: Result | None = field(default=None, init=False)
+    room: int = field(default=0, init=False)
+    _of_next: int = field(default=0, init=False)  # the room of the next step alone
+    _attempt: _Attempt | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if not self.plan.masked:
+            self.keys = None
 
     def handle(self, message: Proposal | Step | Finished) -> list[Action]:
         match message:
@@ -175,12 +169,12 @@ class Site:
             n_unlabelled=self.computation.n_unlabelled,
             ids_digest=self.computation.ids_digest,
             data_digest=self.computation.data_digest,
-            key="" if self._keys is not None else self._token,
-            release=self._release,
+            key="" if self.keys is not None else self.token,
+            release=self.release,
             identity="",
             signature="",
         )
-        secrets = None if self._keys is None else self._keys.draw(offer)
+        secrets = None if self.keys is None else self.keys.draw(offer)
         self._attempt = _Attempt(number, offer if secrets is None else secrets.offer, secrets)
         return self._attempt.offer
 
@@ -252,7 +246,7 @@ class Site:
         attempt.sites = tuple(offer.site for offer in roster)
         of_attempt = f"{self.plan.run} {attempt.number}".encode()
         key = "transcript", of_attempt
-        attempt.chain = self._fold(key, lambda: transcript_of(self.plan, roster))
+        attempt.chain = self.fold(key, lambda: transcript_of(self.plan, roster))
         if attempt.secrets is None:
             attempt.seal = PlaintextSeal()
 
@@ -318,7 +312,7 @@ class Site:
             return [self._keys_answer(attempt)]
         if not attempt.begun:
             key = attempt.seal.members_key
-            self.computation.begin(attempt.sites, key, attempt.chain, self._fold)
+            self.computation.begin(attempt.sites, key, attempt.chain, self.fold)
             attempt.question = self.computation.ask()
             attempt.begun = True
         question = attempt.question

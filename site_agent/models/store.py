@@ -113,7 +113,7 @@ class ModelStore:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def put_models(
+    def put_models(  # noqa: PLR0913
         self,
         plan: Plan,
         result: Result,
