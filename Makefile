@@ -59,7 +59,7 @@ examples: setup
 	cd docs/examples && for each in ../../examples/*.py; do ../../$(BIN)/python $$each || exit 1; done
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(COVERAGE)
 
 format: setup
 	$(BIN)/ruff format .
@@ -71,6 +71,7 @@ lint: setup
 	$(BIN)/codespell
 	$(BIN)/python tools/prose.py
 	$(BIN)/python tools/docs.py --check
+	$(BIN)/python tools/ruler.py --quiet
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
