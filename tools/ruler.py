@@ -20,7 +20,7 @@ MOST_COMPLEX = 12
 # What is reached is the limit: lower it with the code. The goals are 105,000 expressions and 4.5 a
 # line in the product, 5.0 in the tests.
 LIMITS = {
-    "product": {"expressions": 124_700, "per line": 4.6, "complex": 0, "parallel": 0, "texts": 2},
+    "product": {"expressions": 124_700, "per line": 4.6, "complex": 0, "parallel": 0, "texts": 0},
     "tests": {"per line": 5.3},
 }
 COLUMNS = ("code", "comments", "expressions", "per line", "complex", "wide", "parallel", "texts")
@@ -62,14 +62,13 @@ def is_parallel(node: ast.AST) -> bool:
 
 
 def is_text_times_condition(node: ast.AST) -> bool:
-    """`"text" * condition`; a text that is repeated a number of times is none."""
+    """`"text" * condition`; a character that is repeated a number of times is none."""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return False
     text = node.left
-    is_text = isinstance(text, ast.JoinedStr) or (
-        isinstance(text, ast.Constant) and isinstance(text.value, str)
-    )
-    return is_text and not isinstance(node.right, ast.Constant)
+    if isinstance(text, ast.Constant):
+        return isinstance(text.value, str) and len(text.value) > 1
+    return isinstance(text, ast.JoinedStr)
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:

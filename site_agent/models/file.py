@@ -309,18 +309,19 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
         of, _ = get_args(hint)
         return tuple(_of_nested(of, entry, arrays) for entry in value)
     if is_dataclass(hint):
-        types = get_type_hints(hint)
-        with jaxtyped("context"):  # lengths agree within a class
-            parts = {
-                f.name: _of_nested(types[f.name], value[f.name], arrays)
-                for f in fields(hint)
-                if f.name in value
-            }
-            return hint(**parts)  # type: ignore[operator]
+        return _of_fields(hint, value, arrays)
     number_or_array = float(value) if hint is float else arrays[value]
     if not isinstance(number_or_array, hint):
         raise TypeError(f"{value} is not {hint}")
     return number_or_array
+
+
+def _of_fields(hint: Any, value: Values, arrays: dict[str, Arr]) -> Any:
+    """A dataclass; a field that an older file lacks has its default."""
+    types = get_type_hints(hint)
+    with jaxtyped("context"):  # lengths agree within a class
+        given = [f.name for f in fields(hint) if f.name in value]
+        return hint(**{name: _of_nested(types[name], value[name], arrays) for name in given})
 
 
 def _probability(meta: Values, key: str, arrays: dict[str, Arr]) -> AnyProbability | None:
