@@ -271,21 +271,21 @@ def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_h
     assert {(each.name, each.sites, each.trained) for each in batches.values()} == {
         ("these sums", SITES, "additive")
     }
-    given = [at.prepared(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
+    [fit] = run.fitted.fits
+    phi = [at.model.phi(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
     errors = {}
     y = rows["a"].numbers("y")[order["a"]]
-    at_mean = [at.own.predict(run.fitted.fit, 0.0 * at.own.B[:1])[0] for at in run.fitted.sites]
+    at_mean = [at.own.predict(fit, 0.0 * at.own.B[:1])[0] for at in run.fitted.sites]
     np.testing.assert_allclose(
         [batches[site].intercept for site in SITES], at_mean, err_msg="of the joined model too"
     )
     for present in ([0, 1, 2], [1, 2], [1]):
         total = sum(batches[SITES[v]].part(~batches[SITES[v]].missing, present) for v in present)
         for v, site in enumerate(SITES):
-            score = run.fitted.score(
-                [each if u in present else None for u, each in enumerate(given)], v
-            )
+            there = [of_site if u in present else None for u, of_site in enumerate(phi)]
+            score = run.fitted.score(there, v)
             np.testing.assert_allclose(batches[site].intercept + total, score, rtol=1e-9)
-            unknown = np.sqrt(ScoreWeights.of(run.fitted.fit).missing_variance(present))
+            unknown = np.sqrt(ScoreWeights.of(fit).missing_variance(present))
             assert batches[site].unknown(present) == pytest.approx(unknown)
         errors[len(present)] = np.sqrt(np.mean((y - batches["a"].intercept - total) ** 2)) / np.std(
             y
