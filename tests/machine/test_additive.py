@@ -166,6 +166,7 @@ def test_a_site_without_labels_hears_what_the_score_is_worth_elsewhere() -> None
         assert pump.outcome is Outcome.CONVERGED
         results = {name: site.result for name, site in pump.sites.items()}
         assert set(results["c"].gains) == ({"a", "b"} if share else set())
+        assert set(results["a"].gains) == ({"b"} if share else set()), "those of others"
         for name, change in results["c"].gains.items():
             own = results[name].judged.verdict.gains["score"].change
             assert abs(change - own) <= 0.025 + 1e-9, "rounded to 5 %"

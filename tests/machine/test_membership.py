@@ -137,6 +137,18 @@ def test_an_offer_that_cannot_be_used_excludes_the_site(plan: Plan, changes: Any
     assert machine.participants == ("a", "c")
 
 
+def test_a_fault_that_a_site_can_correct_dismisses_it_until_it_comes_back() -> None:
+    for event in (
+        lambda machine: offers(machine, "b", n_unlabelled=0),
+        lambda _: e.Received("b", m.PlanRefused(RUN, "column u is missing", for_now=True)),
+    ):
+        machine = planned(make_plan(min_sites=3))
+        assert dismissed(machine, event(machine), Outcome.REFUSED, excluded=False)
+        assert machine.awaited == ("a", "b", "c")
+        all_of(machine, [offers(machine, "a"), offers(machine, "c"), *comes_back(machine, "b")])
+        assert machine.participants == ("a", "b", "c")
+
+
 def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_remain() -> None:
     refusal = e.Received("b", m.PlanRefused(RUN, "no"))
     reason = "b refused the plan: no"
