@@ -101,7 +101,9 @@ def _numbers(problem: Problem, plan: Plan) -> int:
 
 
 def _rank(terms: Agreement, labelled: int, columns: int) -> int:
-    return columns if terms.form == "linear" else min(labelled, terms.landmarks)
+    if terms.form == "linear":
+        return columns
+    return min(labelled, terms.landmarks)
 
 
 # --- distances ------------------------------------------------------------------------------------

@@ -72,7 +72,9 @@ def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
         try:
             ray.init(**options)
         except Exception as error:  # noqa: BLE001 - it fails in many ways, with the same remedy
-            where = "here" if address is None else f"at {address}"
+            where = "here"
+            if address is not None:
+                where = f"at {address}"
             raise Unreachable(
                 f"Ray does not start {where} ({error}). {instead[0].upper()}{instead[1:]}."
             ) from None
@@ -310,7 +312,9 @@ async def _result(reference: Any) -> Any:
 def _why(error: Exception) -> str:
     """Ray's message on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines)[:300] if lines else type(error).__name__
+    if lines:
+        return " ".join(lines)[:300]
+    return type(error).__name__
 
 
 @dataclass(frozen=True)

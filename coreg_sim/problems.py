@@ -215,7 +215,9 @@ def _drawn(
     names = sorted(views.sites)
     blank = np.flatnonzero(np.isnan(y))  # without a label they can only be shared
     room = len(labelled_rows) - len(names) * labelled
-    m = unlabelled if unlabelled is not None else max(len(blank), (len(blank) + room) * 2 // 3)
+    m = max(len(blank), (len(blank) + room) * 2 // 3)
+    if unlabelled is not None:
+        m = unlabelled
     taken = max(0, m - len(blank))
     if room - taken < 1:
         raise BadData(

@@ -179,7 +179,9 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
 
 def _columns(trained: TrainedFederation) -> tuple[int, ...]:
     """The last axis of predictions of several targets."""
-    return (len(trained.fits),) if len(trained.fits) > 1 else ()
+    if len(trained.fits) > 1:
+        return (len(trained.fits),)
+    return ()
 
 
 class AdditiveRegressor(Regressor, AdditiveViews):
@@ -314,7 +316,9 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
         return replace(super()._rules(), classes=tuple(places))
 
     def _of_site(self, verdicts: tuple[Verdict, ...]) -> Any:
-        return super()._of_site(verdicts) if len(verdicts) == 1 else list(verdicts)
+        if len(verdicts) == 1:
+            return super()._of_site(verdicts)
+        return list(verdicts)
 
     @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:

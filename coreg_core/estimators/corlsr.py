@@ -253,7 +253,9 @@ class CoRLSR(MultiView, Regressor):
                 f"view {without[0]}: no labelled row, and each view needs one here."
                 " AdditiveRegressor does not."
             )
-        self.intercept_ = float(np.concatenate(targets).mean()) if by_preset(self)[2] else 0.0
+        self.intercept_ = 0.0
+        if by_preset(self)[2]:
+            self.intercept_ = float(np.concatenate(targets).mean())
         ys = [y - self.intercept_ for y in targets]
         kernels, ridges = self._rules(Xs, ys)
         self.ridge_ = np.array(ridges)

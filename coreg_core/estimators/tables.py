@@ -20,9 +20,8 @@ SMALLEST = 1e-100
 def as_array(values: Any) -> Any:
     """Any container as an array. A missing value stays missing: NaN, None or pandas.NA."""
     rows = values if isinstance(values, (list, tuple)) else [values]
-    if any(
-        isinstance(row, np.ma.MaskedArray) for row in rows
-    ):  # numpy would read the values under the mask
+    # Of a masked array numpy would read the values under the mask.
+    if any(isinstance(row, np.ma.MaskedArray) for row in rows):
         raise BadData(
             "a masked array. Give an array with NaN for the masked values:"
             " .astype(float).filled(np.nan)."
@@ -93,7 +92,9 @@ def _of_frame(X: Any, name: str) -> Any:
             f"{name}: not numeric: {', '.join(odd)}. Encode texts as 0/1 columns and dates as"
             " numbers, or drop the columns. If `views` has names, columns in no view are not read."
         )
-    return np.column_stack(columns) if columns else np.empty((len(X), 0))
+    if columns:
+        return np.column_stack(columns)
+    return np.empty((len(X), 0))
 
 
 def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -> Any:

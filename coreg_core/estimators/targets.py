@@ -41,7 +41,9 @@ def _score(metric: Any, y: Any, predict: Any, X: Any, sample_weight: Any) -> flo
         )
         warnings.warn(text, UndefinedMetricWarning, stacklevel=3)
         return float("nan")
-    weight = None if sample_weight is None else np.asarray(sample_weight)[has_target]
+    weight = None
+    if sample_weight is not None:
+        weight = np.asarray(sample_weight)[has_target]
     return float(
         metric(np.array(y[has_target].tolist()), predict(X)[has_target], sample_weight=weight)
     )

@@ -99,7 +99,9 @@ def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:
         return np.ones(shape, dtype=bool)
     mask = numbers(label_mask, "label_mask")
     if mask.shape != shape or not np.isin(mask, (0, 1)).all():
-        one = "views is missing: give the columns of each view. " if shape[1] == 1 else ""
+        one = ""
+        if shape[1] == 1:
+            one = "views is missing: give the columns of each view. "
         raise BadData(
             f"{one}label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {shape}, rows"
             " by views."
@@ -190,7 +192,9 @@ class MultiView:
             )
         columns = self.columns_[view]
         fitted = getattr(self, "feature_names_in_", None)
-        names = None if fitted is None else fitted[columns].tolist()
+        names = None
+        if fitted is not None:
+            names = fitted[columns].tolist()
         table = read_table(named(X, [names], names) if names else X, least=0)
         if table.shape[1] != len(columns):
             raise BadData(f"X: {table.shape[1]} columns; view {view} has {len(columns)}.")

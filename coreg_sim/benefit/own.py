@@ -119,7 +119,9 @@ class OwnTable:
             if abs(rank) > NEARLY
         )
         if not sentences and (r2 := _left_out_r2(X, y)) > NEARLY:
-            advice = "remove it from the columns of its site" if self.sites else "add --drop NAME"
+            advice = "add --drop NAME"
+            if self.sites:
+                advice = "remove it from the columns of its site"
             sentences = (
                 "a linear model of all columns predicts the target almost exactly"
                 f" (R² {r2:.3f} on left-out rows). Is one of them {asked} {advice}.",

@@ -154,5 +154,7 @@ def fits(table: AttributeTable, regime: Regime) -> bool:
 
 def needs(regime: Regime, *, divided: bool) -> str:
     """What a table needs for the regime, as a phrase; ``divided``: the sites' columns are given."""
-    columns = "" if divided else f"{len(regime.labels)} columns and "
+    columns = ""
+    if not divided:
+        columns = f"{len(regime.labels)} columns and "
     return f"{regime.name} needs {columns}{regime.least_rows} rows with a target"

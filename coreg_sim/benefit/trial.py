@@ -80,7 +80,9 @@ class TrainedPartition:
         self.mean = float(np.concatenate(partition.labels).mean())
         labelled = np.unique(np.concatenate(partition.labelled))
         n_shared = len(partition.shared)
-        n_common = n_shared if private else n_shared + len(labelled)
+        n_common = n_shared
+        if not private:
+            n_common = n_shared + len(labelled)
         self.sites = []
         for X, rows, y in zip(partition.columns, partition.labelled, partition.labels, strict=True):
             beside = labelled

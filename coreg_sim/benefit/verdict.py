@@ -140,7 +140,9 @@ def _answer(regime: Regime, part: Outcomes) -> str:
             method, f"{share(its.harmed, 1)} harmed"
         )
         lines.append(f"\n    {words:<40}{_uncertain(part, method, its):>14}  {beside:>14}".rstrip())
-    sites = "sites" if all(regime.labels) else "sites with labels"
+    sites = "sites with labels"
+    if all(regime.labels):
+        sites = "sites"
     return f"{_called(regime, part)}, {len(part)} simulated {sites}:{''.join(lines)}"
 
 
@@ -159,7 +161,9 @@ def _beyond(part: Outcomes) -> Iterator[str]:
     if not any(_beat_the_mean(part)):
         better = (1.0 + pooled) / (1.0 + mean) - 1.0
         side = "below" if better < 0.0 else "above"
-        tail = "" if part[0].areas else ", and the logarithm of a target with a long tail"
+        tail = ", and the logarithm of a target with a long tail"
+        if part[0].areas:
+            tail = ""
         yield (
             "Neither joined models nor scores are better than the mean of the labels by more than"
             f" {100 * HARM:.0f} %. With pooled data the error is {100 * abs(better):.1f} % {side}"
@@ -205,7 +209,9 @@ def _verdict(regime: Regime, part: Outcomes) -> str:
         )
     pays = joined and _pays(own)
     if pays and not ridge:
-        more = " Scores gain more." if score.mean < own.mean - SHOWN else ""
+        more = ""
+        if score.mean < own.mean - SHOWN:
+            more = " Scores gain more."
         return f"join. Joined models pay.{more}"
     beside = _beside(regime, ridge=ridge)
     if together and _pays(score):
@@ -217,14 +223,18 @@ def _verdict(regime: Regime, part: Outcomes) -> str:
         )
     why = f"More than {100 * RISK:.0f} % of the sites are harmed"
     if min(own.mean, score.mean) > -WORTH:
-        gain = "reduction of the probability's error" if part[0].areas else "gain"
+        gain = "gain"
+        if part[0].areas:
+            gain = "reduction of the probability's error"
         why = f"The {gain} is below {100 * WORTH:.0f} %"
     return f"do not join. {why}.{beside}"
 
 
 def _beside(regime: Regime, *, ridge: bool) -> str:
     """Other methods to consider where joined models do not pay."""
-    methods = " For predictions alone use ridge regression." if ridge else ""
+    methods = ""
+    if ridge:
+        methods = " For predictions alone use ridge regression."
     if sum(many > 0 for many in regime.labels) == 1:
         methods += (
             " One site has all labels: from about 1,000 on vertical boosting gains more"

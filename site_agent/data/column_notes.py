@@ -109,7 +109,9 @@ def notes_on_drift(column: Column, table: Table, trained: Range | None) -> Itera
     elif trained is not None:
         yield from _outside(column, table, trained, len(table) - missing)
     if missing and not column.indicator:
-        instead = "none of its levels" if column.kind == "text" else "the mean"
+        instead = "the mean"
+        if column.kind == "text":
+            instead = "none of its levels"
         yield f"missing cells: {missing}, and none in training. They count as {instead}"
 
 

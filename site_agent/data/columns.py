@@ -37,13 +37,17 @@ class Column:
         names = [self.name]
         if self.kind == "text":
             names = [f"{self.name}={level}" for level in self.levels]
-        return [*names, f"{self.name} is missing"] if self.indicator else names
+        if self.indicator:
+            return [*names, f"{self.name} is missing"]
+        return names
 
     @property
     def scales(self) -> list[float]:
         """What one unit of each feature is in the column's own units."""
         scales = [1.0] * len(self.levels) if self.kind == "text" else [self.scale]
-        return [*scales, self.indicator_scale] if self.indicator else scales
+        if self.indicator:
+            return [*scales, self.indicator_scale]
+        return scales
 
     def numbers(self, table: Table) -> Arr:
         """The values of a column that is no text; NaN is missing."""
@@ -60,7 +64,9 @@ class Column:
         """The number that a date or a truth value means; None if the text is neither."""
         if text is None:
             return np.nan
-        return day_of(text, self.layout) if self.kind == "date" else TRUTH.get(text.lower())
+        if self.kind == "date":
+            return day_of(text, self.layout)
+        return TRUTH.get(text.lower())
 
     def _unread(self, table: Table, text: str, rows: list[int]) -> Fault:
         what = f"{text!r} is not true or false."

@@ -73,7 +73,9 @@ def read_csv_file(path: Path, notation: Notation, faults: Faults) -> tuple[CsvFi
         decimals = find_decimals(notation.decimal, names, texts, texts.to_dict, separator)
         columns = [(name, cells, None) for name, cells in zip(names, texts, strict=True)]
         file = CsvFile(columns, lines, decimals)
-    notes = [file.decimals.note] if file.decimals.note else []
+    notes = []
+    if file.decimals.note:
+        notes = [file.decimals.note]
     if separator != "," and notation.separator is None:
         notes.insert(0, f"columns separated by {SEPARATORS[separator]}")
     return file, notes
@@ -127,7 +129,9 @@ def _by_line(
         kinds = schema | _kinds_of(head, decimals.mark, separator)
         if b'"' in body and _hold_quotes(kinds, texts):
             return None
-        pointed = rows.translate(_SWAPPED) if decimals.mark == "," else rows
+        pointed = rows
+        if decimals.mark == ",":
+            pointed = rows.translate(_SWAPPED)
         columns = read(pointed, schema=kinds, ignore_errors=True)
         numbers = _numbers(columns, texts)
     except (csv.Error, PolarsError):
@@ -228,7 +232,9 @@ def _check_quotes(row: list[str], line: str, source: str) -> None:
 def _ragged(ragged: dict[int, int], width: int, separator: str, source: str) -> Fault:
     first = next(iter(ragged.values()))
     counted = f"{first} cells" if len(ragged) == 1 else f"{first} cells in the first of them"
-    todo = "remove what follows the last column." if first > width else "add the missing cells."
+    todo = "add the missing cells."
+    if first > width:
+        todo = "remove what follows the last column."
     return Fault(
         source,
         f"{counted}, the header has {width}.",

@@ -48,7 +48,9 @@ def layout_of(table: Mapping[str, object]) -> str:
     form = table.get("format")
     if set(table) - {"format", "latest"} or not isinstance(form, str):
         raise ValueError('needs a format, and with years of two digits `latest = "YYYY-MM-DD"`')
-    return f"{form}{_LATEST}{table['latest']}" if "latest" in table else form
+    if "latest" in table:
+        return f"{form}{_LATEST}{table['latest']}"
+    return form
 
 
 @cache
@@ -74,7 +76,9 @@ def check_layout(column: str, layout: str) -> None:
             f"{where} the years have two digits, so 30 can be 1930 or 2030. Say the latest date"
             f" that can occur: {century(column, form)}"
         )
-    whole = form if latest is None else f"{form}{_LATEST}2030-01-01"
+    whole = form
+    if latest is not None:
+        whole = f"{form}{_LATEST}2030-01-01"
     for day in (date(2023, 2, 1), date(2024, 11, 30)):
         if day_of(day.strftime(form), whole) != day.toordinal() - _EPOCH:
             raise UsageError(

@@ -55,7 +55,10 @@ def fit_column(name: str, tables: Sequence[Table], together: Table, wishes: Wish
         what = "no labelled row has a value, so the model cannot learn from it."
         raise _without_value(labelled, name, what)
     if any(table.missing(name).any() for table in rows):
-        mean, deviation = _spread(missing) if wishes.scale else (0.0, 1.0)
+        mean = 0.0
+        deviation = 1.0
+        if wishes.scale:
+            mean, deviation = _spread(missing)
         column = replace(column, indicator=True, indicator_mean=mean, indicator_scale=deviation)
     # (3)
     if column.kind == "text":
@@ -100,7 +103,9 @@ def _levels(name: str, tables: Sequence[Table], categorical: bool) -> tuple[str,
     texts = [text for table in tables for text in table.texts(name) if text is not None]
     levels = sorted(set(texts))
     rows = sum(map(len, tables))
-    most = MOST_LEVELS if categorical else min(MOST_LEVELS, max(FEW_LEVELS, rows // 10))
+    most = MOST_LEVELS
+    if not categorical:
+        most = min(MOST_LEVELS, max(FEW_LEVELS, rows // 10))
     if len(levels) <= most:
         return tuple(levels)
     what = (
@@ -123,7 +128,10 @@ def _of_numbers(column: Column, values: Float64[Arr, " n"], scale: bool) -> Colu
     # Equal to the bit to scikit-learn's SimpleImputer.
     total = np.where(missing, 0.0, values)[:, None].sum(axis=0)[0]
     fill = float(total / np.count_nonzero(~missing))
-    mean, deviation = _spread(np.where(missing, fill, values)) if scale else (0.0, 1.0)
+    mean = 0.0
+    deviation = 1.0
+    if scale:
+        mean, deviation = _spread(np.where(missing, fill, values))
     return replace(column, mean=mean, scale=deviation, fill=fill)
 
 

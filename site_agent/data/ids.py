@@ -35,7 +35,9 @@ def normalised(text: str, rule: IdRule) -> str:
     if rule == "exact":
         return unicodedata.normalize("NFC", text).strip()
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    return re.sub(r"(?<![0-9])0+(?=[0-9])", "", folded) if rule == "numbers" else folded
+    if rule == "numbers":
+        return re.sub(r"(?<![0-9])0+(?=[0-9])", "", folded)
+    return folded
 
 
 def compared_ids(table: Table, column: str, rule: IdRule) -> list[str]:

@@ -72,7 +72,9 @@ def separator_of(body: bytes, source: str) -> str:
         )
         todo = f"Give {flag('separator', fitting[0])}; or the other one."
         raise BadTable(Fault(source, what, todo, kind="separator", lines=(1,)))
-    return fitting[0] if fitting else max(candidates, key=widths.__getitem__)
+    if fitting:
+        return fitting[0]
+    return max(candidates, key=widths.__getitem__)
 
 
 def _width(text: str, separator: str) -> int:
@@ -145,7 +147,9 @@ def _decimals_of(names: Sequence[str], texts: pl.DataFrame, separator: str) -> D
     if points:
         return Decimals(".", f"this table's decimals have points ({of_points[0]})")
     for example in _examples(names, decimals)[:1]:
-        mark = "commas" if "," in decimals["value"][0] else "points"
+        mark = "points"
+        if "," in decimals["value"][0]:
+            mark = "commas"
         why = f"no cell of the table shows whether its {mark} ({example}) separate decimals or"
         return Decimals("?", f"{why} thousands")
     return Decimals()
@@ -223,7 +227,9 @@ def kind_of(cell: str, mark: Mark) -> str:
     if re.search(DECIMAL, cell) and mark not in cell:
         if mark == "?":
             return OPEN_MARK
-        return "decimal comma" if mark == "." else "decimal point"
+        if mark == ".":
+            return "decimal comma"
+        return "decimal point"
     return next((kind for kind, pattern in _KINDS if re.search(pattern, cell)), "text")
 
 

@@ -67,9 +67,9 @@ class Preprocessing:
         """
         wishes = Wishes(categorical, dates or {}, scale)
         _check(wishes, labelled)
-        tables = [labelled] if unlabelled is None else [labelled, unlabelled]
-        if unlabelled is not None and not len(labelled):
-            tables = [unlabelled]
+        tables = [labelled]
+        if unlabelled is not None:
+            tables = [labelled, unlabelled] if len(labelled) else [unlabelled]
         together = tables[0].beside(tables[-1])
         faults = Faults()
         columns = []
@@ -114,7 +114,9 @@ class Preprocessing:
             "columns": list(map(asdict, self.columns)),
             "na_values": list(self.na_values),
         }
-        return plain if self.ranges is None else {**plain, "ranges": dict(self.ranges)}
+        if self.ranges is None:
+            return plain
+        return {**plain, "ranges": dict(self.ranges)}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":

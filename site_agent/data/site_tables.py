@@ -115,7 +115,9 @@ def _ids_of(
 ) -> tuple[list[str], list[str], list[str]]:
     """The ids of the labelled and of the shared rows, and the latter as the table writes them."""
     column = inputs.id or ""
-    rule: IdRule = "exact" if aligned is None else aligned.rule
+    rule: IdRule = "exact"
+    if aligned is not None:
+        rule = aligned.rule
     with faults.caught():
         ids = unique_ids(shared, column, rule, faults)
         return compared_ids(labelled, column, rule), ids, shared.ids(column)

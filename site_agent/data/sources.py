@@ -39,7 +39,9 @@ class Fault:
 
     @property
     def text(self) -> str:
-        column = "" if self.column is None else f", column {self.column!r}"
+        column = ""
+        if self.column is not None:
+            column = f", column {self.column!r}"
         places = _places("line", self.lines)
         todo = f" {self.todo}" if self.todo else ""
         if self.file == FRAME:  # in Python: rows from 0, and keywords
@@ -134,7 +136,9 @@ def some(names: Iterable[object], most: int = SHOWN) -> str:
 
 
 def shortened(texts: Sequence[str], most: int) -> str:
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    more = ""
+    if len(texts) > most:
+        more = f" and {len(texts) - most} more"
     return ", ".join(texts[:most]) + more
 
 
@@ -156,7 +160,9 @@ class Query:
     sql: str
 
     def __str__(self) -> str:
-        return f"{SQLITE}{self.database}" if isinstance(self.database, Path) else self.database
+        if isinstance(self.database, Path):
+            return f"{SQLITE}{self.database}"
+        return self.database
 
 
 Source: TypeAlias = Path | Query

@@ -107,7 +107,9 @@ def _alike_levels(column: Column) -> str:
     if not alike:
         return ""
     first = " and ".join(map(repr, alike[0]))
-    others = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
+    others = ""
+    if len(alike) > 1:
+        others = f" (and {len(alike) - 1} more)"
     return (
         f"{first}{others} differ only by case or white space, and count as different levels. Write"
         f" them in one way, or leave the column out: {_dropped(column)}"

@@ -86,7 +86,9 @@ class Table:
         rows: Sequence[int] = (),
     ) -> Fault:
         """A fault of these rows of a column."""
-        lines = tuple(self.lines[list(rows)].tolist()) if rows else ()
+        lines = ()
+        if rows:
+            lines = tuple(self.lines[list(rows)].tolist())
         return Fault(self.source, what, todo, kind, column, lines)
 
     # --- columns ----------------------------------------------------------------------------------
@@ -234,7 +236,9 @@ class Table:
 
     def doubts(self, id_column: str | None) -> tuple[str, ...]:
         """A note on ids that were rounded."""
-        rounded = self.cells(id_column).rounded if id_column and id_column in self else ""
+        rounded = ""
+        if id_column and id_column in self:
+            rounded = self.cells(id_column).rounded
         if not rounded:
             return ()
         return (
@@ -306,7 +310,9 @@ class Table:
 
 def name_of(source: Source | Any) -> str:
     """A source in messages."""
-    return str(source) if isinstance(source, Path | Query) else FRAME
+    if isinstance(source, Path | Query):
+        return str(source)
+    return FRAME
 
 
 def read_table(
@@ -355,7 +361,9 @@ def read_inputs(
     if source is None:
         source = inputs.table
     table = read_table(source, faults, inputs.na_values, inputs.notation)
-    return table.with_id(inputs.id or "") if joined else table
+    if joined:
+        return table.with_id(inputs.id or "")
+    return table
 
 
 def _read(
@@ -400,6 +408,8 @@ def _parquet(path: Path, name: str) -> pl.DataFrame:
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".pq"):
         return pl.read_parquet(path, glob=False)  # polars would take t[1].parquet as a pattern
-    instead = " In Excel, save it as 'CSV UTF-8'." if suffix.startswith(".xls") else ""
+    instead = ""
+    if suffix.startswith(".xls"):
+        instead = " In Excel, save it as 'CSV UTF-8'."
     what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet.{instead}"
     raise BadTable(Fault(name, what, kind="file"))

@@ -192,7 +192,9 @@ class _Reading:
         return Audited(self.lines, tuple(heads), own, both, dict(Counter(after)), compared)
 
     def _damaged(self, what: str, line: Line | None = None) -> StorageError:
-        where = self.path if line is None else f"{self.path}, line {line.number}"
+        where = f"{self.path}"
+        if line is not None:
+            where += f", line {line.number}"
         return StorageError(
             f"{where}: {what}. The ledger was changed, or parts of it are missing. Do not start the"
             " agent; look for the missing lines in backups, and tell the coordinator's operator."

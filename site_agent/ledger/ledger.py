@@ -172,9 +172,11 @@ def digest_of(answer: Answer) -> tuple[int, str]:
     """The bytes that an answer carries, and their SHA-256: its words, then each part after its
     receiver.
     """
-    data = b"" if answer.summed is None else answer.summed.data
-    size = len(data)
-    digest = hashlib.sha256(data)
+    size = 0
+    digest = hashlib.sha256()
+    if answer.summed is not None:
+        size = len(answer.summed.data)
+        digest.update(answer.summed.data)
     for part in answer.parts:
         size += len(part.data)
         digest.update(f"\n{part.receiver} {len(part.data)}\n".encode())

@@ -52,10 +52,14 @@ class Scored:
 
     def finished(self, scores: Arr, places: Ints) -> Arr:
         """Corrected scores of these individuals, or their probabilities."""
-        local = None if self.local is None else self.local[places]
+        local = None
+        if self.local is not None:
+            local = self.local[places]
         X = None if self.X is None else self.X[places]
         corrected = self.correction(scores[places], local, X)
-        return corrected if self.probability is None else self.probability.of(corrected)
+        if self.probability is None:
+            return corrected
+        return self.probability.of(corrected)
 
     def write(self, result: ScoringResult, folder: Path) -> tuple[Path, ...]:
         """Write ids, scores, the sites in each, the deviation that absent ones leave, and known
@@ -152,7 +156,9 @@ def batch_of(
             f"{inputs.table}: no record of {len(lacking)} instances ({some(lacking)}): all features"
             " are empty"
         )
-    joined = model.function if isinstance(model.function, SiteModel | ClassModel) else None
+    joined = None
+    if isinstance(model.function, SiteModel | ClassModel):
+        joined = model.function
     batch = Batch(
         features=phi,
         missing=absent,
@@ -309,7 +315,9 @@ def write_predictions(
     is_csv = path.suffix.lower() == ".csv"
     columns = dict[str, Any]()
     if ids is not None:
-        columns[id_column or "id"] = list(map(guarded, ids)) if is_csv else ids
+        columns[id_column or "id"] = ids
+        if is_csv:
+            columns[id_column or "id"] = list(map(guarded, ids))
     frame = pl.DataFrame({**columns, column: predictions, **(beside or {})}).fill_nan(None)
     if is_csv:
         data = frame.write_csv().encode()

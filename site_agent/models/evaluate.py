@@ -67,7 +67,9 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
         X = model.features(table)
         predicted = model.predict_features(X)
         residuals[name] = brier_residuals(predicted, y) if classes else y - predicted
-        baseline = next(iter(residuals.values())) if figures else None
+        baseline = None
+        if figures:
+            baseline = next(iter(residuals.values()))
         figures[name] = {
             **of_residuals(residuals[name], None if classes else y, baseline),
             **_of_probabilities(model, predicted, y),
@@ -90,7 +92,9 @@ def _of_probabilities(model: ModelFile, predicted: Arr, y: Arr) -> Values:
     """The figures of probabilities; nothing of a model of numbers."""
     if model.classes:
         return of_several_classes(predicted, y, model.classes)
-    return {} if model.probability is None else of_classes(predicted, y)
+    if model.probability is None:
+        return {}
+    return of_classes(predicted, y)
 
 
 def _labelled(
@@ -105,7 +109,9 @@ def _labelled(
     [(target, positive, classes)] = kinds
     encodings = [model.preprocessing for model in loaded.values()]
     negatives = {model.negative for model in loaded.values()} - {""}
-    negative = negatives.pop() if len(negatives) == 1 else ""
+    negative = ""
+    if len(negatives) == 1:
+        negative = negatives.pop()
     na_values = _each_once(map(attrgetter("na_values"), encodings))
     whole = read_table(data, na_values=tuple(na_values), notation=notation)
     whole = whole.with_places(target, classes).with_classes(target, positive, negative)
@@ -137,7 +143,9 @@ def evaluated_lines(evaluated: Evaluated) -> list[str]:
     """
     models = evaluated.models
     classes = any("auc_by_class" in figures for figures in models.values())
-    what = "root of the Brier score" if classes else "root mean square error"
+    what = "root mean square error"
+    if classes:
+        what = "root of the Brier score"
     heading = f"{what} of {evaluated.target} on {evaluated.rows} rows, ± one standard error"
     out = [heading, *table(models)]
     for name, figures in models.items():

@@ -100,7 +100,9 @@ def decimals(largest: float) -> str:
     """The format of a column of errors: as many decimals for each as give the largest four
     digits.
     """
-    return f"{max(0, 3 - floor(log10(largest)))}f" if 1e-3 <= largest < 1e7 else "4g"
+    if 1e-3 <= largest < 1e7:
+        return f"{max(0, 3 - floor(log10(largest)))}f"
+    return "4g"
 
 
 def table(models: Mapping[str, Values]) -> list[str]:
@@ -115,7 +117,9 @@ def table(models: Mapping[str, Values]) -> list[str]:
     for name, figures in models.items():
         error = figures["rmse"]
         se = figures["se"]
-        change = change_text(figures) if "change" in figures else ""
+        change = ""
+        if "change" in figures:
+            change = change_text(figures)
         whole = round(36 * error / longest)
         bar = "█" * whole + "░" * (round(36 * (error + se) / longest) - whole)
         errors.append(f"{name:<{width}} {error:>9{digits}} ± {se:<7{digits}} {change:<16} {bar}")

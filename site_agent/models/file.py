@@ -103,7 +103,9 @@ class ModelFile:
 
     @property
     def objective(self) -> str:
-        return "agreement" if isinstance(self.function, KernelExpansion) else "additive"
+        if isinstance(self.function, KernelExpansion):
+            return "agreement"
+        return "additive"
 
     def features(self, table: Table) -> Arr:
         """The table as in training.
@@ -138,7 +140,9 @@ class ModelFile:
     def predict_features(self, X: Arr) -> Arr:
         """As `predict`, of rows that are encoded already (n, d)."""
         scores: Arr = self.function.predict(X) * self.divisor + self.shift
-        return scores if self.probability is None else self.probability.of(scores)
+        if self.probability is None:
+            return scores
+        return self.probability.of(scores)
 
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
         """Low and high ends of f(x) ± z d(x), which a share ``coverage`` of new labels is within;
@@ -298,7 +302,9 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
         return make_kernel(**value)
     if get_origin(hint) is UnionType:
         [hint] = (member for member in get_args(hint) if member is not NoneType)
-        return None if value is None else _of_nested(hint, value, arrays)
+        if value is None:
+            return None
+        return _of_nested(hint, value, arrays)
     if get_origin(hint) is tuple:
         of, _ = get_args(hint)
         return tuple(_of_nested(of, entry, arrays) for entry in value)

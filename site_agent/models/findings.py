@@ -106,7 +106,9 @@ class Findings:
         """The model that the report advises for predictions without the other sites."""
         joined = self.models.get("joined", {})
         worse = self.recommended == "score" and joined.get("change", -1.0) >= 0.0
-        return "local" if worse or self.recommended == "local" else "joined"
+        if worse or self.recommended == "local":
+            return "local"
+        return "joined"
 
 
 def of(result: Result, preprocessing: Preprocessing) -> Findings | None:
@@ -137,7 +139,9 @@ def of_training(
     y = judged.labels
     models = dict[str, Values]()
     for key, residuals in verdict.left_out.items():
-        baseline = None if key == "local" else verdict.left_out["local"]
+        baseline = None
+        if key != "local":
+            baseline = verdict.left_out["local"]
         models[key] = of_residuals(residuals, y, baseline, wider=WIDER)
         if classes:
             labels = y[: len(residuals)]
@@ -200,7 +204,9 @@ def of_class_training(
 
 def _elsewhere(gains: Mapping[str, float] | None, y: Arr) -> dict[str, float] | None:
     """What the sites with labels found, of a site that has too few labels to judge."""
-    return dict(gains) if gains and len(y) < LABELS_TO_JUDGE else None
+    if gains and len(y) < LABELS_TO_JUDGE:
+        return dict(gains)
+    return None
 
 
 def partners_of(partners: Mapping[str, Worth | None]) -> list[Values]:
@@ -237,7 +243,9 @@ def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) ->
     """
     place = couplings.index(0.0)
     left_out = choice.left_out[place]
-    labels = None if choice.y is None else choice.y * divisor
+    labels = None
+    if choice.y is not None:
+        labels = choice.y * divisor
     findings = Findings(labels=len(left_out), chosen=couplings[choice.chosen])
     if (folds := choice.folds) is None:
         return replace(findings, models={"local": of_residuals(left_out * divisor, labels)})

@@ -57,7 +57,9 @@ def graph_of(model: ModelFile) -> "ModelProto":
     if not all(columns):
         raise UsageError("a column without a name cannot be an input of an ONNX file.")
     graph = _Graph(columns)
-    output = "prediction" if "prediction" not in columns else graph.own("prediction")
+    output = "prediction"
+    if "prediction" in columns:
+        output = graph.own("prediction")
     X = _encoded(graph, model.preprocessing)
     predicted = _function(model.function, X) * model.divisor + model.shift
     shape: list[int] = [-1]

@@ -30,10 +30,14 @@ def draw(path: Path, target: str, models: Values, found: Values) -> None:
     check_output(path, "--plot", PICTURES)
     models = {_short(name): figures for name, figures in models.items()}
     several = any("auc_by_class" in figures for figures in models.values())
-    panels = 4 if any("auc" in figures for figures in models.values()) else 3
+    panels = 3
+    if any("auc" in figures for figures in models.values()):
+        panels = 4
     figure = Figure(figsize=(4.0 * panels, 4.0), layout="constrained")
     errors, *middle, last = figure.subplots(1, panels)
-    what = "root of the Brier score" if several else "root mean square error"
+    what = "root mean square error"
+    if several:
+        what = "root of the Brier score"
     _errors(errors, f"{what} of {target}", models)
     if several:
         _areas(middle[0], models)

@@ -132,8 +132,12 @@ def _scores_at_the_end(findings: Findings) -> list[str]:
 def _elsewhere(gains: Mapping[str, float]) -> str:
     least = f"{100 * min(gains.values()):+.0f} %"
     most = f"{100 * max(gains.values()):+.0f} %"
-    ends = least if least == most else f"{least} … {most}"
-    where = next(iter(gains)) if len(gains) == 1 else "the sites with labels"
+    ends = least
+    if least != most:
+        ends = f"{least} … {most}"
+    where = "the sites with labels"
+    if len(gains) == 1:
+        where = next(iter(gains))
     return f"At {where} the score's error changes by {ends} against the local model's"
 
 
@@ -208,7 +212,9 @@ def _recommendation(findings: Findings) -> list[str]:
         return []
     if findings.elsewhere is None and _none_beats_the_mean(findings, *MODELS):
         return [NONE_YET, *_warnings(findings)]
-    saved = " The local model is saved too." if "local" in findings.models else ""
+    saved = ""
+    if "local" in findings.models:
+        saved = " The local model is saved too."
     return [f"recommendation: {_advice(findings)}{saved}", *_warnings(findings)]
 
 
@@ -223,14 +229,18 @@ def _advice(findings: Findings) -> str:
     """What to do, and the figure behind it."""
     choice = findings.recommended
     assert choice is not None
-    judged: str = "joined" if choice == "local" else choice
+    judged: str = choice
+    if choice == "local":
+        judged = "joined"
     if "agreement" in findings.models:
         judged = "agreement"
     if findings.elsewhere is not None or judged not in findings.models:
         return _cannot_judge(findings)
     figures = findings.models[judged]
     change = figures["change"]
-    model = "score" if judged == "score" else "joined model"
+    model = "joined model"
+    if judged == "score":
+        model = "score"
     direction = "larger" if change > 0.0 else "smaller"
     measured = f"On left-out labels the {model}'s error is {100 * abs(change):.1f} % {direction}"
     if abs(change) < CLEAR:
@@ -261,7 +271,9 @@ def _cannot_judge(findings: Findings) -> str:
     assert choice is not None
     why = "The labels of this site are too few for a test, or all equal"
     if not labels:
-        alone = "For other instances use the joined model. " if choice == "score" else ""
+        alone = ""
+        if choice == "score":
+            alone = "For other instances use the joined model. "
         why = f"{alone}This site has no labels, so it cannot test a model"
     elif findings.elsewhere is not None:
         why = f"This site cannot judge: it has {labels} labels, and a test needs {LABELS_TO_JUDGE}"

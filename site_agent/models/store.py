@@ -100,7 +100,9 @@ class ModelStore:
         folder = self.newest()
         findings = load_model(folder / MODEL).findings or Findings()
         local = folder / LOCAL
-        return local if findings.alone == "local" and local.exists() else folder / MODEL
+        if findings.alone == "local" and local.exists():
+            return local
+        return folder / MODEL
 
     def manifests(self) -> list[Values]:
         """The manifests of all runs, by study and time."""
@@ -133,7 +135,9 @@ class ModelStore:
         functions = _functions(plan, result)
         if not functions:
             return ()
-        scores = result.scores if isinstance(result, AdditiveResult) else None
+        scores = None
+        if isinstance(result, AdditiveResult):
+            scores = result.scores
         about: Values = {
             "preprocessing": prepared.preprocessing,
             "target": target,
@@ -286,7 +290,9 @@ def _agreement_functions(plan: Plan, result: AgreementResult) -> dict[str, Value
         {"function": solution.function, "coupling": coupling}
         for solution, coupling in zip(result.solutions, plan.couplings, strict=True)
     ]
-    functions = {} if result.choice is None else {MODEL: path[result.choice.chosen]}
+    functions = {}
+    if result.choice is not None:
+        functions = {MODEL: path[result.choice.chosen]}
     if len(path) == 1:
         functions[MODEL] = path[0]
     else:
