@@ -263,7 +263,8 @@ def simulate(
         traffic = hosted.transport.traffic
         driver = Driver(hosted.transport, None, observe, of_steps=observe)
         end = asyncio.run(driver.drive(*begin(plan, PATIENT)))[plan.run]
-        if (failure := hosted.failure()) is not None:
+        failure = hosted.failure()
+        if failure is not None:
             raise failure
         results: list[Result | None] = [hosted.result(name) for name in plan.sites]
     seconds = time.perf_counter() - started

@@ -106,7 +106,8 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         )
         self.verdicts_ = [self._of_site(site.verdicts) for site in self.trained_.sites]
         self.labels_ = [site.y for site in sites]
-        if few := [str(v) for v, site in enumerate(sites) if 0 < len(site.y) < FEW]:
+        few = [str(v) for v, site in enumerate(sites) if 0 < len(site.y) < FEW]
+        if few:
             warnings.warn(
                 f"fewer than {FEW} labels at view {' and '.join(few)}: what the verdict recommends"
                 " there is chance.",
@@ -130,7 +131,8 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         tables = self._one_table(X, reset=reset, gaps=True)
         present = np.array([~np.isnan(table).all(axis=1) for table in tables]).T
         for v, table in enumerate(tables):
-            if (odd := np.argwhere(np.isnan(table) & present[:, v, None])).size:
+            odd = np.argwhere(np.isnan(table) & present[:, v, None])
+            if odd.size:
                 row, column = odd[0].tolist()
                 label = getattr(self, "feature_names_in_", np.arange(1, self.n_features_in_ + 1))[
                     self.columns_[v][column]

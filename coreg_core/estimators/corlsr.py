@@ -248,7 +248,8 @@ class CoRLSR(MultiView, Regressor):
     def _views(self, dealt: Dealt) -> tuple[list[View], list[Arr]]:
         """Each view's set-up in its span, factored once, and its labels less a."""
         Xs, targets, Zs = dealt
-        if without := [v for v, y in enumerate(targets) if not len(y)]:
+        without = [v for v, y in enumerate(targets) if not len(y)]
+        if without:
             raise BadData(
                 f"view {without[0]}: no labelled row, and each view needs one here."
                 " AdditiveRegressor does not."

@@ -110,7 +110,8 @@ def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -
         ensure_min_features=1,
         input_name=name,
     )  # fmt: skip
-    if (bad := np.isinf(table) if gaps else ~np.isfinite(table)).any():
+    bad = np.isinf(table) if gaps else ~np.isfinite(table)
+    if bad.any():
         row, column = np.argwhere(bad)[0].tolist()
         what = "infinity"
         do = "Values must be finite."

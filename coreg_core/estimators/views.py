@@ -78,7 +78,8 @@ def named(X: Any, views: Any, fitted: Any = None) -> Any:
     if fitted is None:
         used = np.unique(np.concatenate(columns_of(views, len(names), names)))
         return X[[names[j] for j in used]]
-    if lacking := [str(name) for name in fitted if name not in names]:
+    lacking = [str(name) for name in fitted if name not in names]
+    if lacking:
         raise BadData(
             f"X: no column {lacking[0]!r}. The views were fitted with"
             f" {', '.join(map(str, fitted))}."
@@ -122,7 +123,8 @@ def warn_of_rows(views: Any, has_target: Any, hidden: Any) -> None:
             " target have almost no effect. Give the columns of each view.",
             stacklevel=5,
         )
-    if count := int(hidden.sum()):
+    count = int(hidden.sum())
+    if count:
         rows = "1 row" if count == 1 else f"{count} rows"
         warnings.warn(
             f"label_mask: no view sees the label of {rows}, first of row"

@@ -53,7 +53,8 @@ class Scoring(Statement):
     }
 
     def fault(self, plan: Setting) -> str | None:
-        if unknown := sorted(set(self.receivers) - set(plan.sites)):
+        unknown = sorted(set(self.receivers) - set(plan.sites))
+        if unknown:
             return f"receivers={unknown} are none of the sites {list(plan.sites)}."
         if self.contributions and self.trained == "agreement":
             return "contributions=true: parts add up only with the models of an additive training."

@@ -66,7 +66,8 @@ def benefit(
         labelled = [site for site in outcomes[regime.name] if site.labels]
         report += findings(regime, labelled)
         values[regime.name] = figures(labelled)
-        if (n := sum(regime.labels)) < LEAST:
+        n = sum(regime.labels)
+        if n < LEAST:
             few[regime.name] = n
     if names:
         report += [by_site(regime, outcomes[regime.name], names) for regime in chosen]
@@ -137,11 +138,13 @@ def _chosen(names: str, n_sites: int) -> "list[Regime]":
     from coreg_sim.benefit.partition import REGIMES, SITES
 
     chosen = list(dict.fromkeys(names.split(",")))
-    if unknown := [name for name in chosen if name not in REGIMES]:
+    unknown = [name for name in chosen if name not in REGIMES]
+    if unknown:
         raise UsageError(f"--regimes {unknown[0]}: no such regime. There are {', '.join(REGIMES)}.")
     if not n_sites:
         return [REGIMES[name] for name in chosen]
-    if refused := [name for name in chosen if name in SITES]:
+    refused = [name for name in chosen if name in SITES]
+    if refused:
         raise UsageError(
             f"--regimes {', '.join(refused)}: about the number of sites, which --views has fixed."
         )

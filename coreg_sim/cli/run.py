@@ -172,7 +172,8 @@ def run(
     if objective == "agreement":
         iteration = Iteration(schedule, tolerance, 1e-5, max_rounds)
         plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)), iteration)
-    if (fault := plan_fault(plan)) is not None:
+    fault = plan_fault(plan)
+    if fault is not None:
         raise UsageError(fault)
     with _hosting(on, address) as hosting:
         printing = _Printing(as_json=as_json)
@@ -227,7 +228,8 @@ def oracle(problem: Problem, run: Simulated) -> Values:
     """An agreement's distance from the centralised closed form, or why there is none."""
     if isinstance(run.plan.objective, Additive):
         return {}
-    if fault := closed_form_fault(problem, run.plan):
+    fault = closed_form_fault(problem, run.plan)
+    if fault:
         return {"closed_form": fault}
     try:
         exact = closed_form(problem, run.plan)

@@ -81,7 +81,8 @@ def _of_number_or_moment(text: str, decimal: str) -> str:
         return _without_zeros(number)
     if _POWER.fullmatch(number) and math.isfinite(float(number)):
         return _of_float(float(number))
-    if moment := _MOMENT.fullmatch(text):
+    moment = _MOMENT.fullmatch(text)
+    if moment:
         return _of_moment(moment["day"], moment["time"], moment["zone"]) or text
     if _TIME_OF_DAY.fullmatch(text):
         return _time_of(text)

@@ -141,7 +141,8 @@ class _Reading:
                 " inserted, and the chain was recomputed",
                 line,
             )
-        if fault := _head_fault(signed, self.authorities):
+        fault = _head_fault(signed, self.authorities)
+        if fault:
             text = f"the head of run {signed.run} is not signed by {signed.site}: {fault}"
             raise self._damaged(text, line)
         self.heads.append(signed)

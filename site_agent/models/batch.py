@@ -151,7 +151,8 @@ def batch_of(
     notes = [*table.notes, *table.doubts(inputs.id)]
     if not absent.all():
         notes += preprocessing.moved(table.rows(np.flatnonzero(~absent)))
-    if lacking := [ids[i] for i in np.flatnonzero(absent)]:
+    lacking = [ids[i] for i in np.flatnonzero(absent)]
+    if lacking:
         notes.append(
             f"{inputs.table}: no record of {len(lacking)} instances ({some(lacking)}): all features"
             " are empty"
@@ -242,7 +243,8 @@ class Alone:
 
     def answers(self, texts: Sequence[str], coverage: float) -> list[Values]:
         """Predictions, with intervals where the model has them. UsageError: an id has no row."""
-        if unknown := [text for text in texts if text not in self.places]:
+        unknown = [text for text in texts if text not in self.places]
+        if unknown:
             raise UsageError(f"this site's table has no row of {some(unknown)}.")
         rows = self.table.rows(np.array([self.places[text] for text in texts], dtype=np.int64))
         columns = as_answers(self.model.classes, self.model.predict(rows))

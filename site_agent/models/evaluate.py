@@ -151,7 +151,8 @@ def evaluated_lines(evaluated: Evaluated) -> list[str]:
     for name, figures in models.items():
         out += tenth_lines(figures.get("tenths"), f"these rows, {name}")
     for name, figures in models.items():
-        if index := figures["stability"]:
+        index = figures["stability"]
+        if index:
             out.append(f"{name}: stability index against the training, {_listed(index)}")
     return out
 

@@ -123,7 +123,8 @@ def table(models: Mapping[str, Values]) -> list[str]:
         whole = round(36 * error / longest)
         bar = "█" * whole + "░" * (round(36 * (error + se) / longest) - whole)
         errors.append(f"{name:<{width}} {error:>9{digits}} ± {se:<7{digits}} {change:<16} {bar}")
-        if listed := _others(figures):
+        listed = _others(figures)
+        if listed:
             others.append(f"{name:<{width}} {', '.join(listed)}")
     return errors + others
 

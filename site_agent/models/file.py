@@ -152,7 +152,8 @@ class ModelFile:
             raise UsageError(
                 "intervals are for a target of numbers. This model predicts a probability."
             )
-        if (deviations := self.deviations(table)) is None:
+        deviations = self.deviations(table)
+        if deviations is None:
             raise BadData(
                 "this model has no values for intervals. Name the joined model of an additive run:"
                 " --model …/model.coreg."

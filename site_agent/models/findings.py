@@ -247,7 +247,8 @@ def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) ->
     if choice.y is not None:
         labels = choice.y * divisor
     findings = Findings(labels=len(left_out), chosen=couplings[choice.chosen])
-    if (folds := choice.folds) is None:
+    folds = choice.folds
+    if folds is None:
         return replace(findings, models={"local": of_residuals(left_out * divisor, labels)})
     local = folds.members[place]
     beside = paired(folds.choice, local)

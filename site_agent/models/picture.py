@@ -94,7 +94,8 @@ def _tenths(calibration: "Axes", gain: "Axes", models: Values) -> None:
     for axes in (calibration, gain):
         axes.axline((0.0, 0.0), slope=1.0, color="grey")
     for name, figures in models.items():
-        if columns := figures.get("tenths"):
+        columns = figures.get("tenths")
+        if columns:
             calibration.plot(columns["probability"], columns["positive"], "o-", label=name)
             calibration.legend()
             rows = np.cumsum([0.0, *columns["rows"]])

@@ -41,7 +41,8 @@ USE = {
 def load_reports(models: Sequence[Path]) -> dict[Path, ModelFile]:
     """One model file with findings of each run, in the order of the arguments."""
     loaded = {path: load_model(path) for path in models}
-    if len(sites := sorted({model.site for model in loaded.values()})) > 1:
+    sites = sorted({model.site for model in loaded.values()})
+    if len(sites) > 1:
         raise UsageError(
             f"these models are of {len(sites)} sites ({', '.join(sites)}). A report is about one"
             " site."
