@@ -119,11 +119,13 @@ def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int, commo
     width = len(str(n_sites - 1))
     for v, X in enumerate(views):
         own = np.arange(m + v * n, m + (v + 1) * n)
-        shared = X[: known_rows if common else m].copy()
-        at = own if common else None
-        sites[f"site-{v:0{width}d}"] = PrivateData(
-            X[own], y[own], shared, "simulated", positions=at
-        )
+        shared = X[:m].copy()
+        at = None
+        if common:
+            shared = X[:known_rows].copy()
+            at = own
+        data = PrivateData(X[own], y[own], shared, "simulated", positions=at)
+        sites[f"site-{v:0{width}d}"] = data
         held_out.append(X[known_rows:].copy())
     return Problem(sites, tuple(held_out), y[known_rows:])
 
@@ -155,12 +157,10 @@ def read_views(path: Path) -> ViewsFile:
     try:
         read = ViewsFile.model_validate(read_toml(path))
     except ValidationError as error:
-        fault = file_faults(
-            path,
-            error,
-            [*ViewsFile.model_fields, *(f"sites.NAME.{key}" for key in SiteViews.model_fields)],
-        )
-        if any(e["loc"][-1] in ("positive", "na_values") for e in error.errors()):
+        of_site = [f"sites.NAME.{key}" for key in SiteViews.model_fields]
+        fault = file_faults(path, error, [*ViewsFile.model_fields, *of_site])
+        keys = {wrong["loc"][-1] for wrong in error.errors()}
+        if keys & {"positive", "na_values"}:
             raise UsageError(
                 f"{fault} Give --positive or --na-values beside --views instead."
             ) from None
@@ -194,13 +194,14 @@ def partitioned(
     for name in names:
         its = views.sites[name]
         mine = table.select(its.columns)
+        rows = own[name]
         encoding = Preprocessing.fit(
-            mine.rows(own[name]), mine.rows(shared), categorical=its.categorical, dates=its.dates
+            mine.rows(rows), mine.rows(shared), categorical=its.categorical, dates=its.dates
         )
-        X = encoding.transform(mine.rows(own[name]))
+        X = encoding.transform(mine.rows(rows))
         Z = encoding.transform(mine.rows(shared))
-        at = np.array([places.get(row, -1) for row in own[name].tolist()], dtype=np.int64)
-        sites[name] = PrivateData(X, y[own[name]], Z, "simulated", positions=at)
+        at = np.array([places.get(row, -1) for row in rows.tolist()], dtype=np.int64)
+        sites[name] = PrivateData(X, y[rows], Z, "simulated", positions=at)
         judged.append(encoding.transform(mine.rows(held_out)))
     return Problem(sites, tuple(judged), y[held_out])
 
@@ -214,7 +215,8 @@ def _drawn(
     labelled_rows = rng.permutation(np.flatnonzero(~np.isnan(y)))
     names = sorted(views.sites)
     blank = np.flatnonzero(np.isnan(y))  # without a label they can only be shared
-    room = len(labelled_rows) - len(names) * labelled
+    of_sites = len(names) * labelled
+    room = len(labelled_rows) - of_sites
     m = max(len(blank), (len(blank) + room) * 2 // 3)
     if unlabelled is not None:
         m = unlabelled
@@ -224,6 +226,6 @@ def _drawn(
             f"{views.data}: {len(labelled_rows)} rows with a target are too few for {len(names)} x"
             f" {labelled} labelled, {taken} unlabelled and 1 held out."
         )
-    own = {name: labelled_rows[v * labelled : (v + 1) * labelled] for v, name in enumerate(names)}
-    rest = labelled_rows[len(names) * labelled :]
-    return own, np.concatenate([blank[:m], rest[:taken]]), rest[taken:]
+    own = dict(zip(names, np.split(labelled_rows[:of_sites], len(names)), strict=True))
+    shared, held_out = np.split(labelled_rows[of_sites:], [taken])
+    return own, np.concatenate([blank[:m], shared]), held_out

@@ -160,8 +160,9 @@ def run(
 
     if not views.isdigit() and given("sites"):
         raise UsageError(f"--sites: {views} names the sites. Leave the option out.")
-    if objective == "additive" and (agreed := [name for name in OF_AGREEMENT if given(name)]):
-        raise UsageError(f"--{agreed[0].replace('_', '-')} needs --objective agreement.")
+    of_agreement = [name.replace("_", "-") for name in OF_AGREEMENT if given(name)]
+    if objective == "additive" and of_agreement:
+        raise UsageError(f"--{of_agreement[0]} needs --objective agreement.")
     if views.isdigit():
         problem = _generated(objective, sites, labelled, unlabelled, int(views), seed)
     else:
@@ -218,10 +219,10 @@ def errors(problem: Problem, run: Simulated) -> Values:
     """The sites' errors on held-out rows."""
     if isinstance(run.plan.objective, Additive):
         return {"sites": _sites(problem, run)}
-    together, alone = (
-        held_out_errors(problem, solutions) for solutions in (run.solutions, run.alone)
-    )
-    return {"rmse_sites": together, "rmse_sites_alone": alone}
+    return {
+        "rmse_sites": held_out_errors(problem, run.solutions),
+        "rmse_sites_alone": held_out_errors(problem, run.alone),
+    }
 
 
 def oracle(problem: Problem, run: Simulated) -> Values:
@@ -247,23 +248,22 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, Values]:
     and its verdict.
     """
     results = [result for result in run.results if isinstance(result, AdditiveResult)]
-    mine = [
-        (result.model, X)
-        for result, X in zip(results, problem.held_out, strict=True)
-        if isinstance(result.model, SiteModel)
-    ]
+    mine = []
+    for result, X in zip(results, problem.held_out, strict=True):
+        assert isinstance(result.model, SiteModel)
+        mine.append((result.model, X))
     parts = [model.part(model.phi(X), range(len(mine))) for model, X in mine]
     total = np.sum(parts, axis=0)
     out = dict[str, Values]()
     for name, result, (model, X) in zip(run.plan.sites, results, mine, strict=True):
         judged = result.judged
         predicted = (model.alone(X), model.predict(X), model.score(total, X))
+        errors = dict[str, float | None]()
+        for key, values in zip(("local", *MODELS), predicted, strict=True):
+            errors[key] = None if values is None else rmse(values, problem.held_out_y)
         out[name] = {
             "labels": len(judged.labels),
-            "rmse": {
-                key: None if each is None else rmse(each, problem.held_out_y)
-                for key, each in zip(("local", *MODELS), predicted, strict=True)
-            },
+            "rmse": errors,
             "forecast": {key: asdict(gain) for key, gain in judged.verdict.gains.items()},
             "recommended": judged.verdict.recommended,
             "partners": partners_of(result.partners),
@@ -281,19 +281,20 @@ def lines(values: Values) -> list[str]:
         return [sent, *_table(values["sites"])]
     joined = np.mean(values["rmse_sites"])
     alone = np.mean(values["rmse_sites_alone"])
-    harmed = (
-        "This coupling makes the sites worse. For columns that are divided among the sites, use the"
-        " additive objective. `coreg-sim benefit` compares the methods."
-    )
-    return [
+    out = [
         f"{values['rounds']} rounds, {sent}; Q - Q* <= {values['certified_gap']:.2e}",
         (
             f"root mean square error on held-out rows, mean over sites: {alone:.4f} alone,"
             f" {joined:.4f} joined"
         ),
-        *([harmed] if joined > alone else []),
-        values["closed_form"] or _distance(values),
     ]
+    if joined > alone:
+        out.append(
+            "This coupling makes the sites worse. For columns that are divided among the sites, use"
+            " the additive objective. `coreg-sim benefit` compares the methods."
+        )
+    out.append(values["closed_form"] or _distance(values))
+    return out
 
 
 def _distance(values: Values) -> str:
@@ -310,7 +311,8 @@ def _table(sites: dict[str, Values]) -> list[str]:
     headings = ["", "labels", "local"]
     for model in MODELS:
         headings += [model, "change", "forecast"]
-    rows = [[*headings, "recommended"], *(_row(name, site) for name, site in sites.items())]
+    rows = [[*headings, "recommended"]]
+    rows += [_row(name, site) for name, site in sites.items()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     out = [
         "root mean square error on held-out rows, its change against the local model, and the"
@@ -324,12 +326,10 @@ def _table(sites: dict[str, Values]) -> list[str]:
 
 def _row(name: str, site: Values) -> list[str]:
     cells = [name, str(site["labels"]), _error(site["rmse"]["local"])]
+    errors = site["rmse"]
     for model in MODELS:
-        cells += [
-            _error(site["rmse"][model]),
-            _change(site["rmse"], model),
-            _forecast(site["forecast"].get(model)),
-        ]
+        forecast = _forecast(site["forecast"].get(model))
+        cells += [_error(errors[model]), _change(errors, model), forecast]
     return [*cells, site["recommended"]]
 
 

@@ -123,13 +123,11 @@ def texts_of_column(shown: Sequence[str], decimal: Literal[".", ",", "?"] = ".")
     one text: they are codes.
     """
     texts = {text: canonical(text, decimal) for text in set(shown)}
-    decimals = {
-        text
-        for text, value in texts.items()
-        if text != value and _DECIMALS.fullmatch(text.replace(",", "."))
-    }
-    if len({texts[text] for text in decimals} | (texts.keys() - decimals)) < len(texts):
-        texts |= dict(zip(decimals, decimals, strict=True))
+    changed = [text for text, value in texts.items() if text != value]
+    decimals = [text for text in changed if _DECIMALS.fullmatch(text.replace(",", "."))]
+    others = texts.keys() - {*decimals}
+    if len(others | {texts[text] for text in decimals}) < len(texts):
+        texts |= {text: text for text in decimals}
     return [texts[text] for text in shown]
 
 

@@ -32,10 +32,10 @@ def notes_on_fit(
     """Sentences about columns that can be read otherwise, or that have no effect."""
     labelled = tables[0]
     for column in columns:
-        if column.kind == "date" and column.name not in wishes.dates and "/" in column.layout:
-            yield _found_layout(labelled, column)
         if column.kind == "numeric":
             yield from _codes(labelled, column)
+        elif "/" in column.layout and column.name not in wishes.dates:
+            yield _layout_note(labelled, column)
     yield from _without_effect(columns, labelled)
     total = sum(len(column.feature_names) for column in columns)
     for column in columns:
@@ -56,7 +56,7 @@ def _without_effect(columns: Sequence[Column], labelled: Table) -> Iterator[str]
         yield f"constant among the labelled rows, so without effect: {some(alike, COLUMNS)}"
 
 
-def _found_layout(table: Table, column: Column) -> str:
+def _layout_note(table: Table, column: Column) -> str:
     """A note on the order of day and month that the cells showed."""
     texts = " and ".join(map(repr, list(table.counts(column.name))[:2]))
     return (
@@ -88,8 +88,9 @@ def _codes(table: Table, column: Column) -> Iterator[str]:
 
 def _after_today(column: Column, tables: Sequence[Table]) -> Iterator[str]:
     """A note on dates after today: most are a wrong century, or a wrong format."""
+    today = (utc_now().date() - _EPOCH).days
     days = np.concatenate([column.numbers(table) for table in tables])
-    after = days[days > (utc_now().date() - _EPOCH).days]
+    after = days[days > today]
     if len(after):
         last = _EPOCH + timedelta(days=float(after.max()))
         yield (

@@ -44,7 +44,9 @@ class Column:
     @property
     def scales(self) -> list[float]:
         """What one unit of each feature is in the column's own units."""
-        scales = [1.0] * len(self.levels) if self.kind == "text" else [self.scale]
+        scales = [self.scale]
+        if self.kind == "text":
+            scales = [1.0] * len(self.levels)
         if self.indicator:
             return [*scales, self.indicator_scale]
         return scales
@@ -86,10 +88,12 @@ class Column:
         their decimals count.
         """
         texts = table.shown(self.name)
-        places: dict[str | None, int] = {level: place for place, level in enumerate(self.levels)}
-        of_text = {text: places.get(text, places.get(canonical(text or ""), -1)) for text in texts}
-        of_text[None] = -1
-        return np.array([of_text[text] for text in texts], dtype=np.int64)
+        of_level = {level: place for place, level in enumerate(self.levels)}
+        places: dict[str | None, int] = {None: -1}
+        for text in set(texts):
+            if text is not None:
+                places[text] = of_level.get(text, of_level.get(canonical(text), -1))
+        return np.array([places[text] for text in texts], dtype=np.int64)
 
     def encoded(self, table: Table) -> Arr:
         if self.kind == "text":

@@ -4,6 +4,7 @@ The fit equals SimpleImputer, StandardScaler and OneHotEncoder of scikit-learn. 
 from the labelled rows. Kinds, levels and missing values are from the labelled and shared rows.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -100,8 +101,10 @@ def _without_value(table: Table, name: str, what: str) -> BadTable:
 
 
 def _levels(name: str, tables: Sequence[Table], categorical: bool) -> tuple[str, ...]:
-    texts = [text for table in tables for text in table.texts(name) if text is not None]
-    levels = sorted(set(texts))
+    counts = Counter[str]()
+    for table in tables:
+        counts += table.counts(name)
+    levels = sorted(counts)
     rows = sum(map(len, tables))
     most = MOST_LEVELS
     if not categorical:
@@ -109,8 +112,8 @@ def _levels(name: str, tables: Sequence[Table], categorical: bool) -> tuple[str,
     if len(levels) <= most:
         return tuple(levels)
     what = (
-        f"{len(levels)} different texts in {rows} rows, such as {texts[0]!r}. Each would become a"
-        " feature."
+        f"{len(levels)} different texts in {rows} rows, such as {next(iter(counts))!r}. Each would"
+        " become a feature."
     )
     todo = f"Group them, or leave the column out: {flag('drop', name)}."
     if len(levels) <= MOST_LEVELS:

@@ -56,18 +56,19 @@ def unique_ids(table: Table, column: str, rule: IdRule, faults: Faults) -> list[
         "Keep one row of each individual, by a rule such as the latest visit. If each row is an"
         f" individual of its own, add a column to the id: {flag('id', f'{column}+NAME')}."
     )
-    wrong = []
     if empty:
-        wrong.append(table.fault(f"no id in {column!r}.", "", "missing", rows=empty))
+        fault = table.fault(f"no id in {column!r}.", "", "missing", rows=empty)
+        faults.add(replace(fault, about=column))
+    duplicates = {
+        f"the id {text!r} occurs {len(rows)} times{_COMPARED[rule]}.": rows
+        for text, rows in repeated.items()
+    }
     if len(repeated) > SHOWN:
         what = f"{len(repeated)} ids occur more than once{_COMPARED[rule]}: {some(repeated)}."
-        rows = list(chain.from_iterable(repeated.values()))
-        wrong.append(table.fault(what, todo, "duplicate", rows=rows))
-        repeated = {}
-    for text, rows in repeated.items():
-        what = f"the id {text!r} occurs {len(rows)} times{_COMPARED[rule]}."
-        wrong.append(table.fault(what, todo, "duplicate", rows=rows))
-    faults.add(*(replace(fault, about=column) for fault in wrong))
+        duplicates = {what: list(chain.from_iterable(repeated.values()))}
+    for what, rows in duplicates.items():
+        fault = table.fault(what, todo, "duplicate", rows=rows)
+        faults.add(replace(fault, about=column))
     return ids
 
 
