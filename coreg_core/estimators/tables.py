@@ -53,10 +53,9 @@ def numbers(values: Any, name: str) -> Any:
     if array.dtype.kind == "O":
         array = array.copy()
         array[missing_in(array)] = np.nan
-    dates = array.dtype.kind in "mM" or (
-        array.dtype.kind == "O"
-        and any(isinstance(value, (np.datetime64, np.timedelta64)) for value in array.flat)
-    )
+    dates = array.dtype.kind in "mM"
+    if array.dtype.kind == "O":
+        dates = any(isinstance(value, (np.datetime64, np.timedelta64)) for value in array.flat)
     if dates:  # numpy would count nanoseconds
         raise BadData(
             f"{name}: dates or durations. Convert them to numbers first, for example to days."
@@ -104,9 +103,14 @@ def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -
     """
     if hasattr(X, "collect"):
         raise BadData(f"{name}: a lazy frame. Call .collect() first.")
+    if hasattr(X, "columns"):
+        values = _of_frame(X, name)
+    elif issparse(X):
+        values = X  # which check_array refuses
+    else:
+        values = numbers(X, name)
     table = check_array(
-        X if issparse(X) else _of_frame(X, name) if hasattr(X, "columns") else numbers(X, name),
-        dtype=np.float64, order="C", ensure_all_finite=False, ensure_min_samples=least,
+        values, dtype=np.float64, order="C", ensure_all_finite=False, ensure_min_samples=least,
         ensure_min_features=1,
         input_name=name,
     )  # fmt: skip
@@ -118,7 +122,9 @@ def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -
         if np.isnan(table[row, column]):
             what = "NaN (a missing value)"
             do = "Fill missing values first, as sklearn.impute.SimpleImputer does."
-        label = repr(list(X.columns)[column]) if hasattr(X, "columns") else column + 1
+        label = column + 1
+        if hasattr(X, "columns"):
+            label = repr(list(X.columns)[column])
         raise BadData(
             f"Input {name} contains {what} at row {row + 1}, column {label} (counted from 1). {do}"
         )
@@ -127,13 +133,14 @@ def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -
 
 
 def _refuse_sizes(values: Arr, name: str, *, least: float) -> None:
-    size = max(-float(np.nanmin(values, initial=0.0)), float(np.nanmax(values, initial=0.0)))
-    if size > LARGEST or 0.0 < size < least:
-        raise BadData(
-            f"{name}: values up to {size:.0e} are too {'large' if size > LARGEST else 'small'} for"
-            f" their squares. {'Divide' if size > LARGEST else 'Multiply'} such columns by a"
-            " constant."
-        )
+    low = float(np.nanmin(values, initial=0.0))
+    high = float(np.nanmax(values, initial=0.0))
+    size = max(-low, high)
+    fault = f"{name}: values up to {size:.0e} are too"
+    if size > LARGEST:
+        raise BadData(f"{fault} large for their squares. Divide such columns by a constant.")
+    if 0.0 < size < least:
+        raise BadData(f"{fault} small for their squares. Multiply such columns by a constant.")
 
 
 def own_table(estimator: Any, X: Any, *, reset: bool = False, **how: Any) -> Any:

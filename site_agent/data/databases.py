@@ -86,8 +86,7 @@ def _rows(query: Query, connection: object) -> pl.DataFrame:
 
 
 def _failed(query: Query, error: Exception, todo: str) -> BadTable:
-    lines = str(error).splitlines()
-    reason = lines[0] if lines else type(error).__name__
+    reason, *_ = str(error).splitlines() or [type(error).__name__]
     return BadTable(Fault(str(query), f"the query failed ({reason}).", todo, kind="query"))
 
 
@@ -121,11 +120,10 @@ def _as_written(connection: sqlite3.Connection, query: Query, frame: pl.DataFram
         connection.execute(f"CREATE TEMP VIEW coreg_rows AS {query.sql}")
         columns = connection.execute("PRAGMA table_info(coreg_rows)")
         declared = [str(column[2]).upper() for column in columns]
-    truths = [
-        name
-        for name, kind in zip(frame.columns, declared, strict=False)
-        if kind.startswith("BOOL") and frame[name].is_in([0, 1]).all()
-    ]
+    truths = []
+    for column, kind in zip(frame, declared, strict=False):
+        if kind.startswith("BOOL") and column.is_in([0, 1]).all():
+            truths.append(column.name)
     narrow = [column.name for column in frame if _was_float32(column)]
     return frame.with_columns(pl.col(truths).cast(pl.Boolean), pl.col(narrow).cast(pl.Float32))
 

@@ -163,8 +163,9 @@ def _beside_commas(commas: int, points: int) -> Decimals:
         "commas separate this table's columns too, so a comma in a cell can be a decimal comma, a"
         " thousand or a mistake"
     )
-    slips = commas < SLIPS or SLIPS * commas <= points
-    return Decimals("." if slips else "?", why)
+    if commas < SLIPS or SLIPS * commas <= points:
+        return Decimals(".", why)
+    return Decimals("?", why)
 
 
 def _examples(names: Sequence[str], decimals: pl.DataFrame) -> list[str]:
@@ -234,8 +235,8 @@ def kind_of(cell: str, mark: Mark) -> str:
 
 
 def advice(kind: str, column: str, *, target: bool = False) -> str:
-    text = _ADVICE.get(kind, OF_TARGET if target else OTHERWISE)
-    return text.format(
+    otherwise = OF_TARGET if target else OTHERWISE
+    return _ADVICE.get(kind, otherwise).format(
         dates=flag("dates", f"{column}=%d.%m.%Y"),
         drop=flag("drop", column),
         categorical=flag("categorical", column),

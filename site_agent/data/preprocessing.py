@@ -103,11 +103,11 @@ class Preprocessing:
         """
         table.require(self.sources, "a feature of this model")
         ranges = self.ranges or {}
-        return [
-            f"{table.source}, column {column.name!r}: {note}"
-            for column in self.columns
-            for note in notes_on_drift(column, table, ranges.get(column.name))
-        ]
+        out = list[str]()
+        for column in self.columns:
+            notes = notes_on_drift(column, table, ranges.get(column.name))
+            out += [f"{table.source}, column {column.name!r}: {note}" for note in notes]
+        return out
 
     def to_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = {
@@ -120,9 +120,10 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":
-        columns = [
-            Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"]
-        ]
+        columns = []
+        for column in plain["columns"]:
+            levels = tuple(column["levels"])
+            columns.append(Column(**{**column, "levels": levels}))
         ranges: Any = plain.get("ranges")
         if ranges is not None:
             ranges = {name: tuple(values) for name, values in ranges.items()}

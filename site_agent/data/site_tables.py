@@ -89,14 +89,15 @@ def load_site_tables(
     own_ids, ids, written = _ids_of(labelled, shared, inputs, aligned, faults)
     doubts += _doubts_on_copies(own_ids, table.source)
     order = order_of(ids)
-    shared_ids = tuple(map(ids.__getitem__, order))
-    places = dict(zip(shared_ids, range(len(order)), strict=True))
+    shared_ids = tuple(ids[row] for row in order)
+    places = {text: place for place, text in enumerate(shared_ids)}
+    names = [name for name in features if name in shared]
     return SiteTable(
         labelled=labelled.select(features),
         y=y,
-        unlabelled=shared.rows(order).select(list(filter(shared.__contains__, features))),
+        unlabelled=shared.rows(order).select(names),
         unlabelled_ids=shared_ids,
-        written_ids=tuple(map(written.__getitem__, order)),
+        written_ids=tuple(written[row] for row in order),
         notes=tuple(notes),
         doubts=tuple(doubts),
         positions=np.array([places.get(text, -1) for text in own_ids], dtype=np.int64),
@@ -143,7 +144,10 @@ def _check_columns(table: Table, inputs: Inputs, faults: Faults) -> None:
 
 def _features(table: Table, inputs: Inputs, faults: Faults) -> list[str]:
     apart = {inputs.target, inputs.id, *inputs.drop}
-    for name in (inputs.target if inputs.labels else None, inputs.id):
+    expected = [inputs.id]
+    if inputs.labels:
+        expected.append(inputs.target)
+    for name in expected:
         if name not in table:
             apart.add(table.like(name or ""))  # it is misspelt, and no feature
     features = []

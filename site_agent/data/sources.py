@@ -189,12 +189,13 @@ def source_of(text: str, sql: str = "") -> Source:
             raise UsageError(f"{text}: names no database. Write {SQLITE}PATH.")
         database = Path(path)
         sql = sql or inside
-    elif (scheme := _ADDRESS.match(text)) and not text.startswith(POSTGRESQL):
-        raise UsageError(
-            f"{scheme[1]}: is neither {SQLITE}PATH nor postgresql://USER@HOST/DATABASE. From other"
-            " databases, export the rows to Parquet."
-        )
-    elif not scheme:
+    elif not text.startswith(POSTGRESQL):
+        scheme = _ADDRESS.match(text)
+        if scheme:
+            raise UsageError(
+                f"{scheme[1]}: is neither {SQLITE}PATH nor postgresql://USER@HOST/DATABASE. From"
+                " other databases, export the rows to Parquet."
+            )
         if sql:
             raise UsageError(f"{text}: a file, and a query needs a database. Leave the query out.")
         return Path(text)

@@ -98,8 +98,11 @@ class Table:
         missing = [name for name in names if name not in self]
         if not missing:
             return
-        similar = {name: self.like(name) for name in missing}
-        hints = [f"{column!r} for {name!r}?" for name, column in similar.items() if column]
+        hints = []
+        for name in missing:
+            similar = self.like(name)
+            if similar:
+                hints.append(f"{similar!r} for {name!r}?")
         text = f"no column {', '.join(map(repr, missing))} ({what})."
         if hints:
             text += f" Did you mean {', '.join(hints)}"
@@ -163,7 +166,7 @@ class Table:
 
     def _present(self, name: str, texts: Sequence[str]) -> list[str | None]:
         missing = self.cells(name).missing
-        return [None if missing[i] else texts[i] for i in self.kept.tolist()]
+        return [None if missing[row] else texts[row] for row in self.kept.tolist()]
 
     def missing(self, name: str) -> NDArray[np.bool_]:
         return self.cells(name).missing[self.kept]
@@ -301,8 +304,10 @@ class Table:
             raise BadTable(self.fault(what, todo, "classes", column, wrong))
         cells = self.cells(column)
         texts = np.where(cells.missing, "", cells.own).tolist()
-        new = Cells(column, [codes.get(text, "") for text in texts], self.source)
-        return replace(self, held=tuple(new if old is cells else old for old in self.held))
+        coded = Cells(column, [codes.get(text, "") for text in texts], self.source)
+        held = list(self.held)
+        held[self.columns.index(column)] = coded
+        return replace(self, held=tuple(held))
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -332,8 +337,11 @@ def read_table(
         table = _read(source, name, missing, notation, faults)
     except FileNotFoundError:
         folder = Path(name).resolve().parent
-        like = get_close_matches(Path(name).name, [path.name for path in folder.glob("*")], n=1)
-        todo = f"Did you mean {like[0]}?" if like else ""
+        names = [path.name for path in folder.glob("*")]
+        similar = get_close_matches(Path(name).name, names, n=1)
+        todo = ""
+        if similar:
+            todo = f"Did you mean {similar[0]}?"
         raise BadTable(Fault(name, f"no such file in {folder}.", todo, kind="file")) from None
     except (PolarsError, PanicException, OSError) as error:  # polars panics at some damage
         what = f"cannot be read as a table: {str(error).splitlines()[0]}"
@@ -378,7 +386,9 @@ def _read(
     else:
         columns = _columns_of(source, name)
         decimals = Decimals(notation.decimal or ".")
-        lines = np.arange(len(columns[0][1]) if columns else 0) + (1 if name == FRAME else 2)
+        height = len(columns[0][1]) if columns else 0
+        first = 1 if name == FRAME else 2
+        lines = np.arange(first, first + height)
     held = tuple(
         Cells(column.strip(), raw, name, na_values, decimals, numeric)
         for column, raw, numeric in columns

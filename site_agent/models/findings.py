@@ -95,11 +95,10 @@ class Findings:
         """The figures of each model by its name. Where the labels chose λ = 0, "agreement" is the
         error of the choice, and the local model is kept.
         """
-        return {
-            name: self.models[key]
-            for key, name in ROWS.items()
-            if key in self.models and not (key == "agreement" and self.chose_local)
-        }
+        models = dict(self.models)
+        if self.chose_local:
+            models.pop("agreement", None)
+        return {name: models[key] for key, name in ROWS.items() if key in models}
 
     @property
     def alone(self) -> Literal["local", "joined"]:
@@ -146,7 +145,8 @@ def of_training(
         if classes:
             labels = y[: len(residuals)]
             scores = labels - residuals
-            models[key] |= of_classes(fit_probability(scores, labels).of(scores), labels)
+            probabilities = fit_probability(scores, labels).of(scores)
+            models[key] |= of_classes(probabilities, labels)
     findings = Findings(
         labels=len(y),
         recommended=verdict.recommended,
@@ -161,10 +161,11 @@ def of_training(
         findings = replace(findings, recommended="score")
     if not models:
         return findings
-    mean = of_residuals((y - y.mean()) * (len(y) / (len(y) - 1)), y)
-    shown = slice(0, min(MOST_POINTS, *map(len, verdict.left_out.values())))
-    points = {key: residuals[shown].tolist() for key, residuals in verdict.left_out.items()}
-    left_out = {"labels": y[shown].tolist(), "residuals": points}
+    n = len(y)
+    mean = of_residuals((y - y.mean()) * (n / (n - 1)), y)
+    shown = min(MOST_POINTS, *map(len, verdict.left_out.values()))
+    points = {key: residuals[:shown].tolist() for key, residuals in verdict.left_out.items()}
+    left_out = {"labels": y[:shown].tolist(), "residuals": points}
     return replace(findings, models={"mean": mean, **models}, left_out=left_out)
 
 
@@ -176,13 +177,17 @@ def of_class_training(
     left = judged.left_out_scores(classes)
     models = dict[str, Values]()
     baseline: Arr | None = None
-    for key in (key for key in ROWS if key in left):
-        labels = y[: len(left[key])]
-        probabilities = fit_class_probabilities(left[key], labels).of(left[key])
+    for key in ROWS:
+        if key not in left:
+            continue
+        scores = left[key]
+        labels = y[: len(scores)]
+        probabilities = fit_class_probabilities(scores, labels).of(scores)
         residuals = brier_residuals(probabilities, labels)
         models[key] = of_residuals(residuals, None, baseline, wider=WIDER)
         models[key] |= of_several_classes(probabilities, labels, classes)
-        baseline = residuals if key == "local" else baseline
+        if key == "local":
+            baseline = residuals
     choices: list[Choice] = ["local", "joined", "score"]
     recommended: Choice = "score"
     if models:
@@ -213,24 +218,35 @@ def partners_of(partners: Mapping[str, Worth | None]) -> list[Values]:
     """What each other site's columns bring to the score, the largest first; without values where
     only the order is known.
     """
-    return [{"site": site, **(vars(worth) if worth else {})} for site, worth in partners.items()]
+    rows = []
+    for site, worth in partners.items():
+        row: Values = {"site": site}
+        if worth:
+            row |= vars(worth)
+        rows.append(row)
+    return rows
 
 
 def _with_slopes(findings: Findings, model: object, preprocessing: Preprocessing) -> Findings:
     """With kernel = "linear": this site's coefficients in the units of its columns, with standard
     errors and p-values; the noise and R².
     """
-    if not isinstance(model, SiteModel) or (estimated := model.slopes()) is None:
+    if not isinstance(model, SiteModel):
         return findings
-    scales = [scale for column in preprocessing.columns for scale in column.scales]
-    slopes, errors = ((np.asarray(values) / scales).tolist() for values in estimated)
-    rows = zip(preprocessing.feature_names, slopes, errors, strict=True)
+    estimated = model.slopes()
+    if estimated is None:
+        return findings
+    scales = list[float]()
+    for column in preprocessing.columns:
+        scales += column.scales
+    slopes, errors = np.asarray(estimated) / scales
+    rows = zip(preprocessing.feature_names, slopes.tolist(), errors.tolist(), strict=True)
+    coefficients = [
+        {"column": name, "coefficient": b, "se": se, "p": p_value(b, se)} for name, b, se in rows
+    ]
     return replace(
         findings,
-        coefficients=[
-            {"column": name, "coefficient": b, "se": se, "p": p_value(b, se)}
-            for name, b, se in rows
-        ],
+        coefficients=coefficients,
         noise=model.noise,
         r2=1.0 - (model.noise / model.deviation_of_labels) ** 2,
     )
@@ -253,12 +269,12 @@ def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) ->
     local = folds.members[place]
     beside = paired(folds.choice, local)
     alone = local * divisor
-    return replace(
-        findings,
-        models={
-            "mean": of_residuals(folds.mean * divisor, labels),
-            "local": of_residuals(alone, labels),
-            "agreement": of_residuals(folds.choice * divisor, labels, alone, wider=WIDER),
-        },
-        recommended="local" if beside.difference > beside.standard_error else "joined",
-    )
+    models = {
+        "mean": of_residuals(folds.mean * divisor, labels),
+        "local": of_residuals(alone, labels),
+        "agreement": of_residuals(folds.choice * divisor, labels, alone, wider=WIDER),
+    }
+    recommended: Choice = "joined"
+    if beside.difference > beside.standard_error:
+        recommended = "local"
+    return replace(findings, models=models, recommended=recommended)

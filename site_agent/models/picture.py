@@ -19,11 +19,12 @@ BY = {
 }
 
 
-def draw(path: Path, target: str, models: Values, found: Values) -> None:
+def draw(path: Path, target: str, models: Values, findings: Values) -> None:
     """Errors by model; calibration and gain of a yes/no target, the area under the curve of each of
     several classes, or residuals of numbers; own columns.
 
-    ``models``: the figures of each. ``found``: "left_out", "columns" and "columns_by", where known.
+    ``models``: the figures of each. ``findings``: "left_out", "columns" and "columns_by", where
+    known.
     """
     from matplotlib.figure import Figure
 
@@ -44,17 +45,22 @@ def draw(path: Path, target: str, models: Values, found: Values) -> None:
     elif panels == 4:
         _tenths(middle[0], middle[1], models)
     else:
-        _residuals(middle[0], target, found.get("left_out") or {"residuals": {}})
-    _columns(last, found.get("columns") or {}, BY.get(found.get("columns_by", ""), ""))
+        _residuals(middle[0], target, findings.get("left_out") or {"residuals": {}})
+    by = findings.get("columns_by", "")
+    _columns(last, findings.get("columns") or {}, BY.get(by, ""))
     drawn = io.BytesIO()
     kind = path.suffix.lower().removeprefix(".")
-    figure.savefig(drawn, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    metadata = None
+    if kind == "svg":
+        metadata = {"Date": None}
+    figure.savefig(drawn, format=kind, metadata=metadata)
     write_output(path, drawn.getvalue(), "--plot", PICTURES)
 
 
 def _errors(axes: "Axes", what: str, models: Values) -> None:
     sizes = [figures["rmse"] for figures in models.values()]
-    axes.barh(list(models), sizes, xerr=[figures["se"] for figures in models.values()])
+    errors = [figures["se"] for figures in models.values()]
+    axes.barh(list(models), sizes, xerr=errors)
     axes.invert_yaxis()
     axes.set(title="Error", xlabel=f"{what} ± s.e.")
 
@@ -83,7 +89,8 @@ def _residuals(axes: "Axes", target: str, left_out: Values) -> None:
 
 def _areas(axes: "Axes", models: Values) -> None:
     for name, figures in models.items():
-        areas = {label: area for label, area in figures.get("auc_by_class", {}).items() if area}
+        by_class = figures.get("auc_by_class", {})
+        areas = {label: area for label, area in by_class.items() if area}
         if areas:
             axes.plot(list(areas.values()), list(areas), "o", label=name)
             axes.legend()

@@ -66,17 +66,16 @@ def summary_of(path: Path, model: ModelFile) -> str:
 
 
 def sentences(findings: Findings, target: str) -> list[str]:
-    training = f"{findings.training} (openings in policy.toml)."
-    return [
-        *_scores_at_the_end(findings),
-        *recommended(findings),
-        *lines(findings, target),
-        *_rows_elsewhere(findings),
-        *_partners(findings.partners or []),
-        *explain.lines(findings.columns or {}, findings.columns_by, target),
-        *_coefficients(findings, target),
-        *([training] if findings.training else []),
-    ]
+    out = _scores_at_the_end(findings)
+    out += recommended(findings)
+    out += lines(findings, target)
+    out += _rows_elsewhere(findings)
+    out += _partners(findings.partners or [])
+    out += explain.lines(findings.columns or {}, findings.columns_by, target)
+    out += _coefficients(findings, target)
+    if findings.training:
+        out.append(f"{findings.training} (openings in policy.toml).")
+    return out
 
 
 def lines(findings: Findings, target: str) -> list[str]:
@@ -147,24 +146,23 @@ def _rows_elsewhere(findings: Findings) -> list[str]:
     gains = findings.elsewhere
     if not gains or (len(gains) == 1 and findings.scored is not None):
         return []  # of one site the line of the scores has it
-    listed = ", ".join(f"{site} {100 * change:+.0f} %" for site, change in sorted(gains.items()))
+    listed = [f"{site} {100 * change:+.0f} %" for site, change in sorted(gains.items())]
     return [
-        f"{ROWS['score']}: error against the local model at other sites, rounded to 5 %: {listed}"
+        f"{ROWS['score']}: error against the local model at other sites, rounded to 5 %:"
+        f" {', '.join(listed)}"
     ]
 
 
 def _partners(rows: Sequence[Values]) -> list[str]:
     """The score's error without each other site's columns, or the order of the sites."""
-    changes = [
-        f"{row['site']:<15} {100 * row['change']:+.0f} % ± {100 * row['standard_error']:.0f}"
-        for row in rows
-        if "change" in row
-    ]
-    if changes:
-        return [
-            "change of the score's error without a partner's columns (its labels stay, ± s.e.)",
-            *changes,
-        ]
+    out = ["change of the score's error without a partner's columns (its labels stay, ± s.e.)"]
+    for row in rows:
+        if "change" in row:
+            change = 100 * row["change"]
+            error = 100 * row["standard_error"]
+            out.append(f"{row['site']:<15} {change:+.0f} % ± {error:.0f}")
+    if len(out) > 1:
+        return out
     if len(rows) < 2:
         return []
     listed = ", ".join(row["site"] for row in rows)

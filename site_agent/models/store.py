@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -82,13 +83,16 @@ class ModelStore:
         """The folder of the newest run that left a model; of one that ended well, if there is
         one.
         """
-        having = [m for m in self.manifests() if (Path(m["folder"]) / MODEL).exists()]
-        if not having:
+        runs = []
+        for manifest in self.manifests():
+            folder = Path(manifest["folder"])
+            if (folder / MODEL).exists():
+                well = manifest["stop"] == Outcome.CONVERGED.name
+                runs.append((well, manifest["at"], folder))
+        if not runs:
             todo = "A run writes one. Go to the site's folder, or name a file with --model."
             raise StorageError(f"{self.folder.absolute()}: there is no model yet. {todo}")
-        return Path(
-            max(having, key=lambda m: (m["stop"] == Outcome.CONVERGED.name, m["at"]))["folder"]
-        )
+        return max(runs, key=itemgetter(0, 1))[2]
 
     def local_and_joined(self) -> list[Path]:
         """The models of the newest run, if they exist."""
@@ -106,12 +110,10 @@ class ModelStore:
 
     def manifests(self) -> list[Values]:
         """The manifests of all runs, by study and time."""
-        studies = sorted(p for p in self.folder.glob("*") if p.is_dir())
-        return [
-            {**_manifest(folder / MANIFEST), "folder": str(folder)}
-            for study in studies
-            for folder in _runs_of(study)
-        ]
+        folders = list[Path]()
+        for study in sorted(self.folder.glob("*/")):
+            folders += _runs_of(study)
+        return [{**_manifest(folder / MANIFEST), "folder": str(folder)} for folder in folders]
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -193,6 +195,10 @@ class ModelStore:
             self.disk.remove_tree(partial)  # an agent was killed while it wrote
             self.disk.make_folder(partial)
         written = write(partial)
+        digests = [
+            {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+            for path in written
+        ]
         manifest = {
             "run": plan.run,
             "study": plan.study,
@@ -204,12 +210,10 @@ class ModelStore:
             "reason": result.reason,
             "at": timestamp(),
             "findings": list(result.findings),
-            "models": [
-                {"file": p.name, "sha256": hashlib.sha256(p.read_bytes()).hexdigest()}
-                for p in written
-            ],
+            "models": digests,
         }
-        self.disk.write_whole(partial / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+        text = json.dumps(manifest, indent=1) + "\n"
+        self.disk.write_whole(partial / MANIFEST, text.encode())
         earlier = place.parent / f".{place.name}.earlier"
         with _changing(place):
             self.disk.remove_tree(earlier)
@@ -234,8 +238,9 @@ def _changing(place: Path) -> Iterator[None]:
 
 def _runs_of(study: Path) -> list[Path]:
     """The folders of a study's runs, oldest first."""
-    whole = (path for path in study.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))
-    return [folder for _, folder in sorted((_manifest(path)["at"], path.parent) for path in whole)]
+    folders = [path.parent for path in study.glob(f"*/{MANIFEST}")]
+    whole = [folder for folder in folders if not folder.name.startswith(".")]
+    return sorted(whole, key=lambda folder: (_manifest(folder / MANIFEST)["at"], folder))
 
 
 def _manifest(path: Path) -> Values:
@@ -253,8 +258,10 @@ def _manifest(path: Path) -> Values:
 
 def _training_rows(data: PrivateData) -> Arr:
     """The shared rows, and the labelled ones that are not among them."""
-    private = np.full(len(data.y), True) if data.positions is None else data.positions < 0
-    return np.concatenate([data.Z, data.X[private]])
+    private = data.X
+    if data.positions is not None:
+        private = data.X[data.positions < 0]
+    return np.concatenate([data.Z, private])
 
 
 # --- the models of one run ------------------------------------------------------------------------
@@ -316,10 +323,12 @@ def _choice(plan: Plan, result: Result) -> list[str]:
     if not isinstance(result, AgreementResult) or result.choice is None:
         return []
     choice = result.choice
-    errors = [estimate(errors).rmse * result.divisor for errors in choice.left_out]
     labels = _labels(plan)
-    listed = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
+    errors = []
+    for label, left_out in zip(labels, choice.left_out, strict=True):
+        error = estimate(left_out).rmse * result.divisor
+        errors.append(f"{label}: {error:.4g}")
     return [
         f"coupling {labels[choice.chosen]} has the least error on this site's own labels, each "
-        f"left out in turn (root mean square errors: {listed})"
+        f"left out in turn (root mean square errors: {', '.join(errors)})"
     ]
