@@ -89,7 +89,7 @@ def load_site_tables(
     own_ids, ids, written = _ids_of(labelled, shared, inputs, aligned, faults)
     doubts += _doubts_on_copies(own_ids, table.source)
     order = order_of(ids)
-    shared_ids = tuple(ids[row] for row in order)
+    shared_ids = _ordered(ids, order)
     places = {text: place for place, text in enumerate(shared_ids)}
     names = [name for name in features if name in shared]
     return SiteTable(
@@ -97,13 +97,17 @@ def load_site_tables(
         y=y,
         unlabelled=shared.rows(order).select(names),
         unlabelled_ids=shared_ids,
-        written_ids=tuple(written[row] for row in order),
+        written_ids=_ordered(written, order),
         notes=tuple(notes),
         doubts=tuple(doubts),
         positions=np.array([places.get(text, -1) for text in own_ids], dtype=np.int64),
         labelled_ids=tuple(own_ids),
         negative=_negative(table, target, inputs.positive),
     )
+
+
+def _ordered(texts: Sequence[str], order: Ints) -> tuple[str, ...]:
+    return tuple(texts[row] for row in order)
 
 
 def _ragged(faults: Faults) -> bool:

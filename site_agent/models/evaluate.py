@@ -101,18 +101,24 @@ def _of_probabilities(model: ModelFile, predicted: Arr, y: Arr) -> Values:
     return of_classes(predicted, y)
 
 
+def _target_of(loaded: Mapping[str, ModelFile]) -> tuple[str, str, tuple[str, ...]]:
+    """Target, positive value and classes; UsageError: they are not equal in all models."""
+    kinds = {(model.target, model.positive, model.classes) for model in loaded.values()}
+    if len(kinds) > 1:
+        names = [f"{target} {positive}".strip() for target, positive, _ in kinds]
+        raise UsageError(
+            "the models have different targets, positive values or classes"
+            f" ({some(sorted(names))}). Compare equal ones."
+        )
+    [kind] = kinds
+    return kind
+
+
 def _labelled(
     loaded: Mapping[str, ModelFile], data: Source, notation: Notation
 ) -> tuple[str, Table, list[str]]:
     """The target of all models, the rows that have a value of it, and notes on the table."""
-    kinds = {(model.target, model.positive, model.classes) for model in loaded.values()}
-    if len(kinds) > 1:
-        names = [f"{target} {positive}".strip() for target, positive, _ in kinds]
-        what = (
-            f"the models have different targets, positive values or classes ({some(sorted(names))})"
-        )
-        raise UsageError(f"{what}. Compare equal ones.")
-    [(target, positive, classes)] = kinds
+    target, positive, classes = _target_of(loaded)
     encodings = [model.preprocessing for model in loaded.values()]
     negatives = {model.negative for model in loaded.values()} - {""}
     negative = ""
