@@ -44,6 +44,16 @@ Note = Callable[[str], None]  # receives a finding about this site's data
 
 
 @dataclass(frozen=True)
+class RunFacts:
+    """What the models and the report of a run contain beside its result."""
+
+    target: str
+    id_column: str
+    words_compared: bool = True  # whether the operators compared the eight words
+    training: str = ""  # which one it was with these labels
+
+
+@dataclass(frozen=True)
 class ModelStore:
     """Saves and lists results."""
 
@@ -122,18 +132,10 @@ class ModelStore:
         plan: Plan,
         result: Result,
         prepared: Prepared,
-        target: str,
-        id_column: str,
+        facts: RunFacts,
         note: Note,
-        *,
-        compared: bool = True,
-        training: str = "",
     ) -> tuple[Path, ...]:
-        """Write a run's models.
-
-        ``compared``: whether the operators compared the eight words. ``training``: which one it was
-        with these labels.
-        """
+        """Write a run's models."""
         functions = _functions(plan, result)
         if not functions:
             return ()
@@ -142,7 +144,7 @@ class ModelStore:
             scores = result.scores
         about: Values = {
             "preprocessing": prepared.preprocessing,
-            "target": target,
+            "target": facts.target,
             "site": self.site,
             "run": plan.run,
             "stop": result.outcome.name,
@@ -159,13 +161,13 @@ class ModelStore:
         if findings is not None:
             findings = replace(
                 findings,
-                words_compared=None if compared else False,
-                training=training or None,
+                words_compared=None if facts.words_compared else False,
+                training=facts.training or None,
                 of_two=len(result.sites) == 2 or None,
                 scored=None if scores is None else len(scores.places),
                 **own_columns(models[MODEL], prepared.data.X, prepared.data.y),
             )
-            sentences += report.sentences(findings, target)
+            sentences += report.sentences(findings, facts.target)
         for text in sentences:
             note(text)
         rows = _training_rows(prepared.data)
@@ -181,7 +183,8 @@ class ModelStore:
                 return files
             ids = prepared.table.written_ids
             joined = models[MODEL]
-            return (*files, write_joint_scores(folder, scores, ids, id_column, joined))
+            table = write_joint_scores(folder, scores, ids, facts.id_column, joined)
+            return (*files, table)
 
         return self.save(plan, result, write)
 
