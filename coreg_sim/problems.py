@@ -66,10 +66,12 @@ def generated(
     total = n_sites * n_labelled + n_unlabelled + HELD_OUT
     hidden = rng.normal(size=(total, 3))
     y = np.sin(hidden[:, 0]) + hidden[:, 1] + 0.1 * rng.normal(size=total)
-    views = (
-        hidden @ rng.normal(size=(3, n_features)) + 0.3 * rng.normal(size=(total, n_features))
-        for _ in range(n_sites)
-    )
+
+    def columns() -> Arr:
+        signal: Arr = hidden @ rng.normal(size=(3, n_features))
+        return signal + 0.3 * rng.normal(size=(total, n_features))
+
+    views = (columns() for _ in range(n_sites))
     return _partition(views, n_sites, y, n_labelled, n_unlabelled, common)
 
 
@@ -88,14 +90,15 @@ def same_condition(
     _require_counts(n_sites, n_labelled, n_unlabelled, n_features)
     rng = np.random.default_rng(seed)
     total = n_sites * n_labelled + n_unlabelled + HELD_OUT
-    severity = rng.uniform(-np.sqrt(3.0), np.sqrt(3.0), size=total)
+    end = np.sqrt(3.0)
+    severity = rng.uniform(-end, end, size=total)
     y = np.sin(2.0 * severity) + 0.7 * rng.normal(size=total)
 
     def columns() -> Arr:
-        weights = rng.uniform(0.5, 1.5, size=n_features) * rng.choice([-1.0, 1.0], size=n_features)
-        noise = 2.0 * rng.normal(size=(total, n_features))
-        measured: Arr = np.outer(severity, weights) + noise
-        return measured
+        sizes = rng.uniform(0.5, 1.5, size=n_features)
+        signs = rng.choice([-1.0, 1.0], size=n_features)
+        signal: Arr = np.outer(severity, sizes * signs)
+        return signal + 2.0 * rng.normal(size=(total, n_features))
 
     views = (columns() for _ in range(n_sites))
     return _partition(views, n_sites, y, n_labelled, n_unlabelled, common=False)

@@ -40,7 +40,8 @@ def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
     mean, deviation = mean_and_deviation(X)
     target_mean, target_deviation = mean_and_deviation(y[:, None])
     target = (y - target_mean) / target_deviation
-    ridge = RidgeCV(np.logspace(-3, 3, 7)).fit((X - mean) / deviation, target)
+    ridge = RidgeCV(np.logspace(-3, 3, 7))
+    ridge.fit((X - mean) / deviation, target)
     return 1.0 + float(ridge.best_score_)
 
 

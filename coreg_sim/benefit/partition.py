@@ -103,15 +103,14 @@ def table_of(
     UsageError if all of a site's ``groups`` (positions) are constant.
     """
     kept = [j for j, block in enumerate(blocks) if not constant(block).all()]
-    places = {j: place for place, j in enumerate(kept)}
-    divided = tuple(tuple(places[j] for j in group if j in places) for group in groups)
+    divided = [tuple(kept.index(j) for j in group if j in kept) for group in groups]
     if not all(divided):
         raise UsageError("all columns of a site are constant.")
     mean, deviation = mean_and_deviation(y[:, None])
     scaled = (y - mean) / deviation
     if len(np.unique(scaled)) > 2:
         scaled = np.clip(scaled, *np.quantile(scaled, _CLIP))
-    return AttributeTable(tuple(blocks[j] for j in kept), scaled, divided)
+    return AttributeTable(tuple(blocks[j] for j in kept), scaled, tuple(divided))
 
 
 def _shared_of(rows: int) -> int:

@@ -138,16 +138,19 @@ class TrainedPartition:
         errors = np.mean((y - predictions) ** 2, axis=1)
         local = np.mean((y - self.local) ** 2, axis=1)
         ratio = np.divide(errors, local, out=np.ones_like(local), where=local > 0.0)
-        return np.asarray(np.clip(np.sqrt(ratio) - 1.0, *_CUT))
+        change = np.sqrt(ratio) - 1.0
+        return np.asarray(np.clip(change, *_CUT))
 
     def methods(self) -> dict[str, Float64[Arr, "M t"]]:
-        means = [float(y.mean()) if len(y) else self.mean for y in self.partition.labels]
+        means = list[Arr | None]()
+        for y in self.partition.labels:
+            means.append(np.full(len(self.partition.test), y.mean()) if len(y) else None)
         return {
             "joined": self.joined,
             "score": self.scores(),
             "ridge": self._or_mean(self._ridge()),
-            "mean": np.tile(np.array(means)[:, None], len(self.partition.test)),
-            "pooled": np.tile(self.pooled, (len(self.test), 1)),
+            "mean": self._or_mean(means),
+            "pooled": np.array([self.pooled] * len(self.test)),
         }
 
     def _ridge(self) -> list[Float64[Arr, " t"] | None]:
@@ -161,7 +164,8 @@ class TrainedPartition:
                 predictions.append(None)
                 continue
             model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2.0, 4.0, 13)))
-            predictions.append(model.fit(site.X[site.own], site.y).predict(X))
+            model.fit(site.X[site.own], site.y)
+            predictions.append(model.predict(X))
         return predictions
 
     @cached_property

@@ -58,7 +58,8 @@ def _without_effect(columns: Sequence[Column], labelled: Table) -> Iterator[str]
 
 def _layout_note(table: Table, column: Column) -> str:
     """A note on the order of day and month that the cells showed."""
-    texts = " and ".join(map(repr, list(table.counts(column.name))[:2]))
+    examples = list(table.counts(column.name))[:2]
+    texts = " and ".join(map(repr, examples))
     return (
         f"{table.source}: read as dates of the format {column.layout}, as their numbers show:"
         f" {texts} in {column.name!r}"
@@ -117,7 +118,8 @@ def notes_on_drift(column: Column, table: Table, trained: Range | None) -> Itera
 
 
 def _new_texts(column: Column, table: Table) -> Iterator[str]:
-    new = np.flatnonzero((column.places(table) < 0) & ~table.missing(column.name))
+    unknown = column.places(table) < 0
+    new = np.flatnonzero(unknown & ~table.missing(column.name))
     if len(new):
         first = table.shown(column.name)[new[0]]
         yield (
@@ -129,12 +131,14 @@ def _new_texts(column: Column, table: Table) -> Iterator[str]:
 def _outside(column: Column, table: Table, trained: Range, cells: int) -> Iterator[str]:
     low, high, seen = trained
     values = column.numbers(table)
-    outside = int(((values < low) | (values > high)).sum())
+    outside = int(np.sum((values < low) | (values > high)))
     # Of n training cells and no change, 2 of n + 1 new ones are outside.
     if outside > cells * max(OUTSIDE, 4.0 / (seen + 1)):
         ends = f"{low:g} to {high:g}"
         if column.kind == "date":
-            ends = f"{_EPOCH + timedelta(days=low)} to {_EPOCH + timedelta(days=high)}"
+            first = _EPOCH + timedelta(days=low)
+            last = _EPOCH + timedelta(days=high)
+            ends = f"{first} to {last}"
         yield (
             f"{outside} of {cells} cells ({100 * outside / cells:.0f} %) are outside the range of"
             f" training ({ends}). The model extrapolates there"

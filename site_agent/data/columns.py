@@ -99,8 +99,8 @@ class Column:
         if self.kind == "text":
             # An unknown text becomes a row of zeros, as with
             # OneHotEncoder(handle_unknown="ignore").
-            places = self.places(table)[:, np.newaxis]
-            block: Arr = (places == np.arange(len(self.levels))).astype(np.float64)
+            levels = np.arange(len(self.levels))
+            block: Arr = np.equal.outer(self.places(table), levels).astype(np.float64)
         else:
             values = self.numbers(table)
             filled = np.where(np.isnan(values), self.fill, values)

@@ -71,13 +71,14 @@ def read_csv_file(path: Path, notation: Notation, faults: Faults) -> tuple[CsvFi
     if file is None:
         names, texts, lines = _by_row(body, above, separator, source, faults)
         decimals = find_decimals(notation.decimal, names, texts, texts.to_dict, separator)
-        columns = [(name, cells, None) for name, cells in zip(names, texts, strict=True)]
+        no_numbers = [None] * len(names)
+        columns = list(zip(names, texts, no_numbers, strict=True))
         file = CsvFile(columns, lines, decimals)
     notes = []
-    if file.decimals.note:
-        notes = [file.decimals.note]
     if separator != "," and notation.separator is None:
-        notes.insert(0, f"columns separated by {SEPARATORS[separator]}")
+        notes.append(f"columns separated by {SEPARATORS[separator]}")
+    if file.decimals.note:
+        notes.append(file.decimals.note)
     return file, notes
 
 
@@ -109,7 +110,8 @@ def _not_text(data: bytes, at: int, what: str, todo: str, source: str) -> BadTab
 
 
 def _count(body: bytes, character: str) -> int:
-    return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(character)))
+    codes = np.frombuffer(body, np.uint8)
+    return int(np.count_nonzero(codes == ord(character)))
 
 
 def _by_line(
@@ -151,8 +153,10 @@ def _column(texts: Callable[[], Texts], place: str) -> pl.Series:
 
 def _hold_quotes(kinds: Mapping[str, object], texts: Callable[[], Texts]) -> bool:
     """Whether a text has a quote inside, which can be a doubled one or a stray one."""
-    columns = [texts()[place] for place, kind in kinds.items() if kind == pl.String]
-    return any(column.str.contains('"', literal=True).any() for column in columns)
+    for place, kind in kinds.items():
+        if kind == pl.String and texts()[place].str.contains('"', literal=True).any():
+            return True
+    return False
 
 
 def _is_complete(columns: pl.DataFrame, body: bytes, separator: str) -> bool:

@@ -133,8 +133,10 @@ def _was_float32(column: pl.Series) -> bool:
     if column.dtype != pl.Float64:
         return False
     values = column.drop_nulls()
-    same = (values.cast(pl.Float32).cast(pl.Float64) == values) & (values.abs() < _WHOLE)
-    return bool(same.all()) and any(len(f"{v:.17g}".strip("-0.")) > _LONG for v in values)
+    same = values.cast(pl.Float32).cast(pl.Float64) == values
+    if not (same & (values.abs() < _WHOLE)).all():
+        return False
+    return any(len(f"{value:.17g}".strip("-0.")) > _LONG for value in values)
 
 
 # --- PostgreSQL -----------------------------------------------------------------------------------

@@ -51,18 +51,20 @@ def _either_way(
         what = (
             f"{shown[0]!r} has the day or the month first, and no cell of the column shows which."
         )
-    todo = f"Give {flag('dates', f'{column}={DAY_FIRST}')}; or {MONTH_FIRST}."
+    option = flag("dates", f"{column}={DAY_FIRST}")
+    todo = f"Give {option}; or {MONTH_FIRST}."
     return _refused(column, shown, tables, what, todo, "date of two readings")
 
 
 def _unknown(column: str, text: str, tables: Sequence[Table]) -> BadTable:
     """A date that no layout fits, with the option that names one, if one can."""
     what = f"{text!r} is a date in an unknown notation."
-    todo = f"Give {flag('dates', f'{column}=%d.%m.%Y')}, for example."
+    option = flag("dates", f"{column}=%d.%m.%Y")
+    todo = f"Give {option}, for example."
     short = _SHORT_YEAR.match(text)
     if short:
-        separator = short[1]
-        todo = f"Give {century(column, f'%d{separator}%m{separator}%y')}"
+        form = "%d.%m.%y".replace(".", short[1])
+        todo = f"Give {century(column, form)}"
     if ZONE.search(text):
         what = f"{text!r} is a time with a zone."
         todo = without_zone(column)

@@ -57,7 +57,9 @@ def layout_of(table: Mapping[str, object]) -> str:
 def _parts(layout: str) -> tuple[str, date | None]:
     """The format, and the latest date; ValueError: the latter is none."""
     form, latest, text = layout.partition(_LATEST)
-    return form, date.fromisoformat(text) if latest else None
+    if not latest:
+        return form, None
+    return form, date.fromisoformat(text)
 
 
 def check_layout(column: str, layout: str) -> None:
@@ -88,7 +90,8 @@ def check_layout(column: str, layout: str) -> None:
 
 def century(column: str, form: str) -> str:
     """What to type where years have two digits."""
-    return f"{flag('dates', f'{column}={form}{_LATEST}YYYY-MM-DD')} (of birth: today)."
+    option = flag("dates", f"{column}={form}{_LATEST}YYYY-MM-DD")
+    return f"{option} (of birth: today)."
 
 
 # --- texts ----------------------------------------------------------------------------------------
@@ -99,8 +102,10 @@ def day_of(text: str, layout: str) -> int | None:
     used.
     """
     form, latest = _parts(layout)
+    if "%H" not in form:
+        text = _TIME.sub("", text)
     try:
-        day = datetime.strptime(text if "%H" in form else _TIME.sub("", text), form).date()
+        day = datetime.strptime(text, form).date()
         if latest is not None:
             day = _up_to(day, latest)
     except (ValueError, re.error):

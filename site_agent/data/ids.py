@@ -74,7 +74,9 @@ def unique_ids(table: Table, column: str, rule: IdRule, faults: Faults) -> list[
 
 def order_of(ids: Sequence[str]) -> Ints:
     """The order of the instances at every site: by the UTF-8 bytes of their ids."""
-    return np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
+    encoded = [text.encode() for text in ids]
+    order = sorted(range(len(ids)), key=encoded.__getitem__)
+    return np.array(order, dtype=np.int64)
 
 
 def ids_digest(ids: Sequence[str]) -> str:

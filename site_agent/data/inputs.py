@@ -57,10 +57,11 @@ def _as_dates(value: Any) -> Any:
         return dates_of(value)
     if not isinstance(value, Mapping):
         return value
-    return {
-        column: layout_of(layout) if isinstance(layout, Mapping) else layout
-        for column, layout in value.items()
-    }
+    layouts = dict(value)
+    for column, layout in value.items():
+        if isinstance(layout, Mapping):
+            layouts[column] = layout_of(layout)
+    return layouts
 
 
 class Inputs(BaseModel):

@@ -87,9 +87,12 @@ def _width(text: str, separator: str) -> int:
 def _fits(text: str, separator: str, width: int) -> bool:
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
-        return all(len(row) == width or not any(map(str.strip, row)) for row in rows)
+        for row in rows:
+            if len(row) != width and any(map(str.strip, row)):
+                return False
     except csv.Error:
         return False
+    return True
 
 
 # --- decimals -------------------------------------------------------------------------------------

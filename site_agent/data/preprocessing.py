@@ -82,7 +82,9 @@ class Preprocessing:
             if column.kind in ("numeric", "date"):
                 values = np.concatenate([column.numbers(table) for table in tables])
                 values = values[~np.isnan(values)]
-                ranges[column.name] = (float(values.min()), float(values.max()), len(values))
+                least = float(values.min())
+                greatest = float(values.max())
+                ranges[column.name] = (least, greatest, len(values))
         notes = notes_on_fit(columns, tables, wishes)
         return cls(tuple(columns), tuple(notes), ranges)
 

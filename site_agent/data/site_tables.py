@@ -191,7 +191,10 @@ def _negative(table: Table, target: str, positive: str) -> str:
     """The value of a yes/no target besides the positive one; "" without one."""
     if not positive or target not in table:
         return ""
-    return next((text for text in table.counts(target) if text != canonical(positive)), "")
+    for text in table.counts(target):
+        if text != canonical(positive):
+            return text
+    return ""
 
 
 def _notes_on_labels(inputs: Inputs, y: Arr, unlabelled: Table) -> Iterator[str]:

@@ -54,11 +54,14 @@ class Fault:
 
     def fields(self) -> dict[str, Any]:
         """Fields for a program, without the content of a cell."""
+        column = self.column
+        if self.about is not None:
+            column = self.about
         return {
             "file": self.file,
-            "row": self.lines[0] if self.lines else None,
+            "row": next(iter(self.lines), None),
             "rows": len(self.lines),
-            "column": self.column if self.about is None else self.about,
+            "column": column,
             "kind": self.kind,
             "do": self.todo,
         }
@@ -68,9 +71,12 @@ def _places(what: str, lines: Sequence[int]) -> str:
     places = list(map(str, lines[:SHOWN]))
     if len(lines) > SHOWN:
         places.append(f"{len(lines) - SHOWN} more")
-    if len(places) < 2:
-        return "".join(f", {what} {place}" for place in places)
-    return f", {what}s {', '.join(places[:-1])} and {places[-1]}"
+    if not places:
+        return ""
+    *others, last = places
+    if not others:
+        return f", {what} {last}"
+    return f", {what}s {', '.join(others)} and {last}"
 
 
 class BadTable(BadData):
@@ -206,8 +212,10 @@ def source_of(text: str, sql: str = "") -> Source:
 
 def has_password(text: str) -> bool:
     """Whether the address of a server has a password, before its host or as a parameter."""
-    before = re.split(":/+", text, maxsplit=1)[-1].rpartition("@")[0]
-    return ":" in before or "password=" in unquote(text).lower().replace(" ", "")
+    address = re.split(":/+", text, maxsplit=1)[-1]
+    before_host, _, _ = address.rpartition("@")
+    parameters = unquote(text).lower().replace(" ", "")
+    return ":" in before_host or "password=" in parameters
 
 
 def at(source: Source | Any, base: Path) -> Source | Any:

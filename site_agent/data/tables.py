@@ -116,7 +116,9 @@ class Table:
         # mistake.
         folded = {column.casefold(): column for column in reversed(self.columns)}
         matches = get_close_matches(name.casefold(), list(folded), n=1)
-        return folded[matches[0]] if matches else None
+        if not matches:
+            return None
+        return folded[matches[0]]
 
     def cells(self, name: str) -> Cells:
         """The cells of a column that can be read."""
@@ -176,7 +178,9 @@ class Table:
         number is a fault.
         """
         values = self.cells(name).numbers[self.kept]
-        return not np.isnan(values).all() or most(self.present(name), NUMBER.search)
+        if not np.isnan(values).all():
+            return True
+        return most(self.present(name), NUMBER.search)
 
     def numbers(self, name: str, *, target: bool = False) -> Arr:
         """A column as float64, NaN where missing.
@@ -195,7 +199,8 @@ class Table:
         texts = self.shown(name)
         rows: dict[str, list[int]] = {}
         for row in unread.tolist():
-            rows.setdefault(kind_of(texts[row] or "", decimals.mark), []).append(row)
+            kind = kind_of(texts[row] or "", decimals.mark)
+            rows.setdefault(kind, []).append(row)
         if target and "text" in rows and np.isnan(self.cells(name).numbers[self.kept]).all():
             yield self._texts_as_target(name)
             return
@@ -235,7 +240,11 @@ class Table:
         """
         self.require([name], "the id column")
         own = self.cells(name).own
-        return [unguarded(unicodedata.normalize("NFC", own[i])) for i in self.kept.tolist()]
+        ids = []
+        for row in self.kept.tolist():
+            text = unicodedata.normalize("NFC", own[row])
+            ids.append(unguarded(text))
+        return ids
 
     def doubts(self, id_column: str | None) -> tuple[str, ...]:
         """A note on ids that were rounded."""
@@ -258,7 +267,8 @@ class Table:
         if column in self or len(parts) < 2:
             return self
         self.require(parts, "a part of the id")
-        rows = zip(*(self.cells(part).own for part in parts), strict=True)
+        columns = [self.cells(part).own for part in parts]
+        rows = zip(*columns, strict=True)
         joined = ["+".join(texts) if all(texts) else "" for texts in rows]
         others = [cells for cells in self.held if cells.name not in parts]
         return replace(self, held=(*others, Cells(column, joined, self.source)))
