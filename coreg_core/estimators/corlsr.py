@@ -218,7 +218,8 @@ class CoRLSR(MultiView, Regressor):
 
     def predict_views(self, X: Any) -> Any:
         """Every view's prediction, (M, n)."""
-        pairs = zip(self.functions_, self._one_table(X), strict=True)
+        tables = self._one_table(X)  # which refuses an estimator without a fit
+        pairs = zip(self.functions_, tables, strict=True)
         return self.intercept_ + np.array([f.predict(table) for f, table in pairs])
 
     def predict_view(self, view: int, X: Any) -> Any:

@@ -18,6 +18,7 @@ mean label of the federation.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
@@ -30,6 +31,7 @@ from coreg_core.objectives.additive import IN_MEMORY, Additive
 from coreg_core.threads import pin_threads
 from coreg_sim.benefit.partition import Partition
 
+AtSites: TypeAlias = Float64[Arr, "M t"]  # predictions of the test rows at each site
 _CUT = (-0.9, 2.0)  # of a relative change
 
 
@@ -97,13 +99,13 @@ class TrainedPartition:
         self.models = [site.model for site in self.trained.sites]
         self.test = [X[partition.test] for X in partition.columns]
 
-    def _or_mean(self, rows: Sequence[Float64[Arr, " t"] | None]) -> Float64[Arr, "M t"]:
+    def _or_mean(self, rows: Sequence[Float64[Arr, " t"] | None]) -> AtSites:
         """Predictions of the sites; the mean label of the federation where a site has none."""
         mean = np.full(len(self.partition.test), self.mean)
         return np.array([mean if row is None else row for row in rows])
 
     @cached_property
-    def local(self) -> Float64[Arr, "M t"]:
+    def local(self) -> AtSites:
         """The local models."""
         pairs = zip(self.models, self.test, strict=True)
         return self._or_mean([model.alone(X) for model, X in pairs])
@@ -114,12 +116,12 @@ class TrainedPartition:
         return [model.phi(X) for model, X in zip(self.models, self.test, strict=True)]
 
     @cached_property
-    def joined(self) -> Float64[Arr, "M t"]:
+    def joined(self) -> AtSites:
         """The joined models, with each site's verdict."""
         pairs = zip(self.models, self.test, strict=True)
         return self._or_mean([model.predict(X) for model, X in pairs])
 
-    def scores(self, *, checked: bool = True, missing: bool = False) -> Float64[Arr, "M t"]:
+    def scores(self, *, checked: bool = True, missing: bool = False) -> AtSites:
         """Each site's scores. ``checked``: with its verdict; ``missing``: without the next site."""
         scores = []
         for v, (model, X) in enumerate(zip(self.models, self.test, strict=True)):
@@ -132,7 +134,7 @@ class TrainedPartition:
             scores.append(score)
         return np.array(scores)
 
-    def changes(self, predictions: Float64[Arr, "M t"]) -> Float64[Arr, " M"]:
+    def changes(self, predictions: AtSites) -> Float64[Arr, " M"]:
         """Relative change of the root mean squared error at each site, against its local model."""
         y = self.partition.y_test
         errors = np.mean((y - predictions) ** 2, axis=1)
@@ -141,7 +143,7 @@ class TrainedPartition:
         change = np.sqrt(ratio) - 1.0
         return np.asarray(np.clip(change, *_CUT))
 
-    def methods(self) -> dict[str, Float64[Arr, "M t"]]:
+    def methods(self) -> dict[str, AtSites]:
         means = list[Arr | None]()
         for y in self.partition.labels:
             means.append(np.full(len(self.partition.test), y.mean()) if len(y) else None)
