@@ -117,7 +117,8 @@ def distance_from_closed_form(problem: Problem, run: Simulated, exact: ClosedFor
 
 def largest_distance(pairs: Iterable[tuple[Arr, Arr]], unit: float) -> float:
     """The largest |a − b| of all pairs of predictions, divided by the unit."""
-    return max(float(np.abs(one - other).max(initial=0.0)) for one, other in pairs) / unit
+    largest = max(float(np.abs(one - other).max(initial=0.0)) for one, other in pairs)
+    return largest / unit
 
 
 def label_deviation(problem: Problem) -> float:

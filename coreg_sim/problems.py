@@ -229,6 +229,6 @@ def _drawn(
             f"{views.data}: {len(labelled_rows)} rows with a target are too few for {len(names)} x"
             f" {labelled} labelled, {taken} unlabelled and 1 held out."
         )
-    own = dict(zip(names, np.split(labelled_rows[:of_sites], len(names)), strict=True))
-    shared, held_out = np.split(labelled_rows[of_sites:], [taken])
+    labelled_of_sites, shared, held_out = np.split(labelled_rows, [of_sites, of_sites + taken])
+    own = dict(zip(names, np.split(labelled_of_sites, len(names)), strict=True))
     return own, np.concatenate([blank[:m], shared]), held_out

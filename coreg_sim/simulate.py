@@ -276,7 +276,8 @@ def simulate(
     )
     if len(trained) < len(results):
         here = "Give each site more labels (--labelled), or change the plan."
-        raise Refused(end_sentence(end.outcome, end.reason).replace(advice(Outcome.REFUSED), here))
+        sentence = end_sentence(end.outcome, end.reason)
+        raise Refused(sentence.replace(advice(Outcome.REFUSED), here))
     sent = traffic.sent + traffic.received
     return Simulated(plan, end.outcome, end.reason, trained, tuple(taken), sent // 8, sent, seconds)
 

@@ -12,8 +12,6 @@ from coreg_core.errors import BadData
 
 # Of numbers whose squares, and squares of their rounding, are to be normal numbers.
 LARGEST = 1e150
-
-
 SMALLEST = 1e-100
 
 

@@ -90,9 +90,8 @@ def named(X: Any, views: Any, fitted: Any = None) -> Any:
     return X[list(fitted)]
 
 
-Dealt: TypeAlias = tuple[
-    list[Arr], list[Arr], list[Arr]
-]  # labelled rows, targets and shared rows of each view
+# Labelled rows, targets and shared rows of each view.
+Dealt: TypeAlias = tuple[list[Arr], list[Arr], list[Arr]]
 
 
 def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:

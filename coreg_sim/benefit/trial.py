@@ -146,7 +146,10 @@ class TrainedPartition:
     def methods(self) -> dict[str, AtSites]:
         means = list[Arr | None]()
         for y in self.partition.labels:
-            means.append(np.full(len(self.partition.test), y.mean()) if len(y) else None)
+            mean = None
+            if len(y):
+                mean = np.full(len(self.partition.test), y.mean())
+            means.append(mean)
         return {
             "joined": self.joined,
             "score": self.scores(),

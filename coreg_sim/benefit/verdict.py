@@ -68,7 +68,9 @@ class Figure:
 
 def figure(part: Outcomes, method: str) -> Figure:
     values = np.array([site.change[method] for site in part])
-    return Figure(float(values.mean()), float(np.median(values)), float(np.mean(values > HARM)))
+    mean = float(values.mean())
+    median = float(np.median(values))
+    return Figure(mean, median, harmed=float(np.mean(values > HARM)))
 
 
 def figures(part: Outcomes) -> dict[str, dict[str, float]]:
@@ -265,7 +267,8 @@ def _pays(its: Figure) -> bool:
 
 def _ridge_is_better(part: Outcomes) -> float:
     """The share of sites at which a linear ridge regression is better than the joined model."""
-    return float(np.mean([site.change["ridge"] < site.change["joined"] for site in part]))
+    better = [site.change["ridge"] < site.change["joined"] for site in part]
+    return float(np.mean(better))
 
 
 def _beat_the_mean(part: Outcomes) -> tuple[bool, bool]:

@@ -319,8 +319,10 @@ def _table(sites: dict[str, Values]) -> list[str]:
         " site's own forecast of it"
     ]
     for name, *cells, recommended in rows:
-        numbers = [f"{cell:>{width}}" for cell, width in zip(cells, widths[1:-1], strict=True)]
-        out.append(f"{name:<{widths[0]}} {' '.join(numbers)}  {recommended}")
+        line = name.ljust(widths[0])
+        for cell, width in zip(cells, widths[1:-1], strict=True):
+            line += f" {cell:>{width}}"
+        out.append(f"{line}  {recommended}")
     return out
 
 
@@ -348,4 +350,6 @@ def _change(errors: dict[str, float | None], model: str) -> str:
 def _forecast(forecast: dict[str, float] | None) -> str:
     if forecast is None:
         return "-"
-    return f"{100 * forecast['change']:+.1f} ± {100 * forecast['standard_error']:.1f} %"
+    change = 100 * forecast["change"]
+    error = 100 * forecast["standard_error"]
+    return f"{change:+.1f} ± {error:.1f} %"

@@ -142,6 +142,7 @@ class ModelStore:
         scores = None
         if isinstance(result, AdditiveResult):
             scores = result.scores
+        data = prepared.data
         about: Values = {
             "preprocessing": prepared.preprocessing,
             "target": facts.target,
@@ -149,9 +150,9 @@ class ModelStore:
             "run": plan.run,
             "stop": result.outcome.name,
             "plan": plan.to_dict(),
-            "positive": prepared.data.positive,
-            "negative": prepared.data.negative,
-            "classes": prepared.data.classes,
+            "positive": data.positive,
+            "negative": data.negative,
+            "classes": data.classes,
             "name": result.name,
             "sites": result.sites,
         }
@@ -165,12 +166,12 @@ class ModelStore:
                 training=facts.training or None,
                 of_two=len(result.sites) == 2 or None,
                 scored=None if scores is None else len(scores.places),
-                **own_columns(models[MODEL], prepared.data.X, prepared.data.y),
+                **own_columns(models[MODEL], data.X, data.y),
             )
             sentences += report.sentences(findings, facts.target)
         for text in sentences:
             note(text)
-        rows = _training_rows(prepared.data)
+        rows = _training_rows(data)
 
         def write(folder: Path) -> tuple[Path, ...]:
             for name, model in models.items():
