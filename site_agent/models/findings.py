@@ -6,7 +6,7 @@ them. `site_agent.models.report` has the sentences.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -41,6 +41,7 @@ ROWS = {
     "joined": "joined model",
     "score": "scored together",
 }
+ByName: TypeAlias = Mapping[str, float]  # of sites, or of columns
 MOST_POINTS = 500  # of left-out labels that are kept for a picture
 
 
@@ -56,7 +57,7 @@ class Findings:
     recommended: Choice | None = None
     models: Mapping[str, Values] = field(default_factory=dict)
     slope: float | None = None  # of the labels on the federation's predictions
-    elsewhere: Mapping[str, float] | None = None
+    elsewhere: ByName | None = None
     left_out: Values | None = None  # labels and residuals of single rows, for a picture
     calibrated: bool | None = None
     auc: Mapping[str, float | None] | None = None
@@ -66,7 +67,7 @@ class Findings:
     noise: float | None = None
     r2: float | None = None
     chosen: float | None = None  # λ of an agreement
-    columns: Mapping[str, float] | None = None  # the importance of each own column
+    columns: ByName | None = None  # the importance of each own column
     columns_by: str | None = None
     scored: int | None = None  # individuals that the training's end scored
     training: str | None = None  # which one it was with these labels
@@ -128,9 +129,7 @@ def of_additive(result: AdditiveResult) -> Findings:
     return of_training(result.judged, result.gains, classes=bool(result.probabilities))
 
 
-def of_training(
-    judged: Judged, gains: Mapping[str, float] | None = None, *, classes: bool = False
-) -> Findings:
+def of_training(judged: Judged, gains: ByName | None = None, *, classes: bool = False) -> Findings:
     """Findings of an additive training; ``gains``: of the score at other sites, ``classes``: of a
     yes/no target.
     """
@@ -169,9 +168,7 @@ def of_training(
     return replace(findings, models={"mean": mean, **models}, left_out=left_out)
 
 
-def of_class_training(
-    judged: Judged, gains: Mapping[str, float], classes: Sequence[str]
-) -> Findings:
+def of_class_training(judged: Judged, gains: ByName, classes: Sequence[str]) -> Findings:
     """Findings of a training of several classes; errors are roots of Brier scores."""
     y = judged.labels
     left = judged.left_out_scores(classes)
@@ -207,7 +204,7 @@ def of_class_training(
     )
 
 
-def _elsewhere(gains: Mapping[str, float] | None, y: Arr) -> dict[str, float] | None:
+def _elsewhere(gains: ByName | None, y: Arr) -> dict[str, float] | None:
     """What the sites with labels found, of a site that has too few labels to judge."""
     if gains and len(y) < LABELS_TO_JUDGE:
         return dict(gains)
