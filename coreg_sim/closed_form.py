@@ -96,12 +96,11 @@ def _numbers(problem: Problem, plan: Plan) -> int:
     if terms.form == "exact":
         factors = sum(coupling > 0.0 for coupling in terms.coupling)
         return (len(problem.sites) * (1 + factors) + 2) * m * m
-    rank = sum(_rank(terms, *data.X.shape) for data in problem.sites.values())
+    rank = 0
+    for data in problem.sites.values():
+        labelled, columns = data.X.shape
+        rank += columns if terms.form == "linear" else min(labelled, terms.landmarks)
     return m * rank + rank * rank
-
-
-def _rank(terms: Agreement, labelled: int, columns: int) -> int:
-    return columns if terms.form == "linear" else min(labelled, terms.landmarks)
 
 
 # --- distances ------------------------------------------------------------------------------------
@@ -118,7 +117,8 @@ def distance_from_closed_form(problem: Problem, run: Simulated, exact: ClosedFor
 
 def largest_distance(pairs: Iterable[tuple[Arr, Arr]], unit: float) -> float:
     """The largest |a − b| of all pairs of predictions, divided by the unit."""
-    return max(float(np.abs(one - other).max(initial=0.0)) for one, other in pairs) / unit
+    largest = max(float(np.abs(one - other).max(initial=0.0)) for one, other in pairs)
+    return largest / unit
 
 
 def label_deviation(problem: Problem) -> float:
@@ -131,5 +131,6 @@ def _predicted(problem: Problem, run: Simulated, exact: ClosedForm) -> Iterator[
     """Each site's predictions by the run and by the closed form."""
     for v, result in enumerate(run.agreements):
         for own, central in zip(result.solutions, exact.solutions, strict=True):
+            held_out = problem.held_out[v]
             yield own.prediction, central[v].prediction
-            yield own.predict(problem.held_out[v]), central[v].predict(problem.held_out[v])
+            yield own.predict(held_out), central[v].predict(held_out)

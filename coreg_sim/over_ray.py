@@ -72,7 +72,9 @@ def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
         try:
             ray.init(**options)
         except Exception as error:  # noqa: BLE001 - it fails in many ways, with the same remedy
-            where = "here" if address is None else f"at {address}"
+            where = "here"
+            if address is not None:
+                where = f"at {address}"
             raise Unreachable(
                 f"Ray does not start {where} ({error}). {instead[0].upper()}{instead[1:]}."
             ) from None
@@ -83,9 +85,10 @@ def connected(address: str | None = None, *, instead: str) -> Iterator[Cluster]:
             raise Unreachable(
                 f"Ray at {address} has no core for actors. Add a node with cores, or {instead}."
             )
-        yield Cluster(
-            ray, there, "this machine" if address is None else f"the cluster at {address}"
-        )
+        place = "this machine"
+        if address is not None:
+            place = f"the cluster at {address}"
+        yield Cluster(ray, there, place)
 
 
 def _require_health(address: str, instead: str) -> None:
@@ -108,14 +111,11 @@ def _require_health(address: str, instead: str) -> None:
         ) from None
 
 
-START_SECONDS = (
-    180.0  # timeout for an actor's start: a process that imports numpy and reads its data
-)
+# Timeout for an actor's start: a process that imports numpy and reads its data.
+START_SECONDS = 180.0
 
-
-Maker: TypeAlias = Callable[
-    [str, Any, SharedFold], SiteFunction
-]  # a site from its name and its data
+# A site from its name and its data.
+Maker: TypeAlias = Callable[[str, Any, SharedFold], SiteFunction]
 
 # Answers in the order of the messages, and results of the sites that sent their last one.
 BatchAnswers: TypeAlias = tuple[list[tuple[str, list[FromSite]]], dict[str, Any]]
@@ -194,10 +194,12 @@ class RayActors(Transport):
         self._ray = cluster.ray
         self._make = make
         groups = partition(list(sites), cluster.cpus)
-        self._actors = [
-            _Actor(group, self._ray.put({name: sites[name] for name in group})) for group in groups
-        ]
-        self._home = {name: actor for actor in self._actors for name in actor.sites}
+        self._actors = []
+        self._home = dict[str, _Actor]()
+        for group in groups:
+            actor = _Actor(group, self._ray.put({name: sites[name] for name in group}))
+            self._actors.append(actor)
+            self._home |= dict.fromkeys(group, actor)
         self._open: set[str] = set()
         self._outbox: list[tuple[str, ToSite]] = []
         self._turn: asyncio.Handle | None = None
@@ -241,7 +243,8 @@ class RayActors(Transport):
         self._open.clear()
         with contextlib.suppress(TimeoutError):  # after a failure no listener takes answers
             waiting = 0.0 if self.failure else CLOSE_SECONDS
-            await asyncio.wait_for(asyncio.gather(*(a.calls.join() for a in self._actors)), waiting)
+            delivered = asyncio.gather(*(actor.calls.join() for actor in self._actors))
+            await asyncio.wait_for(delivered, waiting)
         for listener in self._listeners:
             listener.cancel()
         await asyncio.gather(*self._listeners, return_exceptions=True)
@@ -310,7 +313,9 @@ async def _result(reference: Any) -> Any:
 def _why(error: Exception) -> str:
     """Ray's message on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines)[:300] if lines else type(error).__name__
+    if lines:
+        return " ".join(lines)[:300]
+    return type(error).__name__
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,12 @@ def generated(
     total = n_sites * n_labelled + n_unlabelled + HELD_OUT
     hidden = rng.normal(size=(total, 3))
     y = np.sin(hidden[:, 0]) + hidden[:, 1] + 0.1 * rng.normal(size=total)
-    views = (
-        hidden @ rng.normal(size=(3, n_features)) + 0.3 * rng.normal(size=(total, n_features))
-        for _ in range(n_sites)
-    )
+
+    def columns() -> Arr:
+        signal: Arr = hidden @ rng.normal(size=(3, n_features))
+        return signal + 0.3 * rng.normal(size=(total, n_features))
+
+    views = (columns() for _ in range(n_sites))
     return _partition(views, n_sites, y, n_labelled, n_unlabelled, common)
 
 
@@ -88,14 +90,15 @@ def same_condition(
     _require_counts(n_sites, n_labelled, n_unlabelled, n_features)
     rng = np.random.default_rng(seed)
     total = n_sites * n_labelled + n_unlabelled + HELD_OUT
-    severity = rng.uniform(-np.sqrt(3.0), np.sqrt(3.0), size=total)
+    end = np.sqrt(3.0)
+    severity = rng.uniform(-end, end, size=total)
     y = np.sin(2.0 * severity) + 0.7 * rng.normal(size=total)
 
     def columns() -> Arr:
-        weights = rng.uniform(0.5, 1.5, size=n_features) * rng.choice([-1.0, 1.0], size=n_features)
-        noise = 2.0 * rng.normal(size=(total, n_features))
-        measured: Arr = np.outer(severity, weights) + noise
-        return measured
+        sizes = rng.uniform(0.5, 1.5, size=n_features)
+        signs = rng.choice([-1.0, 1.0], size=n_features)
+        signal: Arr = np.outer(severity, sizes * signs)
+        return signal + 2.0 * rng.normal(size=(total, n_features))
 
     views = (columns() for _ in range(n_sites))
     return _partition(views, n_sites, y, n_labelled, n_unlabelled, common=False)
@@ -119,11 +122,13 @@ def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int, commo
     width = len(str(n_sites - 1))
     for v, X in enumerate(views):
         own = np.arange(m + v * n, m + (v + 1) * n)
-        shared = X[: known_rows if common else m].copy()
-        at = own if common else None
-        sites[f"site-{v:0{width}d}"] = PrivateData(
-            X[own], y[own], shared, "simulated", positions=at
-        )
+        shared = X[:m].copy()
+        at = None
+        if common:
+            shared = X[:known_rows].copy()
+            at = own
+        data = PrivateData(X[own], y[own], shared, "simulated", positions=at)
+        sites[f"site-{v:0{width}d}"] = data
         held_out.append(X[known_rows:].copy())
     return Problem(sites, tuple(held_out), y[known_rows:])
 
@@ -155,12 +160,10 @@ def read_views(path: Path) -> ViewsFile:
     try:
         read = ViewsFile.model_validate(read_toml(path))
     except ValidationError as error:
-        fault = file_faults(
-            path,
-            error,
-            [*ViewsFile.model_fields, *(f"sites.NAME.{key}" for key in SiteViews.model_fields)],
-        )
-        if any(e["loc"][-1] in ("positive", "na_values") for e in error.errors()):
+        of_site = [f"sites.NAME.{key}" for key in SiteViews.model_fields]
+        fault = file_faults(path, error, [*ViewsFile.model_fields, *of_site])
+        keys = {wrong["loc"][-1] for wrong in error.errors()}
+        if keys & {"positive", "na_values"}:
             raise UsageError(
                 f"{fault} Give --positive or --na-values beside --views instead."
             ) from None
@@ -194,13 +197,14 @@ def partitioned(
     for name in names:
         its = views.sites[name]
         mine = table.select(its.columns)
+        rows = own[name]
         encoding = Preprocessing.fit(
-            mine.rows(own[name]), mine.rows(shared), categorical=its.categorical, dates=its.dates
+            mine.rows(rows), mine.rows(shared), categorical=its.categorical, dates=its.dates
         )
-        X = encoding.transform(mine.rows(own[name]))
+        X = encoding.transform(mine.rows(rows))
         Z = encoding.transform(mine.rows(shared))
-        at = np.array([places.get(row, -1) for row in own[name].tolist()], dtype=np.int64)
-        sites[name] = PrivateData(X, y[own[name]], Z, "simulated", positions=at)
+        at = np.array([places.get(row, -1) for row in rows.tolist()], dtype=np.int64)
+        sites[name] = PrivateData(X, y[rows], Z, "simulated", positions=at)
         judged.append(encoding.transform(mine.rows(held_out)))
     return Problem(sites, tuple(judged), y[held_out])
 
@@ -214,14 +218,17 @@ def _drawn(
     labelled_rows = rng.permutation(np.flatnonzero(~np.isnan(y)))
     names = sorted(views.sites)
     blank = np.flatnonzero(np.isnan(y))  # without a label they can only be shared
-    room = len(labelled_rows) - len(names) * labelled
-    m = unlabelled if unlabelled is not None else max(len(blank), (len(blank) + room) * 2 // 3)
+    of_sites = len(names) * labelled
+    room = len(labelled_rows) - of_sites
+    m = max(len(blank), (len(blank) + room) * 2 // 3)
+    if unlabelled is not None:
+        m = unlabelled
     taken = max(0, m - len(blank))
     if room - taken < 1:
         raise BadData(
             f"{views.data}: {len(labelled_rows)} rows with a target are too few for {len(names)} x"
             f" {labelled} labelled, {taken} unlabelled and 1 held out."
         )
-    own = {name: labelled_rows[v * labelled : (v + 1) * labelled] for v, name in enumerate(names)}
-    rest = labelled_rows[len(names) * labelled :]
-    return own, np.concatenate([blank[:m], rest[:taken]]), rest[taken:]
+    labelled_of_sites, shared, held_out = np.split(labelled_rows, [of_sites, of_sites + taken])
+    own = dict(zip(names, np.split(labelled_of_sites, len(names)), strict=True))
+    return own, np.concatenate([blank[:m], shared]), held_out

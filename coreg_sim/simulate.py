@@ -263,7 +263,8 @@ def simulate(
         traffic = hosted.transport.traffic
         driver = Driver(hosted.transport, None, observe, of_steps=observe)
         end = asyncio.run(driver.drive(*begin(plan, PATIENT)))[plan.run]
-        if (failure := hosted.failure()) is not None:
+        failure = hosted.failure()
+        if failure is not None:
             raise failure
         results: list[Result | None] = [hosted.result(name) for name in plan.sites]
     seconds = time.perf_counter() - started
@@ -275,7 +276,8 @@ def simulate(
     )
     if len(trained) < len(results):
         here = "Give each site more labels (--labelled), or change the plan."
-        raise Refused(end_sentence(end.outcome, end.reason).replace(advice(Outcome.REFUSED), here))
+        sentence = end_sentence(end.outcome, end.reason)
+        raise Refused(sentence.replace(advice(Outcome.REFUSED), here))
     sent = traffic.sent + traffic.received
     return Simulated(plan, end.outcome, end.reason, trained, tuple(taken), sent // 8, sent, seconds)
 

@@ -26,7 +26,7 @@ from coreg_federation import Problem, load_model, plan_for, simulate
 from examples.demo.svg import Plot, Series, draw
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
-from site_agent.models.store import ModelStore
+from site_agent.models.store import ModelStore, RunFacts
 
 if sys.argv[1:] not in ([], ["--quick"]):
     raise SystemExit(__doc__)
@@ -56,7 +56,7 @@ with tempfile.TemporaryDirectory() as name:
     run = simulate(problem, plan_for(problem, Additive()))
     store = ModelStore("clinic", folder / "models")
     joined, *_ = store.put_models(
-        run.plan, run.results[0], prepared["clinic"], "progression", "patient", print
+        run.plan, run.results[0], prepared["clinic"], RunFacts("progression", "patient"), print
     )
 
     model = load_model(joined)  # everything below needs this file alone

@@ -66,16 +66,17 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         tables, present = self._present(X, reset=True)
         targets = self._targets(y, len(present))
         one_owner = label_mask is None
-        known = ~np.isnan(targets)
+        has_target = ~np.isnan(targets)
         common = present.all(axis=1)
         mask = read_mask(label_mask, present.shape)
-        if one_owner and (odd := np.flatnonzero(known & ~common)).size:
+        odd = np.flatnonzero(has_target & ~common)
+        if one_owner and odd.size:
             raise BadData(
                 f"row {odd[0] + 1} (counted from 1) has a target, and a view does not have the row."
                 " Give label_mask, so that the label has an owner."
             )
-        owns = known[:, None] & present & mask
-        warn_of_rows(self.views, known, known & ~owns.any(axis=1))
+        owns = has_target[:, None] & present & mask
+        warn_of_rows(self.views, has_target, has_target & ~owns.any(axis=1))
         if not common.any():
             raise BadData(
                 "no row has the columns of every view. At least one is needed, and some hundreds"
@@ -84,29 +85,22 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         places = np.flatnonzero(common)
         at = np.cumsum(common) - 1
         sites = []
-        for table, mine in zip(
-            tables, owns.T, strict=True
-        ):  # common rows stand first, in the same order everywhere
+        # Common rows stand first, in the same order everywhere.
+        for table, mine in zip(tables, owns.T, strict=True):
             inner = np.flatnonzero(mine & common)
             private = np.flatnonzero(mine & ~common)
-            own: Ints = np.concatenate([at[inner], len(places) + np.arange(len(private))])
-            sites.append(
-                SiteRows(
-                    table[np.concatenate([places, private])],
-                    own,
-                    targets[np.concatenate([inner, private])],
-                )
-            )
+            rows = np.concatenate([places, private])
+            own: Ints = np.concatenate([at[inner], np.arange(len(places), len(rows))])
+            y = targets[np.concatenate([inner, private])]
+            sites.append(SiteRows(table[rows], own, y))
+        seed = int(generator(self.random_state).integers(2**31 - 1))
         self.trained_ = train(
-            sites,
-            len(places),
-            seed=int(generator(self.random_state).integers(2**31 - 1)),
-            rules=self._rules(),
-            one_owner=one_owner,
+            sites, len(places), seed=seed, rules=self._rules(), one_owner=one_owner
         )
         self.verdicts_ = [self._of_site(site.verdicts) for site in self.trained_.sites]
         self.labels_ = [site.y for site in sites]
-        if few := [str(v) for v, site in enumerate(sites) if 0 < len(site.y) < FEW]:
+        few = [str(v) for v, site in enumerate(sites) if 0 < len(site.y) < FEW]
+        if few:
             warnings.warn(
                 f"fewer than {FEW} labels at view {' and '.join(few)}: what the verdict recommends"
                 " there is chance.",
@@ -130,11 +124,12 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         tables = self._one_table(X, reset=reset, gaps=True)
         present = np.array([~np.isnan(table).all(axis=1) for table in tables]).T
         for v, table in enumerate(tables):
-            if (odd := np.argwhere(np.isnan(table) & present[:, v, None])).size:
+            odd = np.argwhere(np.isnan(table) & present[:, v, None])
+            if odd.size:
                 row, column = odd[0].tolist()
-                label = getattr(self, "feature_names_in_", np.arange(1, self.n_features_in_ + 1))[
-                    self.columns_[v][column]
-                ]
+                positions = np.arange(1, self.n_features_in_ + 1)
+                names = getattr(self, "feature_names_in_", positions)
+                label = names[self.columns_[v][column]]
                 raise BadData(
                     f"view {v}, row {row + 1} (counted from 1): a part of its cells is NaN, in"
                     f" column {label!s}. Fill missing values first, for example with"
@@ -156,10 +151,9 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
             rows = np.flatnonzero(which.reshape(-1) == j)
             if not pattern.any():
                 raise BadData(f"row {rows[0] + 1} (counted from 1): no view has it.")
-            features = [
-                site.model.phi(table[rows]) if has else None
-                for site, table, has in zip(trained.sites, tables, pattern, strict=True)
-            ]
+            features = []
+            for site, table, has in zip(trained.sites, tables, pattern, strict=True):
+                features.append(site.model.phi(table[rows]) if has else None)
             out[rows] = trained.score(features)
         return out
 
@@ -179,7 +173,9 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
 
 def _columns(trained: TrainedFederation) -> tuple[int, ...]:
     """The last axis of predictions of several targets."""
-    return (len(trained.fits),) if len(trained.fits) > 1 else ()
+    if len(trained.fits) > 1:
+        return (len(trained.fits),)
+    return ()
 
 
 class AdditiveRegressor(Regressor, AdditiveViews):
@@ -314,23 +310,26 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
         return replace(super()._rules(), classes=tuple(places))
 
     def _of_site(self, verdicts: tuple[Verdict, ...]) -> Any:
-        return super()._of_site(verdicts) if len(verdicts) == 1 else list(verdicts)
+        if len(verdicts) == 1:
+            return super()._of_site(verdicts)
+        return list(verdicts)
 
     @fit_context
     def fit(self, X: Any, y: Any = None, *, label_mask: Any = None) -> Self:
         """As `AdditiveRegressor.fit`. A missing target is NaN or None."""
         super().fit(X, y, label_mask=label_mask)
-        joined = [self._left_out(v, "joined") for v in range(len(self.labels_))]
-        self.probabilities_ = [
-            self._calibrated(scores, labels[: len(scores)])
-            for scores, labels in zip(joined, self.labels_, strict=True)
-        ]
-        scored = [
-            score if len(score := self._left_out(v, "score")) else joined[v]
-            for v in range(len(self.labels_))
-        ]
-        labels = [own[: len(each)] for own, each in zip(self.labels_, scored, strict=True)]
-        self.probability_ = self._calibrated(np.concatenate(scored), np.concatenate(labels))
+        self.probabilities_ = []
+        scores = []
+        labels = []
+        for v, own in enumerate(self.labels_):
+            joined = self._left_out(v, "joined")
+            self.probabilities_.append(self._calibrated(joined, own[: len(joined)]))
+            score = self._left_out(v, "score")
+            if not len(score):
+                score = joined
+            scores.append(score)
+            labels.append(own[: len(score)])
+        self.probability_ = self._calibrated(np.concatenate(scores), np.concatenate(labels))
         return self
 
     def _left_out(self, view: int, model: str) -> Arr:
@@ -338,8 +337,9 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
         verdicts = self.trained_.sites[view].verdicts
         left = [verdict.left_out.get(model, np.zeros(0)) for verdict in verdicts]
         n = min(map(len, left))
-        columns = columns_of(self.labels_[view][:n], self._rules().classes)
-        return np.asarray(columns - np.stack([residuals[:n] for residuals in left], axis=1))
+        labels = columns_of(self.labels_[view][:n], self._rules().classes)
+        residuals = np.stack([of_target[:n] for of_target in left], axis=1)
+        return np.asarray(labels - residuals)
 
     def _calibrated(self, scores: Arr, labels: Arr) -> AnyProbability:
         """A and B of left-out scores; those of the prior without any."""

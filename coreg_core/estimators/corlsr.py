@@ -49,12 +49,14 @@ def by_preset(estimator: Any) -> tuple[Any, Any, bool]:
     """Bandwidth, ridge and whether there is an intercept: the given values, and the preset's where
     they are None.
     """
-    given = (estimator.bandwidth, estimator.ridge, estimator.fit_intercept)
-    bandwidth, ridge, intercept = (
-        default if value is None else value
-        for value, default in zip(given, _PRESETS[estimator.preset], strict=True)
-    )
-    return bandwidth, ridge, bool(intercept)
+    bandwidth, ridge, intercept = _PRESETS[estimator.preset]
+    if estimator.bandwidth is not None:
+        bandwidth = estimator.bandwidth
+    if estimator.ridge is not None:
+        ridge = estimator.ridge
+    if estimator.fit_intercept is not None:
+        intercept = bool(estimator.fit_intercept)
+    return bandwidth, ridge, intercept
 
 
 Fitted: TypeAlias = tuple[list[Solution], Certificate, int, Stop]  # with the number of rounds
@@ -216,10 +218,9 @@ class CoRLSR(MultiView, Regressor):
 
     def predict_views(self, X: Any) -> Any:
         """Every view's prediction, (M, n)."""
-        tables = self._one_table(X)
-        return self.intercept_ + np.array(
-            [f.predict(X) for f, X in zip(self.functions_, tables, strict=True)]
-        )
+        tables = self._one_table(X)  # which refuses an estimator without a fit
+        pairs = zip(self.functions_, tables, strict=True)
+        return self.intercept_ + np.array([f.predict(table) for f, table in pairs])
 
     def predict_view(self, view: int, X: Any) -> Any:
         """The view's own prediction, from the view's columns alone, (n,).
@@ -236,46 +237,52 @@ class CoRLSR(MultiView, Regressor):
     def _rules(self, Xs: list[Arr], ys: list[Arr]) -> tuple[list[Kernel], list[float]]:
         """Each view's kernel and ridge by the parameters; sets ``bandwidth_``."""
         bandwidth, ridge, _ = by_preset(self)
-        given = one_a_view(bandwidth, len(Xs), "bandwidth"), one_a_view(ridge, len(Xs), "ridge")
-        rules = [
-            kernel_rule(X, y, self.kernel, *each)
-            for X, y, *each in zip(Xs, ys, *given, strict=True)
-        ]
-        self.bandwidth_ = np.array([sigma for sigma, _ in rules])
-        kernels = [make_kernel(self.kernel, bandwidth=sigma) for sigma, _ in rules]
-        return kernels, [nu for _, nu in rules]
+        sigmas = one_a_view(bandwidth, len(Xs), "bandwidth")
+        nus = one_a_view(ridge, len(Xs), "ridge")
+        bandwidths = []
+        kernels = []
+        ridges = []
+        for X, y, sigma_rule, nu_rule in zip(Xs, ys, sigmas, nus, strict=True):
+            sigma, nu = kernel_rule(X, y, self.kernel, sigma_rule, nu_rule)
+            bandwidths.append(sigma)
+            kernels.append(make_kernel(self.kernel, bandwidth=sigma))
+            ridges.append(nu)
+        self.bandwidth_ = np.array(bandwidths)
+        return kernels, ridges
 
     def _views(self, dealt: Dealt) -> tuple[list[View], list[Arr]]:
         """Each view's set-up in its span, factored once, and its labels less a."""
         Xs, targets, Zs = dealt
-        if without := [v for v, y in enumerate(targets) if not len(y)]:
+        without = [v for v, y in enumerate(targets) if not len(y)]
+        if without:
             raise BadData(
                 f"view {without[0]}: no labelled row, and each view needs one here."
                 " AdditiveRegressor does not."
             )
-        self.intercept_ = float(np.concatenate(targets).mean()) if by_preset(self)[2] else 0.0
+        self.intercept_ = 0.0
+        if by_preset(self)[2]:
+            self.intercept_ = float(np.concatenate(targets).mean())
         ys = [y - self.intercept_ for y in targets]
         kernels, ridges = self._rules(Xs, ys)
         self.ridge_ = np.array(ridges)
         span = EveryPoint() if self.form == "exact" else LabelledPoints()
-        given = zip(Xs, ys, Zs, strict=True)
-        views = [
-            make_view(span, kernel, X, y, Z, nu)
-            for kernel, nu, (X, y, Z) in zip(kernels, ridges, given, strict=True)
-        ]
+        given = zip(kernels, Xs, ys, Zs, ridges, strict=True)
+        views = [make_view(span, *of_view) for of_view in given]
         return views, ys
 
     def _solve(self, views: list[View], ys: list[Arr]) -> Fitted:
         """f_v = argmin ‖y_v − f(X_v)‖² + ν_v‖f‖² + 2λM‖f(Z) − z‖², at the z which is the mean of
         these answers.
         """
+        prediction_tolerance = self.prediction_tol
+        if prediction_tolerance is None:
+            prediction_tolerance = 1e-9 * max(float(np.abs(y).max()) for y in ys)
         terms = ScheduleTerms(
             coupling=(float(self.coupling),),
             bounds=tuple(view.bound() for view in views),
             initial_objective=sum(float(y @ y) for y in ys),
             tolerance=self.tol,
-            prediction_tolerance=self.prediction_tol
-            or 1e-9 * max(float(np.abs(y).max()) for y in ys),
+            prediction_tolerance=prediction_tolerance,
             max_rounds=self.max_rounds,
         )
         if self.solver != "closed-form":
@@ -287,8 +294,10 @@ class CoRLSR(MultiView, Regressor):
         residual = float(np.linalg.norm(mean - z))
         scale = float(np.linalg.norm(z) + np.linalg.norm(mean))
         certificate = consensus_certificate(residual, scale, weight, np.array(terms.bounds))
-        met = terms.met_by(certificate.gap, certificate.prediction_bound)
-        return solutions, certificate, 0, Stop.CONVERGED if met else Stop.STAGNATED
+        stop = Stop.STAGNATED
+        if terms.met_by(certificate.gap, certificate.prediction_bound):
+            stop = Stop.CONVERGED
+        return solutions, certificate, 0, stop
 
 
 def _by_rounds(solver: str, terms: ScheduleTerms, views: list[View]) -> Fitted:
@@ -301,10 +310,11 @@ def _by_rounds(solver: str, terms: ScheduleTerms, views: list[View]) -> Fitted:
     assert progress is not None
     stop = overall_stop(progress.stops)
     assert stop is not None, "it has ended"
-    targets = [np.ascontiguousarray(models.of(v)[:, 0]) for v in range(len(views))]
-    solutions = [
-        view.solve(z, float(models.weights[0])) for view, z in zip(views, targets, strict=True)
-    ]
+    weight = float(models.weights[0])
+    solutions = []
+    for v, view in enumerate(views):
+        z = np.ascontiguousarray(models.of(v)[:, 0])
+        solutions.append(view.solve(z, weight))
     certificate = Certificate(float(progress.gap[0]), float(progress.prediction_bound[0]))
     return solutions, certificate, progress.round, stop
 

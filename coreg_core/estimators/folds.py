@@ -55,7 +55,9 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
         targets = y[labelled]
         classes = list(dict.fromkeys(targets.tolist()))
         folds = super().split(labelled)
-        numbers = [classes.index(value) for value in targets.tolist()] if len(classes) == 2 else []
+        numbers = []
+        if len(classes) == 2:
+            numbers = [classes.index(value) for value in targets.tolist()]
         if numbers and np.bincount(numbers).min() >= self.n_splits:
             state = self.random_state if self.shuffle else None
             alike = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=state)

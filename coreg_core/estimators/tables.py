@@ -12,17 +12,14 @@ from coreg_core.errors import BadData
 
 # Of numbers whose squares, and squares of their rounding, are to be normal numbers.
 LARGEST = 1e150
-
-
 SMALLEST = 1e-100
 
 
 def as_array(values: Any) -> Any:
     """Any container as an array. A missing value stays missing: NaN, None or pandas.NA."""
     rows = values if isinstance(values, (list, tuple)) else [values]
-    if any(
-        isinstance(row, np.ma.MaskedArray) for row in rows
-    ):  # numpy would read the values under the mask
+    # Of a masked array numpy would read the values under the mask.
+    if any(isinstance(row, np.ma.MaskedArray) for row in rows):
         raise BadData(
             "a masked array. Give an array with NaN for the masked values:"
             " .astype(float).filled(np.nan)."
@@ -54,10 +51,9 @@ def numbers(values: Any, name: str) -> Any:
     if array.dtype.kind == "O":
         array = array.copy()
         array[missing_in(array)] = np.nan
-    dates = array.dtype.kind in "mM" or (
-        array.dtype.kind == "O"
-        and any(isinstance(value, (np.datetime64, np.timedelta64)) for value in array.flat)
-    )
+    dates = array.dtype.kind in "mM"
+    if array.dtype.kind == "O":
+        dates = any(isinstance(value, (np.datetime64, np.timedelta64)) for value in array.flat)
     if dates:  # numpy would count nanoseconds
         raise BadData(
             f"{name}: dates or durations. Convert them to numbers first, for example to days."
@@ -93,7 +89,9 @@ def _of_frame(X: Any, name: str) -> Any:
             f"{name}: not numeric: {', '.join(odd)}. Encode texts as 0/1 columns and dates as"
             " numbers, or drop the columns. If `views` has names, columns in no view are not read."
         )
-    return np.column_stack(columns) if columns else np.empty((len(X), 0))
+    if columns:
+        return np.column_stack(columns)
+    return np.empty((len(X), 0))
 
 
 def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -> Any:
@@ -103,20 +101,28 @@ def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -
     """
     if hasattr(X, "collect"):
         raise BadData(f"{name}: a lazy frame. Call .collect() first.")
+    if hasattr(X, "columns"):
+        values = _of_frame(X, name)
+    elif issparse(X):
+        values = X  # which check_array refuses
+    else:
+        values = numbers(X, name)
     table = check_array(
-        X if issparse(X) else _of_frame(X, name) if hasattr(X, "columns") else numbers(X, name),
-        dtype=np.float64, order="C", ensure_all_finite=False, ensure_min_samples=least,
+        values, dtype=np.float64, order="C", ensure_all_finite=False, ensure_min_samples=least,
         ensure_min_features=1,
         input_name=name,
     )  # fmt: skip
-    if (bad := np.isinf(table) if gaps else ~np.isfinite(table)).any():
+    bad = np.isinf(table) if gaps else ~np.isfinite(table)
+    if bad.any():
         row, column = np.argwhere(bad)[0].tolist()
         what = "infinity"
         do = "Values must be finite."
         if np.isnan(table[row, column]):
             what = "NaN (a missing value)"
             do = "Fill missing values first, as sklearn.impute.SimpleImputer does."
-        label = repr(list(X.columns)[column]) if hasattr(X, "columns") else column + 1
+        label = column + 1
+        if hasattr(X, "columns"):
+            label = repr(list(X.columns)[column])
         raise BadData(
             f"Input {name} contains {what} at row {row + 1}, column {label} (counted from 1). {do}"
         )
@@ -125,13 +131,14 @@ def read_table(X: Any, name: str = "X", *, gaps: bool = False, least: int = 1) -
 
 
 def _refuse_sizes(values: Arr, name: str, *, least: float) -> None:
-    size = max(-float(np.nanmin(values, initial=0.0)), float(np.nanmax(values, initial=0.0)))
-    if size > LARGEST or 0.0 < size < least:
-        raise BadData(
-            f"{name}: values up to {size:.0e} are too {'large' if size > LARGEST else 'small'} for"
-            f" their squares. {'Divide' if size > LARGEST else 'Multiply'} such columns by a"
-            " constant."
-        )
+    low = float(np.nanmin(values, initial=0.0))
+    high = float(np.nanmax(values, initial=0.0))
+    size = max(-low, high)
+    fault = f"{name}: values up to {size:.0e} are too"
+    if size > LARGEST:
+        raise BadData(f"{fault} large for their squares. Divide such columns by a constant.")
+    if 0.0 < size < least:
+        raise BadData(f"{fault} small for their squares. Multiply such columns by a constant.")
 
 
 def own_table(estimator: Any, X: Any, *, reset: bool = False, **how: Any) -> Any:

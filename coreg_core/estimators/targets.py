@@ -41,10 +41,12 @@ def _score(metric: Any, y: Any, predict: Any, X: Any, sample_weight: Any) -> flo
         )
         warnings.warn(text, UndefinedMetricWarning, stacklevel=3)
         return float("nan")
-    weight = None if sample_weight is None else np.asarray(sample_weight)[has_target]
-    return float(
-        metric(np.array(y[has_target].tolist()), predict(X)[has_target], sample_weight=weight)
-    )
+    weight = None
+    if sample_weight is not None:
+        weight = np.asarray(sample_weight)[has_target]
+    targets = np.array(y[has_target].tolist())
+    predictions = predict(X)[has_target]
+    return float(metric(targets, predictions, sample_weight=weight))
 
 
 class Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -101,7 +103,9 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y = given_targets(y, n_rows, self)
         missing = missing_in(y)
         out = np.full(len(y), np.nan)
-        given = np.array(y[~missing].tolist()) if y.dtype == object else y[~missing]
+        given = y[~missing]
+        if y.dtype == object:
+            given = np.array(given.tolist())
         if given.dtype.kind == "f" and np.isinf(given).any():
             raise BadData("Input y contains infinity or a value too large; classes are finite.")
         if not len(given):
@@ -133,8 +137,9 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Any:
         """The class of each row, (n,)."""
         odds = self.decision_function(X)
-        place = odds.argmax(axis=1) if odds.ndim > 1 else (odds > 0).astype(int)
-        return self.classes_[place]
+        if odds.ndim > 1:
+            return self.classes_[odds.argmax(axis=1)]
+        return self.classes_[(odds > 0).astype(int)]
 
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of the classes by the joint score, (n, K), from the columns of every

@@ -19,8 +19,10 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
         raise UsageError(
             "views=[]: give the columns of each view, as slices, positions, booleans or names."
         )
+    if views is None:
+        views = [np.arange(n_features)]
     out = []
-    for v, view in enumerate([np.arange(n_features)] if views is None else views):
+    for v, view in enumerate(views):
         try:
             columns = _columns_of_view(view, n_features, names)
             if len(columns) == 0:
@@ -48,22 +50,23 @@ def _columns_of_view(view: Any, n_features: int, names: Any) -> Ints:
     """The positions of a view's columns; IndexError, ValueError, TypeError: the table has none."""
     everything = np.arange(n_features)
     if isinstance(view, slice):
-        if max(abs(end or 0) for end in (view.start, view.stop)) > n_features:
+        if max(abs(view.start or 0), abs(view.stop or 0)) > n_features:
             raise IndexError("the slice ends beyond the last column")
         return everything[view]
     entries = _entries(view)
     if names is None and any(isinstance(entry, str) for entry in entries):
         raise ValueError("it has no column names. Use positions, or a data frame, as by set_output")
     order = [] if names is None else list(names)
-    return everything[
-        [order.index(entry) if isinstance(entry, str) else entry for entry in entries]
-    ]
+    positions = [order.index(entry) if isinstance(entry, str) else entry for entry in entries]
+    return everything[positions]
 
 
 def _by_name(views: Any) -> bool:
     """Whether views consist of names of columns."""
-    lists = [_entries(view) for view in views or ()]
-    return bool(lists) and all(isinstance(name, str) for view in lists for name in view)
+    entries = list[Any]()
+    for view in views or ():
+        entries += _entries(view)
+    return bool(views) and all(isinstance(name, str) for name in entries)
 
 
 def named(X: Any, views: Any, fitted: Any = None) -> Any:
@@ -78,7 +81,8 @@ def named(X: Any, views: Any, fitted: Any = None) -> Any:
     if fitted is None:
         used = np.unique(np.concatenate(columns_of(views, len(names), names)))
         return X[[names[j] for j in used]]
-    if lacking := [str(name) for name in fitted if name not in names]:
+    lacking = [str(name) for name in fitted if name not in names]
+    if lacking:
         raise BadData(
             f"X: no column {lacking[0]!r}. The views were fitted with"
             f" {', '.join(map(str, fitted))}."
@@ -86,9 +90,8 @@ def named(X: Any, views: Any, fitted: Any = None) -> Any:
     return X[list(fitted)]
 
 
-Dealt: TypeAlias = tuple[
-    list[Arr], list[Arr], list[Arr]
-]  # labelled rows, targets and shared rows of each view
+# Labelled rows, targets and shared rows of each view.
+Dealt: TypeAlias = tuple[list[Arr], list[Arr], list[Arr]]
 
 
 def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:
@@ -99,7 +102,9 @@ def read_mask(label_mask: Any, shape: tuple[int, int]) -> Any:
         return np.ones(shape, dtype=bool)
     mask = numbers(label_mask, "label_mask")
     if mask.shape != shape or not np.isin(mask, (0, 1)).all():
-        one = "views is missing: give the columns of each view. " if shape[1] == 1 else ""
+        one = ""
+        if shape[1] == 1:
+            one = "views is missing: give the columns of each view. "
         raise BadData(
             f"{one}label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {shape}, rows"
             " by views."
@@ -120,7 +125,8 @@ def warn_of_rows(views: Any, has_target: Any, hidden: Any) -> None:
             " target have almost no effect. Give the columns of each view.",
             stacklevel=5,
         )
-    if count := int(hidden.sum()):
+    count = int(hidden.sum())
+    if count:
         rows = "1 row" if count == 1 else f"{count} rows"
         warnings.warn(
             f"label_mask: no view sees the label of {rows}, first of row"
@@ -144,15 +150,15 @@ class MultiView:
             raise UsageError(
                 "X: a list of tables. Give one table, and in `views` the columns of each view."
             )
-        X = named(X, self.views, None if reset else getattr(self, "feature_names_in_", None))
-        table = own_table(self, X, reset=reset, **how)
+        fitted = None
+        if not reset:
+            fitted = getattr(self, "feature_names_in_", None)
+        table = own_table(self, named(X, self.views, fitted), reset=reset, **how)
         if reset:
-            self.columns_ = columns_of(
-                self.views, table.shape[1], getattr(self, "feature_names_in_", None)
-            )
-            if len({columns.tobytes() for columns in map(np.sort, self.columns_)}) < len(
-                self.columns_
-            ):
+            names = getattr(self, "feature_names_in_", None)
+            self.columns_ = columns_of(self.views, table.shape[1], names)
+            different = {np.sort(columns).tobytes() for columns in self.columns_}
+            if len(different) < len(self.columns_):
                 text = (
                     "two views have the same columns. views lists the columns of each view, not"
                     " their numbers."
@@ -174,9 +180,13 @@ class MultiView:
                 " may see the label."
             )
         warn_of_rows(self.views, has_target, has_target & ~mask.any(axis=1))
-        rows = [np.flatnonzero(has_target & seen) for seen in mask.T]
-        labelled = [table[mine] for table, mine in zip(tables, rows, strict=True)]
-        return labelled, [targets[mine] for mine in rows], [table[~has_target] for table in tables]
+        labelled = []
+        labels = []
+        for table, seen in zip(tables, mask.T, strict=True):
+            mine = has_target & seen
+            labelled.append(table[mine])
+            labels.append(targets[mine])
+        return labelled, labels, [table[~has_target] for table in tables]
 
     def _of_view(self, view: Any, X: Any) -> Any:
         """One view's own columns as they were fitted: an array, or a data frame that has them by
@@ -190,8 +200,12 @@ class MultiView:
             )
         columns = self.columns_[view]
         fitted = getattr(self, "feature_names_in_", None)
-        names = None if fitted is None else fitted[columns].tolist()
-        table = read_table(named(X, [names], names) if names else X, least=0)
+        names = None
+        if fitted is not None:
+            names = fitted[columns].tolist()
+        if names:
+            X = named(X, [names], names)
+        table = read_table(X, least=0)
         if table.shape[1] != len(columns):
             raise BadData(f"X: {table.shape[1]} columns; view {view} has {len(columns)}.")
         return table

@@ -163,7 +163,9 @@ class Additive(Statement):
                 return Shape(words, to_each=shares if kind == "sums" else {})
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
-        target = ", a yes/no target" if self.task == "classification" else ""
+        target = ""
+        if self.task == "classification":
+            target = ", a yes/no target"
         if self.classes:
             target = f", the classes {', '.join(self.classes)}"
         return (
@@ -177,7 +179,9 @@ class Additive(Statement):
         """How a site changes its labels before they leave."""
         if not self.private_labels:
             return f"noise on labels {self.label_noise:g}"
-        how = f"clipped to {self.label_range}" if self.label_range else "some of them changed"
+        how = "some of them changed"
+        if self.label_range:
+            how = f"clipped to {self.label_range}"
         return f"labels with local differential privacy of ε = {self.label_epsilon:g}, {how}"
 
     def leaves(self, shared: int) -> str:

@@ -53,7 +53,8 @@ class Scoring(Statement):
     }
 
     def fault(self, plan: Setting) -> str | None:
-        if unknown := sorted(set(self.receivers) - set(plan.sites)):
+        unknown = sorted(set(self.receivers) - set(plan.sites))
+        if unknown:
             return f"receivers={unknown} are none of the sites {list(plan.sites)}."
         if self.contributions and self.trained == "agreement":
             return "contributions=true: parts add up only with the models of an additive training."
@@ -72,20 +73,30 @@ class Scoring(Statement):
         return Shape(to_each=dict.fromkeys(self.receivers or sites, 8 * shared * self.columns))
 
     def most_answers(self, plan: Setting) -> int:
-        return STANDING_RUNS if self.standing else super().most_answers(plan)
+        if self.standing:
+            return STANDING_RUNS
+        return super().most_answers(plan)
 
     def method(self, plan: Setting) -> str:  # noqa: ARG002
         receivers = ", ".join(self.receivers) or "every site"
-        when = " whenever one asks for individuals" if self.standing else ""
-        scores = "scores" if self.columns == 1 else f"scores of {self.columns} classes"
+        when = ""
+        if self.standing:
+            when = " whenever one asks for individuals"
+        scores = "scores"
+        if self.columns != 1:
+            scores = f"scores of {self.columns} classes"
         return (
             f"scoring together with the models of run {self.of_run} ({self.trained}), "
             f"{scores} to {receivers}{when}"
         )
 
     def leaves(self, shared: int) -> str:
-        read = ", which receivers read" if self.contributions else ""
-        classes = "" if self.columns == 1 else f", for each of {self.columns} classes"
+        read = ""
+        if self.contributions:
+            read = ", which receivers read"
+        classes = ""
+        if self.columns != 1:
+            classes = f", for each of {self.columns} classes"
         if self.standing:
             return (
                 f"which of {shared} instances this site asks for; of each that a member asks for,"

@@ -27,8 +27,10 @@ MOST_COUNTS = 30  # different values of a target that looks like a count
 
 def _ranks(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> list[float]:
     """The rank correlation of each column with the target, which varies; 0 for a constant."""
-    alike = constant(X)
-    return [0.0 if alike[j] else rank_correlation(column, y) for j, column in enumerate(X.T)]
+    ranks = []
+    for column, alike in zip(X.T, constant(X), strict=True):
+        ranks.append(0.0 if alike else rank_correlation(column, y))
+    return ranks
 
 
 def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
@@ -38,7 +40,8 @@ def _left_out_r2(X: Float64[Arr, "n d"], y: Float64[Arr, " n"]) -> float:
     mean, deviation = mean_and_deviation(X)
     target_mean, target_deviation = mean_and_deviation(y[:, None])
     target = (y - target_mean) / target_deviation
-    ridge = RidgeCV(np.logspace(-3, 3, 7)).fit((X - mean) / deviation, target)
+    ridge = RidgeCV(np.logspace(-3, 3, 7))
+    ridge.fit((X - mean) / deviation, target)
     return 1.0 + float(ridge.best_score_)
 
 
@@ -57,12 +60,16 @@ class OwnTable:
             raise UsageError(
                 f"{path}: one site has no other to join. Add a second section [sites.NAME]."
             )
-        named = sorted(views.sites.items())
-        dates = {name: layout for _, its in named for name, layout in its.dates.items()}
         options |= views.model_dump(include={"data", "target", "separator", "decimal"})
-        options["dates"] = dates
-        options["categorical"] = tuple(name for _, its in named for name in its.categorical)
-        return cls(inputs_of(options), tuple((name, its.columns) for name, its in named))
+        dates = dict[str, str]()
+        categorical = list[str]()
+        sites = []
+        for name, its in sorted(views.sites.items()):
+            dates |= its.dates
+            categorical += its.categorical
+            sites.append((name, its.columns))
+        options |= {"dates": dates, "categorical": tuple(categorical)}
+        return cls(inputs_of(options), tuple(sites))
 
     @property
     def name(self) -> str:
@@ -92,10 +99,8 @@ class OwnTable:
                 f"{self.name}: the target {self.target!r} has one value, {y[rows[0]]:g}. There is"
                 " nothing to predict."
             )
-        features = table.rows(rows).select(
-            [n for n in table.columns if n not in (self.target, *given.drop)]
-        )
-        return features, y[rows], len(y) - len(rows)
+        names = [name for name in table.columns if name not in (self.target, *given.drop)]
+        return table.rows(rows).select(names), y[rows], len(y) - len(rows)
 
     def _leaks(
         self, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], sources: Sequence[str]
@@ -107,24 +112,28 @@ class OwnTable:
         strongest = dict[str, float]()
         for name, rank in zip(sources, _ranks(X, y), strict=True):
             strongest[name] = max(strongest.get(name, 0.0), rank, key=abs)
-        sentences = tuple(
-            f"column {name!r} has nearly the order of the target (rank correlation {rank:+.2f}). Is"
-            f" it {asked} "
-            + (
-                f"remove {name!r} from the columns of its site."
-                if self.sites
-                else f"add --drop {shlex.quote(name)}."
-            )
-            for name, rank in strongest.items()
-            if abs(rank) > NEARLY
-        )
-        if not sentences and (r2 := _left_out_r2(X, y)) > NEARLY:
-            advice = "remove it from the columns of its site" if self.sites else "add --drop NAME"
-            sentences = (
+        sentences = list[str]()
+        for name, rank in strongest.items():
+            advice = f"add --drop {shlex.quote(name)}"
+            if self.sites:
+                advice = f"remove {name!r} from the columns of its site"
+            if abs(rank) > NEARLY:
+                sentences.append(
+                    f"column {name!r} has nearly the order of the target (rank correlation"
+                    f" {rank:+.2f}). Is it {asked} {advice}."
+                )
+        if sentences:
+            return tuple(sentences)
+        r2 = _left_out_r2(X, y)
+        if r2 > NEARLY:
+            advice = "add --drop NAME"
+            if self.sites:
+                advice = "remove it from the columns of its site"
+            sentences.append(
                 "a linear model of all columns predicts the target almost exactly"
-                f" (R² {r2:.3f} on left-out rows). Is one of them {asked} {advice}.",
+                f" (R² {r2:.3f} on left-out rows). Is one of them {asked} {advice}."
             )
-        return sentences
+        return tuple(sentences)
 
     def read(self) -> tuple[AttributeTable, tuple[str, ...], tuple[str, ...]]:
         """The table, sentences about columns that a user may not want, and those about columns that
@@ -138,40 +147,41 @@ class OwnTable:
                 f"{self.name}: {len(y)} rows with a {self.target!r}, and {len(features.columns)}"
                 " features. A study needs rows with a target, and features beside it."
             )
-        dates = {
-            name: layout for name, layout in self.inputs.dates.items() if name in features.columns
-        }
+        given = self.inputs
+        dates = {name: layout for name, layout in given.dates.items() if name in features}
         preprocessing = Preprocessing.fit(
-            features, categorical=self.inputs.categorical, dates=dates, scale=False
+            features, categorical=given.categorical, dates=dates, scale=False
         )
         X = preprocessing.transform(features)
-        sources = [column.name for column in preprocessing.columns for _ in column.feature_names]
-        unlabelled = list[str]()
+        sources = list[str]()
+        for column in preprocessing.columns:
+            sources += [column.name] * len(column.feature_names)
+        sentences = [
+            f"{len(y)} rows with a target; features from the columns {preprocessing.summary}"
+        ]
+        notes = (*features.notes, *preprocessing.notes)
+        sentences += [note.removeprefix(f"{self.name}: ") for note in notes]
         if without > 0:
-            unlabelled.append(
+            sentences.append(
                 f"{without} of {len(y) + without} rows have no target. In a federation they would"
                 " be shared rows. Here they are left out, because errors are measured on every row."
             )
-        notes = (*features.notes, *preprocessing.notes)
-        warnings = (
-            f"{len(y)} rows with a target; features from the columns {preprocessing.summary}",
-            *(text.removeprefix(f"{self.name}: ") for text in notes),
-            *unlabelled,
-            *_possible_ids(preprocessing, X),
-            *self._possible_count(y),
-        )
-        return self._divided(X, y, sources), warnings, self._leaks(X, y, sources)
+        sentences += _possible_ids(preprocessing, X)
+        sentences += self._possible_count(y)
+        table = self._divided(X, y, sources)
+        return table, tuple(sentences), self._leaks(X, y, sources)
 
     def _of_sites(self, features: Table) -> Table:
         """The sites' columns; UsageError or BadTable names one that a site cannot have."""
+        names = dict[str, None]()
         for site, columns in self.sites:
             if self.target in columns:
                 raise UsageError(
                     f"{self.target!r} is the target. Remove it from the columns of {site}."
                 )
             features.require(columns, f"columns of {site}")
-        every = dict.fromkeys(name for _, columns in self.sites for name in columns)
-        return features.select(list(every))
+            names |= dict.fromkeys(columns)
+        return features.select(list(names))
 
     def _divided(self, X: Arr, y: Arr, sources: Sequence[str]) -> AttributeTable:
         """All features of one source are at one site, such as the levels of a text."""
@@ -179,10 +189,11 @@ class OwnTable:
         for j, name in enumerate(sources):
             places.setdefault(name, []).append(j)
         order = list(places)
-        groups = [
-            [order.index(name) for name in columns if name in order] for _, columns in self.sites
-        ]
-        return table_of([X[:, columns] for columns in places.values()], y, groups)
+        groups = []
+        for _, columns in self.sites:
+            groups.append([order.index(name) for name in columns if name in order])
+        blocks = [X[:, columns] for columns in places.values()]
+        return table_of(blocks, y, groups)
 
     def _possible_count(self, y: Arr) -> Iterator[str]:
         values = np.unique(y)

@@ -6,7 +6,6 @@ labelled rows. The target is centred and scaled over the table, and clipped at i
 and 0.998, so that no single row dominates a mean of squares. Each draw has its own rows.
 """
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -52,25 +51,19 @@ class Regime:
     def least_rows(self) -> int:
         """Rows that a table needs."""
         apart = LEAST_TEST + sum(self.labels)
-        return next(
-            rows
-            for rows in itertools.count(apart)
-            if rows - min(MOST_SHARED, int(SHARED_PART * rows)) >= apart
-        )
+        rows = apart
+        while rows - _shared_of(rows) < apart:
+            rows += 1
+        return rows
 
 
-REGIMES: dict[str, Regime] = {
-    each.name: each
-    for each in (
-        *(
-            Regime(f"n{n}", f"3 sites of {n} labels", (n,) * 3)
-            for n in (10, 20, 50, 100, 200, 1000)
-        ),
-        *(Regime(f"M{M}", f"{M} sites of 50 labels", (50,) * M) for M in (2, 5, 8)),
-        Regime("rich", "one site of 200 labels, two of 10", (200, 10, 10)),
-        Regime("one", "100 labels at one site, none at two", (100, 0, 0)),
-    )
-}
+_BY_LABELS = [
+    Regime(f"n{n}", f"3 sites of {n} labels", (n,) * 3) for n in (10, 20, 50, 100, 200, 1000)
+]
+_BY_SITES = [Regime(f"M{M}", f"{M} sites of 50 labels", (50,) * M) for M in (2, 5, 8)]
+_RICH = Regime("rich", "one site of 200 labels, two of 10", (200, 10, 10))
+_ONE = Regime("one", "100 labels at one site, none at two", (100, 0, 0))
+REGIMES = {regime.name: regime for regime in (*_BY_LABELS, *_BY_SITES, _RICH, _ONE)}
 SITES = ("M2", "M5", "M8")  # about the number of sites: not for a division that is given
 
 
@@ -110,42 +103,46 @@ def table_of(
     UsageError if all of a site's ``groups`` (positions) are constant.
     """
     kept = [j for j, block in enumerate(blocks) if not constant(block).all()]
-    places = {j: place for place, j in enumerate(kept)}
-    divided = tuple(tuple(places[j] for j in group if j in places) for group in groups)
+    divided = [tuple(kept.index(j) for j in group if j in kept) for group in groups]
     if not all(divided):
         raise UsageError("all columns of a site are constant.")
     mean, deviation = mean_and_deviation(y[:, None])
     scaled = (y - mean) / deviation
-    low, high = (
-        np.quantile(scaled, _CLIP) if len(np.unique(scaled)) > 2 else (scaled.min(), scaled.max())
-    )
-    return AttributeTable(tuple(blocks[j] for j in kept), np.clip(scaled, low, high), divided)
+    if len(np.unique(scaled)) > 2:
+        scaled = np.clip(scaled, *np.quantile(scaled, _CLIP))
+    return AttributeTable(tuple(blocks[j] for j in kept), scaled, tuple(divided))
+
+
+def _shared_of(rows: int) -> int:
+    """How many of a table's rows are shared."""
+    return min(MOST_SHARED, int(SHARED_PART * rows))
 
 
 def partition(table: AttributeTable, regime: Regime, seed: tuple[int, ...]) -> Partition:
     """One draw from a table that `fits`. It depends only on the table and the seed."""
     rng = np.random.default_rng(list(seed))
     rows = rng.permutation(len(table.y))
-    m = min(MOST_SHARED, int(SHARED_PART * len(rows)))
+    m = _shared_of(len(rows))
     t = min(MOST_TEST, len(rows) - m - sum(regime.labels))
-    groups = list(map(list, table.groups))
+    n_sites = len(regime.labels)
+    groups: Sequence[Sequence[int]] = table.groups
     if not groups:
         order = rng.permutation(len(table.attributes)).tolist()
-        groups = [order[v :: len(regime.labels)] for v in range(len(regime.labels))]
-    columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
-    shared = rows[:m]
-    test = rows[m : m + t]
-    rest = rows[m + t :]
-    labelled = [
-        rest[start:end] for start, end in itertools.pairwise(np.cumsum([0, *regime.labels]))
-    ]
+        groups = [order[v::n_sites] for v in range(n_sites)]
+    columns = []
+    for group in groups:
+        blocks = [table.attributes[j] for j in group]
+        columns.append(np.concatenate(blocks, axis=1))
+    shared, test, rest = np.split(rows, [m, m + t])
+    *labelled, _ = np.split(rest, np.cumsum(regime.labels))
     y = table.y
-    if yes_no := len(np.unique(y)) == 2:
+    yes_no = len(np.unique(y)) == 2
+    if yes_no:
         y = (y > y.min()).astype(np.float64)
-    judged = yes_no and 0.0 < y[test].mean() < 1.0
-    return Partition(
-        columns, labelled, [y[each] for each in labelled], shared, test, y[test], judged
-    )
+    labels = [y[own] for own in labelled]
+    y_test = y[test]
+    judged = yes_no and 0.0 < y_test.mean() < 1.0
+    return Partition(columns, labelled, labels, shared, test, y_test, judged)
 
 
 def fits(table: AttributeTable, regime: Regime) -> bool:
@@ -156,5 +153,7 @@ def fits(table: AttributeTable, regime: Regime) -> bool:
 
 def needs(regime: Regime, *, divided: bool) -> str:
     """What a table needs for the regime, as a phrase; ``divided``: the sites' columns are given."""
-    columns = "" if divided else f"{len(regime.labels)} columns and "
+    columns = ""
+    if not divided:
+        columns = f"{len(regime.labels)} columns and "
     return f"{regime.name} needs {columns}{regime.least_rows} rows with a target"

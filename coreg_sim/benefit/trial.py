@@ -18,6 +18,7 @@ mean label of the federation.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
@@ -30,6 +31,7 @@ from coreg_core.objectives.additive import IN_MEMORY, Additive
 from coreg_core.threads import pin_threads
 from coreg_sim.benefit.partition import Partition
 
+AtSites: TypeAlias = Float64[Arr, "M t"]  # predictions of the test rows at each site
 _CUT = (-0.9, 2.0)  # of a relative change
 
 
@@ -53,25 +55,19 @@ def trial(partition: Partition, draw: int) -> list[SiteOutcome]:
     federation = TrainedPartition(partition, draw)
     predictions = federation.methods()
     changes = {method: federation.changes(values) for method, values in predictions.items()}
-    areas = {}
+    ranked = {}
     if partition.yes_no:
-        areas = {
-            method: [auc(row, partition.y_test) for row in values]
-            for method, values in {"local": federation.local, **predictions}.items()
-            if method not in ("ridge", "mean")
-        }
-    return [
-        SiteOutcome(
-            v,
-            draw,
-            len(y),
-            len(partition.shared),
-            {method: float(values[v]) for method, values in changes.items()},
-            {method: values[v] for method, values in areas.items()},
-            float(np.mean(partition.y_test)),
-        )
-        for v, y in enumerate(partition.labels)
-    ]
+        ranked = {"local": federation.local}
+        for method in ("joined", "score", "pooled"):
+            ranked[method] = predictions[method]
+    positive = float(np.mean(partition.y_test))
+    outcomes = []
+    for v, y in enumerate(partition.labels):
+        change = {method: float(values[v]) for method, values in changes.items()}
+        areas = {method: auc(values[v], partition.y_test) for method, values in ranked.items()}
+        shared = len(partition.shared)
+        outcomes.append(SiteOutcome(v, draw, len(y), shared, change, areas, positive))
+    return outcomes
 
 
 class TrainedPartition:
@@ -84,33 +80,35 @@ class TrainedPartition:
         self.seed = seed
         self.rules = rules
         self.mean = float(np.concatenate(partition.labels).mean())
-        known = (
-            np.zeros(0, dtype=np.int64)
-            if private
-            else np.unique(np.concatenate(partition.labelled))
-        )
-        common = np.concatenate([partition.shared, known])
+        labelled = np.unique(np.concatenate(partition.labelled))
+        n_shared = len(partition.shared)
+        n_common = n_shared
+        if not private:
+            n_common = n_shared + len(labelled)
         self.sites = []
         for X, rows, y in zip(partition.columns, partition.labelled, partition.labels, strict=True):
-            at = len(partition.shared) + (
-                np.arange(len(rows)) if private else np.searchsorted(known, rows)
-            )
+            beside = labelled
+            at = np.searchsorted(labelled, rows)
+            if private:
+                beside = rows
+                at = np.arange(len(rows))
             order = np.argsort(at)
-            table = X[np.concatenate([common, rows if private else known[:0]])]
-            self.sites.append(SiteRows(table, at[order], y[order]))
-        self.trained: TrainedFederation = train(self.sites, len(common), seed=seed, rules=rules)
+            table = X[np.concatenate([partition.shared, beside])]
+            self.sites.append(SiteRows(table, n_shared + at[order], y[order]))
+        self.trained: TrainedFederation = train(self.sites, n_common, seed=seed, rules=rules)
         self.models = [site.model for site in self.trained.sites]
         self.test = [X[partition.test] for X in partition.columns]
 
-    def _each(self, rows: Sequence[Float64[Arr, " t"] | None]) -> Float64[Arr, "M t"]:
-        return np.array(
-            [np.full(len(self.partition.test), self.mean) if row is None else row for row in rows]
-        )
+    def _or_mean(self, rows: Sequence[Float64[Arr, " t"] | None]) -> AtSites:
+        """Predictions of the sites; the mean label of the federation where a site has none."""
+        mean = np.full(len(self.partition.test), self.mean)
+        return np.array([mean if row is None else row for row in rows])
 
     @cached_property
-    def local(self) -> Float64[Arr, "M t"]:
-        """The local models; the mean label of the federation at a site without one."""
-        return self._each([model.alone(X) for model, X in zip(self.models, self.test, strict=True)])
+    def local(self) -> AtSites:
+        """The local models."""
+        pairs = zip(self.models, self.test, strict=True)
+        return self._or_mean([model.alone(X) for model, X in pairs])
 
     @cached_property
     def features(self) -> list[Float64[Arr, "t d"]]:
@@ -118,40 +116,46 @@ class TrainedPartition:
         return [model.phi(X) for model, X in zip(self.models, self.test, strict=True)]
 
     @cached_property
-    def joined(self) -> Float64[Arr, "M t"]:
+    def joined(self) -> AtSites:
         """The joined models, with each site's verdict."""
-        return self._each(
-            [model.predict(X) for model, X in zip(self.models, self.test, strict=True)]
-        )
+        pairs = zip(self.models, self.test, strict=True)
+        return self._or_mean([model.predict(X) for model, X in pairs])
 
-    def scores(self, *, checked: bool = True, missing: bool = False) -> Float64[Arr, "M t"]:
+    def scores(self, *, checked: bool = True, missing: bool = False) -> AtSites:
         """Each site's scores. ``checked``: with its verdict; ``missing``: without the next site."""
-        out = list[Arr | None]()
-        M = len(self.test)
+        scores = []
         for v, (model, X) in enumerate(zip(self.models, self.test, strict=True)):
-            absent = (v + 1) % M if missing else None
-            features = [None if u == absent else phi for u, phi in enumerate(self.features)]
+            features: list[Arr | None] = [*self.features]
+            if missing:
+                features[(v + 1) % len(features)] = None
             score = self.trained.score(features, v)
-            out.append(model.correct_score(score, model.alone(X), X) if checked else score)
-        return self._each(out)
+            if checked:
+                score = model.correct_score(score, model.alone(X), X)
+            scores.append(score)
+        return np.array(scores)
 
-    def changes(self, predictions: Float64[Arr, "M t"]) -> Float64[Arr, " M"]:
+    def changes(self, predictions: AtSites) -> Float64[Arr, " M"]:
         """Relative change of the root mean squared error at each site, against its local model."""
-        errors, local = (
-            np.mean((self.partition.y_test - predicted) ** 2, axis=1)
-            for predicted in (predictions, self.local)
-        )
+        y = self.partition.y_test
+        errors = np.mean((y - predictions) ** 2, axis=1)
+        local = np.mean((y - self.local) ** 2, axis=1)
         ratio = np.divide(errors, local, out=np.ones_like(local), where=local > 0.0)
-        return np.asarray(np.clip(np.sqrt(ratio) - 1.0, *_CUT))
+        change = np.sqrt(ratio) - 1.0
+        return np.asarray(np.clip(change, *_CUT))
 
-    def methods(self) -> dict[str, Float64[Arr, "M t"]]:
-        means = [float(y.mean()) if len(y) else self.mean for y in self.partition.labels]
+    def methods(self) -> dict[str, AtSites]:
+        means = list[Arr | None]()
+        for y in self.partition.labels:
+            mean = None
+            if len(y):
+                mean = np.full(len(self.partition.test), y.mean())
+            means.append(mean)
         return {
             "joined": self.joined,
             "score": self.scores(),
-            "ridge": self._each(self._ridge()),
-            "mean": np.tile(np.array(means)[:, None], len(self.partition.test)),
-            "pooled": np.tile(self.pooled, (len(self.test), 1)),
+            "ridge": self._or_mean(self._ridge()),
+            "mean": self._or_mean(means),
+            "pooled": np.array([self.pooled] * len(self.test)),
         }
 
     def _ridge(self) -> list[Float64[Arr, " t"] | None]:
@@ -159,16 +163,15 @@ class TrainedPartition:
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        out: list[Arr | None] = []
-        for site, X in zip(self.sites, self.partition.columns, strict=True):
+        predictions: list[Arr | None] = []
+        for site, X in zip(self.sites, self.test, strict=True):
+            if len(site.y) < LEAST_LABELS:
+                predictions.append(None)
+                continue
             model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2.0, 4.0, 13)))
-            enough = len(site.y) >= LEAST_LABELS
-            out.append(
-                model.fit(site.X[site.own], site.y).predict(X[self.partition.test])
-                if enough
-                else None
-            )
-        return out
+            model.fit(site.X[site.own], site.y)
+            predictions.append(model.predict(X))
+        return predictions
 
     @cached_property
     def pooled(self) -> Float64[Arr, " t"]:
@@ -176,12 +179,11 @@ class TrainedPartition:
         X, rows, y = pooled_rows(self.partition)
         table = X[np.concatenate([self.partition.shared, rows])]
         own = len(self.partition.shared) + np.arange(len(rows))
-        local = fit_features(SiteRows(table, own, y), FeatureSettings(len(table), 1, self.seed))[1]
-        return (
-            np.full(len(self.partition.test), self.mean)
-            if local is None
-            else local.predict(X[self.partition.test])
-        )
+        settings = FeatureSettings(len(table), 1, self.seed)
+        _, local, _ = fit_features(SiteRows(table, own, y), settings)
+        if local is None:
+            return np.full(len(self.partition.test), self.mean)
+        return local.predict(X[self.partition.test])
 
 
 def pooled_rows(partition: Partition) -> tuple[Arr, Ints, Arr]:

@@ -5,6 +5,8 @@ r"""The report of `coreg-sim benefit`: for each regime the change of each method
 The rules of the verdict are in docs/tutorials/your-own-table.md.
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -66,20 +68,22 @@ class Figure:
 
 def figure(part: Outcomes, method: str) -> Figure:
     values = np.array([site.change[method] for site in part])
-    return Figure(float(values.mean()), float(np.median(values)), float(np.mean(values > HARM)))
+    mean = float(values.mean())
+    median = float(np.median(values))
+    return Figure(mean, median, harmed=float(np.mean(values > HARM)))
 
 
 def figures(part: Outcomes) -> dict[str, dict[str, float]]:
     """The values of a regime that `coreg-sim benefit --json` prints."""
-    return {
-        method: {
+    values = {}
+    for method in (*METHODS, "pooled"):
+        its = figure(part, method)
+        values[method] = {
             "mean_change": round(its.mean, 5),
             "median_change": round(its.median, 5),
             "harmed": round(its.harmed, 5),
         }
-        for method in (*METHODS, "pooled")
-        for its in [figure(part, method)]
-    }
+    return values
 
 
 def findings(regime: Regime, part: Outcomes) -> list[str]:
@@ -103,28 +107,33 @@ def findings(regime: Regime, part: Outcomes) -> list[str]:
     return [*out, f"Verdict for {regime.name}: {verdict}{few}"]
 
 
-def by_site(regime: Regime, found: Outcomes, names: Sequence[str]) -> str:
+def by_site(regime: Regime, outcomes: Outcomes, names: Sequence[str]) -> str:
     """Where the columns of each site are given: what joining brings to each of them, and its
     verdict.
     """
     width = max(map(len, names))
-    lines = ["".ljust(width) + "".join(f"{words:>18}" for words in _BY_SITE.values())]
+    header = "".ljust(width)
+    for words in _BY_SITE.values():
+        header += f"{words:>18}"
+    lines = [header]
     verdicts = list[str]()
     for v, name in enumerate(names):
-        own = [site for site in found if site.site == v]
-        cells = (
-            f"{f'{percent(its.mean)} ({share(its.harmed)})':>18}"
-            for its in (figure(own, method) for method in _BY_SITE)
-        )
-        note = "" if own[0].labels else "  without labels"
-        lines.append(f"{name:<{width}}{''.join(cells)}{note}")
-        advice = _verdict(regime, own).partition(".")[0].partition(" with this number")[0]
+        own = [site for site in outcomes if site.site == v]
+        line = f"{name:<{width}}"
+        for method in _BY_SITE:
+            its = figure(own, method)
+            cell = f"{percent(its.mean)} ({share(its.harmed)})"
+            line += f"{cell:>18}"
+        if not own[0].labels:
+            line += "  without labels"
+        lines.append(line)
+        advice, *_ = re.split(r"\.| with this number", _verdict(regime, own))
         verdicts.append(f"Verdict for {name}: {advice}.")
     heading = (
-        f"{_called(regime, found)}, by site (in brackets: the share of draws in which it is"
-        " harmed). For a site its own "
+        f"{_called(regime, outcomes)}, by site (in brackets: the share of draws in which it is"
+        " harmed). For a site its own verdict counts:"
     )
-    return "\n    ".join([f"{heading}verdict counts:", *lines, *verdicts])
+    return "\n    ".join([heading, *lines, *verdicts])
 
 
 def _called(regime: Regime, part: Outcomes) -> str:
@@ -133,33 +142,44 @@ def _called(regime: Regime, part: Outcomes) -> str:
 
 def _answer(regime: Regime, part: Outcomes) -> str:
     """A line for each model of a regime: its mean change, and the share of sites harmed."""
-    lines = []
+    sites = "sites with labels"
+    if all(regime.labels):
+        sites = "sites"
+    answer = f"{_called(regime, part)}, {len(part)} simulated {sites}:"
     for method, words in METHODS.items():
         its = figure(part, method)
-        beside = {"ridge": f"beats joined: {share(_ridge_is_better(part))}", "mean": ""}.get(
-            method, f"{share(its.harmed, 1)} harmed"
-        )
-        lines.append(f"\n    {words:<40}{_uncertain(part, method, its):>14}  {beside:>14}".rstrip())
-    sites = "sites" if all(regime.labels) else "sites with labels"
-    return f"{_called(regime, part)}, {len(part)} simulated {sites}:{''.join(lines)}"
+        beside = f"{share(its.harmed, 1)} harmed"
+        if method == "ridge":
+            beside = f"beats joined: {share(_ridge_is_better(part))}"
+        if method == "mean":
+            beside = ""
+        change = _uncertain(part, method, its)
+        answer += f"\n    {words:<40}{change:>14}  {beside:>14}".rstrip()
+    return answer
 
 
 def _uncertain(part: Outcomes, method: str, its: Figure) -> str:
     """A mean change ± its standard error over the draws."""
-    draws = dict.fromkeys(site.draw for site in part)
-    means = [np.mean([site.change[method] for site in part if site.draw == draw]) for draw in draws]
-    if len(means) < 2:
+    by_draw: dict[int, list[float]] = defaultdict(list)
+    for site in part:
+        by_draw[site.draw].append(site.change[method])
+    if len(by_draw) < 2:
         return percent(its.mean)
-    return f"{percent(its.mean)} ± {100 * float(np.std(means, ddof=1)) / len(means) ** 0.5:.1f}"
+    means = [np.mean(changes) for changes in by_draw.values()]
+    error = 100 * float(np.std(means, ddof=1)) / len(means) ** 0.5
+    return f"{percent(its.mean)} ± {error:.1f}"
 
 
 def _beyond(part: Outcomes) -> Iterator[str]:
     """What the lines of a regime do not show at once."""
-    mean, pooled = (figure(part, method).mean for method in ("mean", "pooled"))
     if not any(_beat_the_mean(part)):
+        mean = figure(part, "mean").mean
+        pooled = figure(part, "pooled").mean
         better = (1.0 + pooled) / (1.0 + mean) - 1.0
         side = "below" if better < 0.0 else "above"
-        tail = "" if part[0].areas else ", and the logarithm of a target with a long tail"
+        tail = ", and the logarithm of a target with a long tail"
+        if part[0].areas:
+            tail = ""
         yield (
             "Neither joined models nor scores are better than the mean of the labels by more than"
             f" {100 * HARM:.0f} %. With pooled data the error is {100 * abs(better):.1f} % {side}"
@@ -172,12 +192,14 @@ def _ranking(part: Outcomes) -> str:
     """Of a yes/no target: mean AUC of each method, how often the joined model ranks otherwise, and
     a note on a rare class.
     """
-    means = {
-        method: np.mean([site.areas[method] for site in part if site.areas])
-        for method in part[0].areas
-    }
-    each = ", ".join(f"{method} {value:.2f}" for method, value in means.items())
-    change = np.array([site.areas["joined"] - site.areas["local"] for site in part if site.areas])
+    ranked = [site.areas for site in part if site.areas]
+    means = []
+    for method in ranked[0]:
+        mean = np.mean([areas[method] for areas in ranked])
+        means.append(f"{method} {mean:.2f}")
+    change = np.array([areas["joined"] - areas["local"] for areas in ranked])
+    lower = float(np.mean(change < -CLEAR))
+    higher = float(np.mean(change > CLEAR))
     rare = min(min(site.positive, 1.0 - site.positive) for site in part)
     note = ""
     if rare < RARE:
@@ -186,9 +208,9 @@ def _ranking(part: Outcomes) -> str:
             " hardly studied."
         )
     return (
-        f"For a ranking: area under the ROC curve (AUC): {each}. The joined model's AUC is lower"
-        f" than the local one's by more than {CLEAR} at {share(float(np.mean(change < -CLEAR)))} of"
-        f" the sites, and higher at {share(float(np.mean(change > CLEAR)))}.{note}"
+        f"For a ranking: area under the ROC curve (AUC): {', '.join(means)}. The joined model's"
+        f" AUC is lower than the local one's by more than {CLEAR} at {share(lower)} of the sites,"
+        f" and higher at {share(higher)}.{note}"
     )
 
 
@@ -205,7 +227,9 @@ def _verdict(regime: Regime, part: Outcomes) -> str:
         )
     pays = joined and _pays(own)
     if pays and not ridge:
-        more = " Scores gain more." if score.mean < own.mean - SHOWN else ""
+        more = ""
+        if score.mean < own.mean - SHOWN:
+            more = " Scores gain more."
         return f"join. Joined models pay.{more}"
     beside = _beside(regime, ridge=ridge)
     if together and _pays(score):
@@ -217,14 +241,18 @@ def _verdict(regime: Regime, part: Outcomes) -> str:
         )
     why = f"More than {100 * RISK:.0f} % of the sites are harmed"
     if min(own.mean, score.mean) > -WORTH:
-        gain = "reduction of the probability's error" if part[0].areas else "gain"
+        gain = "gain"
+        if part[0].areas:
+            gain = "reduction of the probability's error"
         why = f"The {gain} is below {100 * WORTH:.0f} %"
     return f"do not join. {why}.{beside}"
 
 
 def _beside(regime: Regime, *, ridge: bool) -> str:
     """Other methods to consider where joined models do not pay."""
-    methods = " For predictions alone use ridge regression." if ridge else ""
+    methods = ""
+    if ridge:
+        methods = " For predictions alone use ridge regression."
     if sum(many > 0 for many in regime.labels) == 1:
         methods += (
             " One site has all labels: from about 1,000 on vertical boosting gains more"
@@ -239,12 +267,15 @@ def _pays(its: Figure) -> bool:
 
 def _ridge_is_better(part: Outcomes) -> float:
     """The share of sites at which a linear ridge regression is better than the joined model."""
-    return float(np.mean([site.change["ridge"] < site.change["joined"] for site in part]))
+    better = [site.change["ridge"] < site.change["joined"] for site in part]
+    return float(np.mean(better))
 
 
 def _beat_the_mean(part: Outcomes) -> tuple[bool, bool]:
     """Whether joined models, and scores made together, are better than the mean of the labels by
     more than `HARM`.
     """
-    own, score, mean = (figure(part, method).mean for method in ("joined", "score", "mean"))
-    return (1.0 + own) / (1.0 + mean) < 1.0 - HARM, (1.0 + score) / (1.0 + mean) < 1.0 - HARM
+    least = (1.0 + figure(part, "mean").mean) * (1.0 - HARM)
+    own = figure(part, "joined").mean
+    score = figure(part, "score").mean
+    return 1.0 + own < least, 1.0 + score < least

@@ -5,6 +5,7 @@ site.
 import sys
 import textwrap
 import zlib
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,7 +67,8 @@ def benefit(
         labelled = [site for site in outcomes[regime.name] if site.labels]
         report += findings(regime, labelled)
         values[regime.name] = figures(labelled)
-        if (n := sum(regime.labels)) < LEAST:
+        n = sum(regime.labels)
+        if n < LEAST:
             few[regime.name] = n
     if names:
         report += [by_site(regime, outcomes[regime.name], names) for regime in chosen]
@@ -122,12 +124,17 @@ def _table(source: "OwnTable", *, advised: bool) -> "tuple[AttributeTable, tuple
     except BadTable as error:
         if not advised:
             raise
-        raise error.advised(
-            lambda todo: ADVICE if "--" in todo and "--positive" not in todo else todo
-        ) from None
+        raise error.advised(_advice) from None
     for sentence in (*sentences, *leaks):
         echo(f"{source.name}: {sentence}", err=True)
     return table, leaks
+
+
+def _advice(todo: str) -> str:
+    """Advice for a table of a views.toml, instead of options that it does not have."""
+    if "--" in todo and "--positive" not in todo:
+        return ADVICE
+    return todo
 
 
 def _chosen(names: str, n_sites: int) -> "list[Regime]":
@@ -137,11 +144,13 @@ def _chosen(names: str, n_sites: int) -> "list[Regime]":
     from coreg_sim.benefit.partition import REGIMES, SITES
 
     chosen = list(dict.fromkeys(names.split(",")))
-    if unknown := [name for name in chosen if name not in REGIMES]:
+    unknown = [name for name in chosen if name not in REGIMES]
+    if unknown:
         raise UsageError(f"--regimes {unknown[0]}: no such regime. There are {', '.join(REGIMES)}.")
     if not n_sites:
         return [REGIMES[name] for name in chosen]
-    if refused := [name for name in chosen if name in SITES]:
+    refused = [name for name in chosen if name in SITES]
+    if refused:
         raise UsageError(
             f"--regimes {', '.join(refused)}: about the number of sites, which --views has fixed."
         )
@@ -176,18 +185,18 @@ def _simulate(
     from coreg_sim.benefit.trial import trial
 
     # Each regime has its own seed. Otherwise all regimes of a draw would have the same columns.
-    asked = [
-        (regime, draw, (draw, 0, zlib.crc32(regime.name.encode())))
-        for draw in range(draws)
-        for regime in regimes
-    ]
-    tasks = (delayed(trial)(partition(table, regime, seed), draw) for regime, draw, seed in asked)
+    seeds = {regime.name: zlib.crc32(regime.name.encode()) for regime in regimes}
+    trials = list(product(range(draws), regimes))
+    tasks = (
+        delayed(trial)(partition(table, regime, (draw, 0, seeds[regime.name])), draw)
+        for draw, regime in trials
+    )
     outcomes: dict[str, list[SiteOutcome]] = {regime.name: [] for regime in regimes}
     done = Parallel(jobs, return_as="generator")(tasks)
-    for count, ((regime, *_), sites) in enumerate(zip(asked, done, strict=True), 1):
+    for count, ((_, regime), sites) in enumerate(zip(trials, done, strict=True), 1):
         outcomes[regime.name] += sites
-        if 10 * count // len(asked) > 10 * (count - 1) // len(asked):
-            print(f"benefit: {count} of {len(asked)} federations", file=sys.stderr, flush=True)  # noqa: T201
+        if 10 * count // len(trials) > 10 * (count - 1) // len(trials):
+            print(f"benefit: {count} of {len(trials)} federations", file=sys.stderr, flush=True)  # noqa: T201
     return outcomes
 
 

@@ -160,8 +160,9 @@ def run(
 
     if not views.isdigit() and given("sites"):
         raise UsageError(f"--sites: {views} names the sites. Leave the option out.")
-    if objective == "additive" and (agreed := [name for name in OF_AGREEMENT if given(name)]):
-        raise UsageError(f"--{agreed[0].replace('_', '-')} needs --objective agreement.")
+    of_agreement = [name.replace("_", "-") for name in OF_AGREEMENT if given(name)]
+    if objective == "additive" and of_agreement:
+        raise UsageError(f"--{of_agreement[0]} needs --objective agreement.")
     if views.isdigit():
         problem = _generated(objective, sites, labelled, unlabelled, int(views), seed)
     else:
@@ -172,7 +173,8 @@ def run(
     if objective == "agreement":
         iteration = Iteration(schedule, tolerance, 1e-5, max_rounds)
         plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)), iteration)
-    if (fault := plan_fault(plan)) is not None:
+    fault = plan_fault(plan)
+    if fault is not None:
         raise UsageError(fault)
     with _hosting(on, address) as hosting:
         printing = _Printing(as_json=as_json)
@@ -217,17 +219,18 @@ def errors(problem: Problem, run: Simulated) -> Values:
     """The sites' errors on held-out rows."""
     if isinstance(run.plan.objective, Additive):
         return {"sites": _sites(problem, run)}
-    together, alone = (
-        held_out_errors(problem, solutions) for solutions in (run.solutions, run.alone)
-    )
-    return {"rmse_sites": together, "rmse_sites_alone": alone}
+    return {
+        "rmse_sites": held_out_errors(problem, run.solutions),
+        "rmse_sites_alone": held_out_errors(problem, run.alone),
+    }
 
 
 def oracle(problem: Problem, run: Simulated) -> Values:
     """An agreement's distance from the centralised closed form, or why there is none."""
     if isinstance(run.plan.objective, Additive):
         return {}
-    if fault := closed_form_fault(problem, run.plan):
+    fault = closed_form_fault(problem, run.plan)
+    if fault:
         return {"closed_form": fault}
     try:
         exact = closed_form(problem, run.plan)
@@ -245,23 +248,22 @@ def _sites(problem: Problem, run: Simulated) -> dict[str, Values]:
     and its verdict.
     """
     results = [result for result in run.results if isinstance(result, AdditiveResult)]
-    mine = [
-        (result.model, X)
-        for result, X in zip(results, problem.held_out, strict=True)
-        if isinstance(result.model, SiteModel)
-    ]
+    mine = []
+    for result, X in zip(results, problem.held_out, strict=True):
+        assert isinstance(result.model, SiteModel)
+        mine.append((result.model, X))
     parts = [model.part(model.phi(X), range(len(mine))) for model, X in mine]
     total = np.sum(parts, axis=0)
     out = dict[str, Values]()
     for name, result, (model, X) in zip(run.plan.sites, results, mine, strict=True):
         judged = result.judged
         predicted = (model.alone(X), model.predict(X), model.score(total, X))
+        errors = dict[str, float | None]()
+        for key, values in zip(("local", *MODELS), predicted, strict=True):
+            errors[key] = None if values is None else rmse(values, problem.held_out_y)
         out[name] = {
             "labels": len(judged.labels),
-            "rmse": {
-                key: None if each is None else rmse(each, problem.held_out_y)
-                for key, each in zip(("local", *MODELS), predicted, strict=True)
-            },
+            "rmse": errors,
             "forecast": {key: asdict(gain) for key, gain in judged.verdict.gains.items()},
             "recommended": judged.verdict.recommended,
             "partners": partners_of(result.partners),
@@ -279,19 +281,20 @@ def lines(values: Values) -> list[str]:
         return [sent, *_table(values["sites"])]
     joined = np.mean(values["rmse_sites"])
     alone = np.mean(values["rmse_sites_alone"])
-    harmed = (
-        "This coupling makes the sites worse. For columns that are divided among the sites, use the"
-        " additive objective. `coreg-sim benefit` compares the methods."
-    )
-    return [
+    out = [
         f"{values['rounds']} rounds, {sent}; Q - Q* <= {values['certified_gap']:.2e}",
         (
             f"root mean square error on held-out rows, mean over sites: {alone:.4f} alone,"
             f" {joined:.4f} joined"
         ),
-        *([harmed] if joined > alone else []),
-        values["closed_form"] or _distance(values),
     ]
+    if joined > alone:
+        out.append(
+            "This coupling makes the sites worse. For columns that are divided among the sites, use"
+            " the additive objective. `coreg-sim benefit` compares the methods."
+        )
+    out.append(values["closed_form"] or _distance(values))
+    return out
 
 
 def _distance(values: Values) -> str:
@@ -308,26 +311,27 @@ def _table(sites: dict[str, Values]) -> list[str]:
     headings = ["", "labels", "local"]
     for model in MODELS:
         headings += [model, "change", "forecast"]
-    rows = [[*headings, "recommended"], *(_row(name, site) for name, site in sites.items())]
+    rows = [[*headings, "recommended"]]
+    rows += [_row(name, site) for name, site in sites.items()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     out = [
         "root mean square error on held-out rows, its change against the local model, and the"
         " site's own forecast of it"
     ]
     for name, *cells, recommended in rows:
-        numbers = [f"{cell:>{width}}" for cell, width in zip(cells, widths[1:-1], strict=True)]
-        out.append(f"{name:<{widths[0]}} {' '.join(numbers)}  {recommended}")
+        line = name.ljust(widths[0])
+        for cell, width in zip(cells, widths[1:-1], strict=True):
+            line += f" {cell:>{width}}"
+        out.append(f"{line}  {recommended}")
     return out
 
 
 def _row(name: str, site: Values) -> list[str]:
     cells = [name, str(site["labels"]), _error(site["rmse"]["local"])]
+    errors = site["rmse"]
     for model in MODELS:
-        cells += [
-            _error(site["rmse"][model]),
-            _change(site["rmse"], model),
-            _forecast(site["forecast"].get(model)),
-        ]
+        forecast = _forecast(site["forecast"].get(model))
+        cells += [_error(errors[model]), _change(errors, model), forecast]
     return [*cells, site["recommended"]]
 
 
@@ -346,4 +350,6 @@ def _change(errors: dict[str, float | None], model: str) -> str:
 def _forecast(forecast: dict[str, float] | None) -> str:
     if forecast is None:
         return "-"
-    return f"{100 * forecast['change']:+.1f} ± {100 * forecast['standard_error']:.1f} %"
+    change = 100 * forecast["change"]
+    error = 100 * forecast["standard_error"]
+    return f"{change:+.1f} ± {error:.1f} %"

@@ -70,7 +70,8 @@ class AlignedIds:
         plain = {"run": shared.run, "rule": shared.rule, "ids": shared.ids}
         try:
             make_private_folder(self._folder)
-            write_whole(path, json.dumps(plain, ensure_ascii=False, indent=0).encode(), mode=0o600)
+            text = json.dumps(plain, ensure_ascii=False, indent=0)
+            write_whole(path, text.encode(), mode=0o600)
             results = sorted(self._folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
             for old in results[:-KEPT]:
                 old.unlink()
@@ -83,7 +84,10 @@ def guessable(ids: Sequence[str]) -> str:
     """A warning where a member can list all ids that are possible, and test them; "" where there
     are too many.
     """
-    possible = max((10 if text.isdigit() else 36) ** min(len(text), _LONG) for text in ids)
+    possible = 0
+    for text in ids:
+        characters = 10 if text.isdigit() else 36
+        possible = max(possible, characters ** min(len(text), _LONG))
     if all(map(_DATE.fullmatch, ids)):
         what = "dates"
     elif possible <= _FEW_IDS:

@@ -47,7 +47,9 @@ def text_of(value: Any) -> str | None:
         return str(value)
     if isinstance(value, float | np.floating):
         # The text of a float32 is the shortest one that float32 rounds to it.
-        return None if math.isnan(value) else _of_float(float(str(value)))
+        if math.isnan(value):
+            return None
+        return _of_float(float(str(value)))
     if isinstance(value, Decimal):
         return canonical(f"{value:f}")
     if isinstance(value, date | time):
@@ -72,14 +74,19 @@ def canonical(text: str, decimal: Literal[".", ",", "?"] = ".") -> str:
 def _of_number_or_moment(text: str, decimal: str) -> str:
     number = text
     if decimal == ",":  # there a point separates thousands, if anything
-        number = text.replace(",", ".") if "." not in text else ""
+        number = ""
+        if "." not in text:
+            number = text.replace(",", ".")
     if _DECIMALS.fullmatch(number):
         return _without_zeros(number)
     if _POWER.fullmatch(number) and math.isfinite(float(number)):
         return _of_float(float(number))
-    if moment := _MOMENT.fullmatch(text):
+    moment = _MOMENT.fullmatch(text)
+    if moment:
         return _of_moment(moment["day"], moment["time"], moment["zone"]) or text
-    return _time_of(text) if _TIME_OF_DAY.fullmatch(text) else text
+    if _TIME_OF_DAY.fullmatch(text):
+        return _time_of(text)
+    return text
 
 
 def _without_zeros(number: str) -> str:
@@ -103,8 +110,12 @@ def _of_moment(day: str, clock: str, zone: str | None) -> str | None:
 
 
 def _time_of(clock: str) -> str:
-    seconds = clock if clock.count(":") == 2 else f"{clock}:00"
-    return seconds.rstrip("0").rstrip(".") if "." in seconds else seconds
+    seconds = clock
+    if clock.count(":") != 2:
+        seconds = f"{clock}:00"
+    if "." in seconds:
+        return seconds.rstrip("0").rstrip(".")
+    return seconds
 
 
 def texts_of_column(shown: Sequence[str], decimal: Literal[".", ",", "?"] = ".") -> list[str]:
@@ -112,13 +123,11 @@ def texts_of_column(shown: Sequence[str], decimal: Literal[".", ",", "?"] = ".")
     one text: they are codes.
     """
     texts = {text: canonical(text, decimal) for text in set(shown)}
-    decimals = {
-        text
-        for text, value in texts.items()
-        if text != value and _DECIMALS.fullmatch(text.replace(",", "."))
-    }
-    if len({texts[text] for text in decimals} | (texts.keys() - decimals)) < len(texts):
-        texts |= dict(zip(decimals, decimals, strict=True))
+    changed = [text for text, value in texts.items() if text != value]
+    decimals = [text for text in changed if _DECIMALS.fullmatch(text.replace(",", "."))]
+    others = texts.keys() - {*decimals}
+    if len(others | {texts[text] for text in decimals}) < len(texts):
+        texts |= {text: text for text in decimals}
     return [texts[text] for text in shown]
 
 
@@ -130,8 +139,12 @@ def guarded(text: str) -> str:
 
     Numbers stay.
     """
-    return f"'{text}" if _FORMULA.match(text) and not PLAIN.fullmatch(text) else text
+    if _FORMULA.match(text) and not PLAIN.fullmatch(text):
+        return f"'{text}"
+    return text
 
 
 def unguarded(text: str) -> str:
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+    if text.startswith("'") and _FORMULA.match(text):
+        return text[1:]
+    return text

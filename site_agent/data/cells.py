@@ -81,7 +81,8 @@ class Cells:
     @cached_property
     def numbers(self) -> Arr:
         """The numbers. NaN: missing, or no finite number."""
-        return np.where(np.isfinite(self._floats) & ~self.missing, self._floats, np.nan)
+        usable = np.isfinite(self._floats) & ~self.missing
+        return np.where(usable, self._floats, np.nan)
 
     @property
     def rounded(self) -> str:

@@ -32,10 +32,10 @@ def notes_on_fit(
     """Sentences about columns that can be read otherwise, or that have no effect."""
     labelled = tables[0]
     for column in columns:
-        if column.kind == "date" and column.name not in wishes.dates and "/" in column.layout:
-            yield _found_layout(labelled, column)
         if column.kind == "numeric":
             yield from _codes(labelled, column)
+        elif "/" in column.layout and column.name not in wishes.dates:
+            yield _layout_note(labelled, column)
     yield from _without_effect(columns, labelled)
     total = sum(len(column.feature_names) for column in columns)
     for column in columns:
@@ -56,9 +56,10 @@ def _without_effect(columns: Sequence[Column], labelled: Table) -> Iterator[str]
         yield f"constant among the labelled rows, so without effect: {some(alike, COLUMNS)}"
 
 
-def _found_layout(table: Table, column: Column) -> str:
+def _layout_note(table: Table, column: Column) -> str:
     """A note on the order of day and month that the cells showed."""
-    texts = " and ".join(map(repr, list(table.counts(column.name))[:2]))
+    examples = list(table.counts(column.name))[:2]
+    texts = " and ".join(map(repr, examples))
     return (
         f"{table.source}: read as dates of the format {column.layout}, as their numbers show:"
         f" {texts} in {column.name!r}"
@@ -88,8 +89,9 @@ def _codes(table: Table, column: Column) -> Iterator[str]:
 
 def _after_today(column: Column, tables: Sequence[Table]) -> Iterator[str]:
     """A note on dates after today: most are a wrong century, or a wrong format."""
+    today = (utc_now().date() - _EPOCH).days
     days = np.concatenate([column.numbers(table) for table in tables])
-    after = days[days > (utc_now().date() - _EPOCH).days]
+    after = days[days > today]
     if len(after):
         last = _EPOCH + timedelta(days=float(after.max()))
         yield (
@@ -109,12 +111,15 @@ def notes_on_drift(column: Column, table: Table, trained: Range | None) -> Itera
     elif trained is not None:
         yield from _outside(column, table, trained, len(table) - missing)
     if missing and not column.indicator:
-        instead = "none of its levels" if column.kind == "text" else "the mean"
+        instead = "the mean"
+        if column.kind == "text":
+            instead = "none of its levels"
         yield f"missing cells: {missing}, and none in training. They count as {instead}"
 
 
 def _new_texts(column: Column, table: Table) -> Iterator[str]:
-    new = np.flatnonzero((column.places(table) < 0) & ~table.missing(column.name))
+    unknown = column.places(table) < 0
+    new = np.flatnonzero(unknown & ~table.missing(column.name))
     if len(new):
         first = table.shown(column.name)[new[0]]
         yield (
@@ -126,12 +131,14 @@ def _new_texts(column: Column, table: Table) -> Iterator[str]:
 def _outside(column: Column, table: Table, trained: Range, cells: int) -> Iterator[str]:
     low, high, seen = trained
     values = column.numbers(table)
-    outside = int(((values < low) | (values > high)).sum())
+    outside = int(np.sum((values < low) | (values > high)))
     # Of n training cells and no change, 2 of n + 1 new ones are outside.
     if outside > cells * max(OUTSIDE, 4.0 / (seen + 1)):
         ends = f"{low:g} to {high:g}"
         if column.kind == "date":
-            ends = f"{_EPOCH + timedelta(days=low)} to {_EPOCH + timedelta(days=high)}"
+            first = _EPOCH + timedelta(days=low)
+            last = _EPOCH + timedelta(days=high)
+            ends = f"{first} to {last}"
         yield (
             f"{outside} of {cells} cells ({100 * outside / cells:.0f} %) are outside the range of"
             f" training ({ends}). The model extrapolates there"

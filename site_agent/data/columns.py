@@ -37,13 +37,19 @@ class Column:
         names = [self.name]
         if self.kind == "text":
             names = [f"{self.name}={level}" for level in self.levels]
-        return [*names, f"{self.name} is missing"] if self.indicator else names
+        if self.indicator:
+            return [*names, f"{self.name} is missing"]
+        return names
 
     @property
     def scales(self) -> list[float]:
         """What one unit of each feature is in the column's own units."""
-        scales = [1.0] * len(self.levels) if self.kind == "text" else [self.scale]
-        return [*scales, self.indicator_scale] if self.indicator else scales
+        scales = [self.scale]
+        if self.kind == "text":
+            scales = [1.0] * len(self.levels)
+        if self.indicator:
+            return [*scales, self.indicator_scale]
+        return scales
 
     def numbers(self, table: Table) -> Arr:
         """The values of a column that is no text; NaN is missing."""
@@ -60,7 +66,9 @@ class Column:
         """The number that a date or a truth value means; None if the text is neither."""
         if text is None:
             return np.nan
-        return day_of(text, self.layout) if self.kind == "date" else TRUTH.get(text.lower())
+        if self.kind == "date":
+            return day_of(text, self.layout)
+        return TRUTH.get(text.lower())
 
     def _unread(self, table: Table, text: str, rows: list[int]) -> Fault:
         what = f"{text!r} is not true or false."
@@ -80,17 +88,19 @@ class Column:
         their decimals count.
         """
         texts = table.shown(self.name)
-        places: dict[str | None, int] = {level: place for place, level in enumerate(self.levels)}
-        of_text = {text: places.get(text, places.get(canonical(text or ""), -1)) for text in texts}
-        of_text[None] = -1
-        return np.array([of_text[text] for text in texts], dtype=np.int64)
+        of_level = {level: place for place, level in enumerate(self.levels)}
+        places: dict[str | None, int] = {None: -1}
+        for text in set(texts):
+            if text is not None:
+                places[text] = of_level.get(text, of_level.get(canonical(text), -1))
+        return np.array([places[text] for text in texts], dtype=np.int64)
 
     def encoded(self, table: Table) -> Arr:
         if self.kind == "text":
             # An unknown text becomes a row of zeros, as with
             # OneHotEncoder(handle_unknown="ignore").
-            places = self.places(table)[:, np.newaxis]
-            block: Arr = (places == np.arange(len(self.levels))).astype(np.float64)
+            levels = np.arange(len(self.levels))
+            block: Arr = np.equal.outer(self.places(table), levels).astype(np.float64)
         else:
             values = self.numbers(table)
             filled = np.where(np.isnan(values), self.fill, values)

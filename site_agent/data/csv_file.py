@@ -71,11 +71,14 @@ def read_csv_file(path: Path, notation: Notation, faults: Faults) -> tuple[CsvFi
     if file is None:
         names, texts, lines = _by_row(body, above, separator, source, faults)
         decimals = find_decimals(notation.decimal, names, texts, texts.to_dict, separator)
-        columns = [(name, cells, None) for name, cells in zip(names, texts, strict=True)]
+        no_numbers = [None] * len(names)
+        columns = list(zip(names, texts, no_numbers, strict=True))
         file = CsvFile(columns, lines, decimals)
-    notes = [file.decimals.note] if file.decimals.note else []
+    notes = []
     if separator != "," and notation.separator is None:
-        notes.insert(0, f"columns separated by {SEPARATORS[separator]}")
+        notes.append(f"columns separated by {SEPARATORS[separator]}")
+    if file.decimals.note:
+        notes.append(file.decimals.note)
     return file, notes
 
 
@@ -107,7 +110,8 @@ def _not_text(data: bytes, at: int, what: str, todo: str, source: str) -> BadTab
 
 
 def _count(body: bytes, character: str) -> int:
-    return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(character)))
+    codes = np.frombuffer(body, np.uint8)
+    return int(np.count_nonzero(codes == ord(character)))
 
 
 def _by_line(
@@ -115,11 +119,11 @@ def _by_line(
 ) -> CsvFile | None:
     """The columns, if each line is one row of the header's width; else None."""
     header, _, rows = body.partition(b"\n")
-    if b"\r" in body and body.count(b"\r") != body.count(b"\r\n"):
+    if body.count(b"\r") != body.count(b"\r\n"):
         return None
     read = partial(pl.read_csv, has_header=False, separator=separator)
     try:
-        names = next(csv.reader([header.decode()], delimiter=separator, strict=True))
+        [names] = csv.reader([header.decode()], delimiter=separator, strict=True)
         schema = {str(place): pl.String for place in range(len(names))}
         texts = cache(lambda: read(rows, schema=schema).to_dict())
         head = read(rows, schema=schema, n_rows=HEAD)
@@ -127,16 +131,19 @@ def _by_line(
         kinds = schema | _kinds_of(head, decimals.mark, separator)
         if b'"' in body and _hold_quotes(kinds, texts):
             return None
-        pointed = rows.translate(_SWAPPED) if decimals.mark == "," else rows
+        pointed = rows
+        if decimals.mark == ",":
+            pointed = rows.translate(_SWAPPED)
         columns = read(pointed, schema=kinds, ignore_errors=True)
         numbers = _numbers(columns, texts)
     except (csv.Error, PolarsError):
         return None
     if not _is_complete(columns, body, separator):
         return None
-    cells = [(partial(_column, texts, place), numbers.get(place)) for place in schema]
+    named = []
+    for name, place in zip(names, schema, strict=True):
+        named.append((name, partial(_column, texts, place), numbers.get(place)))
     lines = np.arange(columns.height) + above + 2
-    named = [(name, *values) for name, values in zip(names, cells, strict=True)]
     return CsvFile(named, lines, decimals)
 
 
@@ -146,8 +153,10 @@ def _column(texts: Callable[[], Texts], place: str) -> pl.Series:
 
 def _hold_quotes(kinds: Mapping[str, object], texts: Callable[[], Texts]) -> bool:
     """Whether a text has a quote inside, which can be a doubled one or a stray one."""
-    columns = [texts()[place] for place, kind in kinds.items() if kind == pl.String]
-    return any(column.str.contains('"', literal=True).any() for column in columns)
+    for place, kind in kinds.items():
+        if kind == pl.String and texts()[place].str.contains('"', literal=True).any():
+            return True
+    return False
 
 
 def _is_complete(columns: pl.DataFrame, body: bytes, separator: str) -> bool:
@@ -158,8 +167,10 @@ def _is_complete(columns: pl.DataFrame, body: bytes, separator: str) -> bool:
     if columns.width < 2 or columns.height != _count(body, "\n") - 1:
         return False
     last = columns.to_series(columns.width - 1)
+    if not last.null_count():
+        return True
     between = (columns.height + 1) * (columns.width - 1)
-    return not last.null_count() or (b'"' not in body and _count(body, separator) == between)
+    return b'"' not in body and _count(body, separator) == between
 
 
 def _kinds_of(head: pl.DataFrame, mark: Mark, separator: str) -> dict[str, type[pl.DataType]]:
@@ -167,22 +178,18 @@ def _kinds_of(head: pl.DataFrame, mark: Mark, separator: str) -> dict[str, type[
     if mark in ("?", separator):
         return {}
     numbers = head.select(as_numbers(mark))
-    return {
-        text.name: pl.Float64
-        for text, values in zip(head, numbers, strict=True)
-        if values.count() == text.count()
-    }
+    names = [name for name in head.columns if numbers[name].count() == head[name].count()]
+    return dict.fromkeys(names, pl.Float64)
 
 
 def _numbers(columns: pl.DataFrame, texts: Callable[[], Texts]) -> dict[str, pl.Series]:
     """The columns with as many finite numbers as texts."""
-    numbers = columns.select(pl.col(pl.Float64))
-    finite = numbers.select(pl.all().is_finite().sum()).row(0)
-    return {
-        column.name: column
-        for column, count in zip(numbers, finite, strict=True)
-        if count == columns.height or count == texts()[column.name].count()
-    }
+    numbers = {}
+    for column in columns.select(pl.col(pl.Float64)):
+        finite = column.is_finite().sum()
+        if finite == columns.height or finite == texts()[column.name].count():
+            numbers[column.name] = column
+    return numbers
 
 
 def _by_row(
@@ -220,15 +227,20 @@ def _by_row(
 
 def _check_quotes(row: list[str], line: str, source: str) -> None:
     for cell in row:
-        if '"' in cell and '"{}"'.format(cell.replace('"', '""')) not in line:
+        quoted = cell.replace('"', '""')
+        if '"' in cell and f'"{quoted}"' not in line:
             what = f"not a CSV table (a quote inside the cell {cell!r})."
             raise BadTable(Fault(source, what, BROKEN))
 
 
 def _ragged(ragged: dict[int, int], width: int, separator: str, source: str) -> Fault:
     first = next(iter(ragged.values()))
-    counted = f"{first} cells" if len(ragged) == 1 else f"{first} cells in the first of them"
-    todo = "remove what follows the last column." if first > width else "add the missing cells."
+    counted = f"{first} cells"
+    if len(ragged) > 1:
+        counted = f"{first} cells in the first of them"
+    todo = "add the missing cells."
+    if first > width:
+        todo = "remove what follows the last column."
     return Fault(
         source,
         f"{counted}, the header has {width}.",

@@ -86,8 +86,7 @@ def _rows(query: Query, connection: object) -> pl.DataFrame:
 
 
 def _failed(query: Query, error: Exception, todo: str) -> BadTable:
-    lines = str(error).splitlines()
-    reason = lines[0] if lines else type(error).__name__
+    reason, *_ = str(error).splitlines() or [type(error).__name__]
     return BadTable(Fault(str(query), f"the query failed ({reason}).", todo, kind="query"))
 
 
@@ -121,11 +120,10 @@ def _as_written(connection: sqlite3.Connection, query: Query, frame: pl.DataFram
         connection.execute(f"CREATE TEMP VIEW coreg_rows AS {query.sql}")
         columns = connection.execute("PRAGMA table_info(coreg_rows)")
         declared = [str(column[2]).upper() for column in columns]
-    truths = [
-        name
-        for name, kind in zip(frame.columns, declared, strict=False)
-        if kind.startswith("BOOL") and frame[name].is_in([0, 1]).all()
-    ]
+    truths = []
+    for column, kind in zip(frame, declared, strict=False):
+        if kind.startswith("BOOL") and column.is_in([0, 1]).all():
+            truths.append(column.name)
     narrow = [column.name for column in frame if _was_float32(column)]
     return frame.with_columns(pl.col(truths).cast(pl.Boolean), pl.col(narrow).cast(pl.Float32))
 
@@ -135,8 +133,10 @@ def _was_float32(column: pl.Series) -> bool:
     if column.dtype != pl.Float64:
         return False
     values = column.drop_nulls()
-    same = (values.cast(pl.Float32).cast(pl.Float64) == values) & (values.abs() < _WHOLE)
-    return bool(same.all()) and any(len(f"{v:.17g}".strip("-0.")) > _LONG for v in values)
+    same = values.cast(pl.Float32).cast(pl.Float64) == values
+    if not (same & (values.abs() < _WHOLE)).all():
+        return False
+    return any(len(f"{value:.17g}".strip("-0.")) > _LONG for value in values)
 
 
 # --- PostgreSQL -----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ the option to type.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from site_agent.data.dates import ZONE, century, day_of, without_zone
 from site_agent.data.notation import DATE, flag, most
@@ -24,41 +24,47 @@ def holds_dates(texts: Iterable[str]) -> bool:
 
 def find_layout(column: str, texts: Sequence[str], tables: Sequence[Table]) -> str:
     """The layout of these texts, which the column has in these tables."""
-    read = {
-        layout: [text for text in texts if day_of(text, layout) is not None] for layout in _LAYOUTS
-    }
+    read = {}
+    for layout in _LAYOUTS:
+        read[layout] = [text for text in texts if day_of(text, layout) is not None]
     most_read = max(map(len, read.values()))
     if not most_read:
         raise _unknown(column, texts[0], tables)
     best = [layout for layout in _LAYOUTS if len(read[layout]) == most_read]
     if best != [DAY_FIRST, MONTH_FIRST]:
         return best[0]
-    raise _either_way(column, read, tables)
+    raise _either_way(column, read[DAY_FIRST], read[MONTH_FIRST], tables)
 
 
 def _either_way(
-    column: str, read: Mapping[str, Sequence[str]], tables: Sequence[Table]
+    column: str, day_first: Sequence[str], month_first: Sequence[str], tables: Sequence[Table]
 ) -> BadTable:
     """Dates of which as many are read with the day first as with the month first."""
-    ambiguous = {*read[DAY_FIRST]} & {*read[MONTH_FIRST]}
-    day_first = [text for text in read[DAY_FIRST] if text not in ambiguous]
-    month_first = [text for text in read[MONTH_FIRST] if text not in ambiguous]
-    shown = [*day_first[:1], *month_first[:1]] or read[DAY_FIRST][:1]
-    what = f"{' and '.join(map(repr, shown))} have the day and the month first."
-    if len(shown) == 1:
-        what = f"{shown[0]!r} has the day or the month first"
-        what += ", and no cell of the column shows which."
-    todo = f"Give {flag('dates', f'{column}={DAY_FIRST}')}; or {MONTH_FIRST}."
+    ambiguous = {*day_first} & {*month_first}
+    sure_days = [text for text in day_first if text not in ambiguous]
+    sure_months = [text for text in month_first if text not in ambiguous]
+    if sure_days:
+        shown = [sure_days[0], sure_months[0]]
+        what = f"{shown[0]!r} and {shown[1]!r} have the day and the month first."
+    else:
+        shown = [day_first[0]]
+        what = (
+            f"{shown[0]!r} has the day or the month first, and no cell of the column shows which."
+        )
+    option = flag("dates", f"{column}={DAY_FIRST}")
+    todo = f"Give {option}; or {MONTH_FIRST}."
     return _refused(column, shown, tables, what, todo, "date of two readings")
 
 
 def _unknown(column: str, text: str, tables: Sequence[Table]) -> BadTable:
     """A date that no layout fits, with the option that names one, if one can."""
     what = f"{text!r} is a date in an unknown notation."
-    todo = f"Give {flag('dates', f'{column}=%d.%m.%Y')}, for example."
+    option = flag("dates", f"{column}=%d.%m.%Y")
+    todo = f"Give {option}, for example."
     short = _SHORT_YEAR.match(text)
     if short:
-        todo = f"Give {century(column, short[1].join(('%d', '%m', '%y')))}"
+        form = "%d.%m.%y".replace(".", short[1])
+        todo = f"Give {century(column, form)}"
     if ZONE.search(text):
         what = f"{text!r} is a time with a zone."
         todo = without_zone(column)

@@ -48,14 +48,18 @@ def layout_of(table: Mapping[str, object]) -> str:
     form = table.get("format")
     if set(table) - {"format", "latest"} or not isinstance(form, str):
         raise ValueError('needs a format, and with years of two digits `latest = "YYYY-MM-DD"`')
-    return f"{form}{_LATEST}{table['latest']}" if "latest" in table else form
+    if "latest" in table:
+        return f"{form}{_LATEST}{table['latest']}"
+    return form
 
 
 @cache
 def _parts(layout: str) -> tuple[str, date | None]:
     """The format, and the latest date; ValueError: the latter is none."""
     form, latest, text = layout.partition(_LATEST)
-    return form, date.fromisoformat(text) if latest else None
+    if not latest:
+        return form, None
+    return form, date.fromisoformat(text)
 
 
 def check_layout(column: str, layout: str) -> None:
@@ -74,7 +78,9 @@ def check_layout(column: str, layout: str) -> None:
             f"{where} the years have two digits, so 30 can be 1930 or 2030. Say the latest date"
             f" that can occur: {century(column, form)}"
         )
-    whole = form if latest is None else f"{form}{_LATEST}2030-01-01"
+    whole = form
+    if latest is not None:
+        whole = f"{form}{_LATEST}2030-01-01"
     for day in (date(2023, 2, 1), date(2024, 11, 30)):
         if day_of(day.strftime(form), whole) != day.toordinal() - _EPOCH:
             raise UsageError(
@@ -84,7 +90,8 @@ def check_layout(column: str, layout: str) -> None:
 
 def century(column: str, form: str) -> str:
     """What to type where years have two digits."""
-    return f"{flag('dates', f'{column}={form}{_LATEST}YYYY-MM-DD')} (of birth: today)."
+    option = flag("dates", f"{column}={form}{_LATEST}YYYY-MM-DD")
+    return f"{option} (of birth: today)."
 
 
 # --- texts ----------------------------------------------------------------------------------------
@@ -95,8 +102,10 @@ def day_of(text: str, layout: str) -> int | None:
     used.
     """
     form, latest = _parts(layout)
+    if "%H" not in form:
+        text = _TIME.sub("", text)
     try:
-        day = datetime.strptime(text if "%H" in form else _TIME.sub("", text), form).date()
+        day = datetime.strptime(text, form).date()
         if latest is not None:
             day = _up_to(day, latest)
     except (ValueError, re.error):

@@ -4,6 +4,7 @@ The fit equals SimpleImputer, StandardScaler and OneHotEncoder of scikit-learn. 
 from the labelled rows. Kinds, levels and missing values are from the labelled and shared rows.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -55,7 +56,10 @@ def fit_column(name: str, tables: Sequence[Table], together: Table, wishes: Wish
         what = "no labelled row has a value, so the model cannot learn from it."
         raise _without_value(labelled, name, what)
     if any(table.missing(name).any() for table in rows):
-        mean, deviation = _spread(missing) if wishes.scale else (0.0, 1.0)
+        mean = 0.0
+        deviation = 1.0
+        if wishes.scale:
+            mean, deviation = _spread(missing)
         column = replace(column, indicator=True, indicator_mean=mean, indicator_scale=deviation)
     # (3)
     if column.kind == "text":
@@ -97,15 +101,19 @@ def _without_value(table: Table, name: str, what: str) -> BadTable:
 
 
 def _levels(name: str, tables: Sequence[Table], categorical: bool) -> tuple[str, ...]:
-    texts = [text for table in tables for text in table.texts(name) if text is not None]
-    levels = sorted(set(texts))
+    counts = Counter[str]()
+    for table in tables:
+        counts += table.counts(name)
+    levels = sorted(counts)
     rows = sum(map(len, tables))
-    most = MOST_LEVELS if categorical else min(MOST_LEVELS, max(FEW_LEVELS, rows // 10))
+    most = MOST_LEVELS
+    if not categorical:
+        most = min(MOST_LEVELS, max(FEW_LEVELS, rows // 10))
     if len(levels) <= most:
         return tuple(levels)
     what = (
-        f"{len(levels)} different texts in {rows} rows, such as {texts[0]!r}. Each would become a"
-        " feature."
+        f"{len(levels)} different texts in {rows} rows, such as {next(iter(counts))!r}. Each would"
+        " become a feature."
     )
     todo = f"Group them, or leave the column out: {flag('drop', name)}."
     if len(levels) <= MOST_LEVELS:
@@ -123,7 +131,10 @@ def _of_numbers(column: Column, values: Float64[Arr, " n"], scale: bool) -> Colu
     # Equal to the bit to scikit-learn's SimpleImputer.
     total = np.where(missing, 0.0, values)[:, None].sum(axis=0)[0]
     fill = float(total / np.count_nonzero(~missing))
-    mean, deviation = _spread(np.where(missing, fill, values)) if scale else (0.0, 1.0)
+    mean = 0.0
+    deviation = 1.0
+    if scale:
+        mean, deviation = _spread(np.where(missing, fill, values))
     return replace(column, mean=mean, scale=deviation, fill=fill)
 
 

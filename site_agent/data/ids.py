@@ -35,7 +35,9 @@ def normalised(text: str, rule: IdRule) -> str:
     if rule == "exact":
         return unicodedata.normalize("NFC", text).strip()
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    return re.sub(r"(?<![0-9])0+(?=[0-9])", "", folded) if rule == "numbers" else folded
+    if rule == "numbers":
+        return re.sub(r"(?<![0-9])0+(?=[0-9])", "", folded)
+    return folded
 
 
 def compared_ids(table: Table, column: str, rule: IdRule) -> list[str]:
@@ -54,24 +56,27 @@ def unique_ids(table: Table, column: str, rule: IdRule, faults: Faults) -> list[
         "Keep one row of each individual, by a rule such as the latest visit. If each row is an"
         f" individual of its own, add a column to the id: {flag('id', f'{column}+NAME')}."
     )
-    wrong = []
     if empty:
-        wrong.append(table.fault(f"no id in {column!r}.", "", "missing", rows=empty))
+        fault = table.fault(f"no id in {column!r}.", "", "missing", rows=empty)
+        faults.add(replace(fault, about=column))
+    duplicates = {
+        f"the id {text!r} occurs {len(rows)} times{_COMPARED[rule]}.": rows
+        for text, rows in repeated.items()
+    }
     if len(repeated) > SHOWN:
         what = f"{len(repeated)} ids occur more than once{_COMPARED[rule]}: {some(repeated)}."
-        rows = list(chain.from_iterable(repeated.values()))
-        wrong.append(table.fault(what, todo, "duplicate", rows=rows))
-        repeated = {}
-    for text, rows in repeated.items():
-        what = f"the id {text!r} occurs {len(rows)} times{_COMPARED[rule]}."
-        wrong.append(table.fault(what, todo, "duplicate", rows=rows))
-    faults.add(*(replace(fault, about=column) for fault in wrong))
+        duplicates = {what: list(chain.from_iterable(repeated.values()))}
+    for what, rows in duplicates.items():
+        fault = table.fault(what, todo, "duplicate", rows=rows)
+        faults.add(replace(fault, about=column))
     return ids
 
 
 def order_of(ids: Sequence[str]) -> Ints:
     """The order of the instances at every site: by the UTF-8 bytes of their ids."""
-    return np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
+    encoded = [text.encode() for text in ids]
+    order = sorted(range(len(ids)), key=encoded.__getitem__)
+    return np.array(order, dtype=np.int64)
 
 
 def ids_digest(ids: Sequence[str]) -> str:

@@ -32,7 +32,9 @@ def a_source(value: object, info: ValidationInfo) -> Source | None:
     """Parse a file name, or the address of a database with the query. A data frame is returned as
     it is.
     """
-    sql = info.data.get("query") if info.field_name == "table" else None
+    sql = None
+    if info.field_name == "table":
+        sql = info.data.get("query")
     if isinstance(value, str | Path) and str(value):
         return source_of(str(value), sql or "")
     if value is None or isinstance(value, Query) or (hasattr(value, "columns") and sql is None):
@@ -44,7 +46,9 @@ def _as_text(value: object) -> object:
     """`true`, `1` and text, as the cell of a table."""
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value).strip() if isinstance(value, int | str) else value
+    if isinstance(value, int | str):
+        return str(value).strip()
+    return value
 
 
 def _as_dates(value: Any) -> Any:
@@ -53,10 +57,11 @@ def _as_dates(value: Any) -> Any:
         return dates_of(value)
     if not isinstance(value, Mapping):
         return value
-    return {
-        column: layout_of(layout) if isinstance(layout, Mapping) else layout
-        for column, layout in value.items()
-    }
+    layouts = dict(value)
+    for column, layout in value.items():
+        if isinstance(layout, Mapping):
+            layouts[column] = layout_of(layout)
+    return layouts
 
 
 class Inputs(BaseModel):
@@ -90,5 +95,7 @@ class Inputs(BaseModel):
         return Notation(self.separator, self.decimal)
 
     def at(self, base: Path) -> "Inputs":
-        unlabelled = None if self.unlabelled is None else at(self.unlabelled, base)
+        unlabelled = None
+        if self.unlabelled is not None:
+            unlabelled = at(self.unlabelled, base)
         return self.model_copy(update={"table": at(self.table, base), "unlabelled": unlabelled})

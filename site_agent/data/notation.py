@@ -72,7 +72,9 @@ def separator_of(body: bytes, source: str) -> str:
         )
         todo = f"Give {flag('separator', fitting[0])}; or the other one."
         raise BadTable(Fault(source, what, todo, kind="separator", lines=(1,)))
-    return fitting[0] if fitting else max(candidates, key=widths.__getitem__)
+    if fitting:
+        return fitting[0]
+    return max(candidates, key=widths.__getitem__)
 
 
 def _width(text: str, separator: str) -> int:
@@ -85,9 +87,12 @@ def _width(text: str, separator: str) -> int:
 def _fits(text: str, separator: str, width: int) -> bool:
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
-        return all(len(row) == width or not any(map(str.strip, row)) for row in rows)
+        for row in rows:
+            if len(row) != width and any(map(str.strip, row)):
+                return False
     except csv.Error:
         return False
+    return True
 
 
 # --- decimals -------------------------------------------------------------------------------------
@@ -145,7 +150,9 @@ def _decimals_of(names: Sequence[str], texts: pl.DataFrame, separator: str) -> D
     if points:
         return Decimals(".", f"this table's decimals have points ({of_points[0]})")
     for example in _examples(names, decimals)[:1]:
-        mark = "commas" if "," in decimals["value"][0] else "points"
+        mark = "points"
+        if "," in decimals["value"][0]:
+            mark = "commas"
         why = f"no cell of the table shows whether its {mark} ({example}) separate decimals or"
         return Decimals("?", f"{why} thousands")
     return Decimals()
@@ -159,8 +166,9 @@ def _beside_commas(commas: int, points: int) -> Decimals:
         "commas separate this table's columns too, so a comma in a cell can be a decimal comma, a"
         " thousand or a mistake"
     )
-    slips = commas < SLIPS or SLIPS * commas <= points
-    return Decimals("." if slips else "?", why)
+    if commas < SLIPS or SLIPS * commas <= points:
+        return Decimals(".", why)
+    return Decimals("?", why)
 
 
 def _examples(names: Sequence[str], decimals: pl.DataFrame) -> list[str]:
@@ -223,13 +231,15 @@ def kind_of(cell: str, mark: Mark) -> str:
     if re.search(DECIMAL, cell) and mark not in cell:
         if mark == "?":
             return OPEN_MARK
-        return "decimal comma" if mark == "." else "decimal point"
+        if mark == ".":
+            return "decimal comma"
+        return "decimal point"
     return next((kind for kind, pattern in _KINDS if re.search(pattern, cell)), "text")
 
 
 def advice(kind: str, column: str, *, target: bool = False) -> str:
-    text = _ADVICE.get(kind, OF_TARGET if target else OTHERWISE)
-    return text.format(
+    otherwise = OF_TARGET if target else OTHERWISE
+    return _ADVICE.get(kind, otherwise).format(
         dates=flag("dates", f"{column}=%d.%m.%Y"),
         drop=flag("drop", column),
         categorical=flag("categorical", column),

@@ -1,6 +1,6 @@
 """The target and the id that a site leaves open: its study names them, or their usual names do."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from site_agent.data.inputs import Inputs
 from site_agent.data.site_tables import WITHOUT_LABELS
@@ -34,11 +34,14 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
 def _usual_id(columns: Sequence[str]) -> str | None:
     if USUAL_ID in columns:
         return USUAL_ID
-    return _only(list({name for name in columns if name.endswith("_id")}))
+    return _only({name for name in columns if name.endswith("_id")})
 
 
-def _only(names: Sequence[str]) -> str | None:
-    return names[0] if len(names) == 1 else None
+def _only(names: Collection[str]) -> str | None:
+    if len(names) != 1:
+        return None
+    [name] = names
+    return name
 
 
 def _target(table: Table, target: str, labels: bool) -> str | None:

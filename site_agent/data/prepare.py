@@ -44,22 +44,24 @@ def prepare(
         preprocessing = _fitted(table, inputs)
     faults.raise_any()
     ids = table.unlabelled_ids
+    digest = ids_digest(ids)
     data = PrivateData(
         X=preprocessing.transform(table.labelled),
         y=table.y,
         Z=preprocessing.transform(table.unlabelled),
-        ids_digest=ids_digest(ids),
+        ids_digest=digest,
         salt=salt,
         positions=table.positions,
         row_keys=row_keys(table.labelled_ids, table.y, salt),
-        instances=own_name(ids_digest(sorted(ids, key=str.encode)), salt),
+        instances=own_name(digest, salt),
         ids=ids,
         positive=inputs.positive,
         negative=table.negative,
         classes=classes,
         target=inputs.target or "",
     )
-    return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
+    notes = (*table.notes, *table.doubts, *preprocessing.notes)
+    return Prepared(data, preprocessing, table, notes)
 
 
 def _fitted(table: SiteTable, inputs: Inputs) -> Preprocessing:

@@ -67,9 +67,9 @@ class Preprocessing:
         """
         wishes = Wishes(categorical, dates or {}, scale)
         _check(wishes, labelled)
-        tables = [labelled] if unlabelled is None else [labelled, unlabelled]
-        if unlabelled is not None and not len(labelled):
-            tables = [unlabelled]
+        tables = [labelled]
+        if unlabelled is not None:
+            tables = [labelled, unlabelled] if len(labelled) else [unlabelled]
         together = tables[0].beside(tables[-1])
         faults = Faults()
         columns = []
@@ -82,7 +82,9 @@ class Preprocessing:
             if column.kind in ("numeric", "date"):
                 values = np.concatenate([column.numbers(table) for table in tables])
                 values = values[~np.isnan(values)]
-                ranges[column.name] = (float(values.min()), float(values.max()), len(values))
+                least = float(values.min())
+                greatest = float(values.max())
+                ranges[column.name] = (least, greatest, len(values))
         notes = notes_on_fit(columns, tables, wishes)
         return cls(tuple(columns), tuple(notes), ranges)
 
@@ -103,24 +105,27 @@ class Preprocessing:
         """
         table.require(self.sources, "a feature of this model")
         ranges = self.ranges or {}
-        return [
-            f"{table.source}, column {column.name!r}: {note}"
-            for column in self.columns
-            for note in notes_on_drift(column, table, ranges.get(column.name))
-        ]
+        out = list[str]()
+        for column in self.columns:
+            notes = notes_on_drift(column, table, ranges.get(column.name))
+            out += [f"{table.source}, column {column.name!r}: {note}" for note in notes]
+        return out
 
     def to_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = {
             "columns": list(map(asdict, self.columns)),
             "na_values": list(self.na_values),
         }
-        return plain if self.ranges is None else {**plain, "ranges": dict(self.ranges)}
+        if self.ranges is None:
+            return plain
+        return {**plain, "ranges": dict(self.ranges)}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":
-        columns = [
-            Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"]
-        ]
+        columns = []
+        for column in plain["columns"]:
+            levels = tuple(column["levels"])
+            columns.append(Column(**{**column, "levels": levels}))
         ranges: Any = plain.get("ranges")
         if ranges is not None:
             ranges = {name: tuple(values) for name, values in ranges.items()}

@@ -89,20 +89,25 @@ def load_site_tables(
     own_ids, ids, written = _ids_of(labelled, shared, inputs, aligned, faults)
     doubts += _doubts_on_copies(own_ids, table.source)
     order = order_of(ids)
-    shared_ids = tuple(map(ids.__getitem__, order))
-    places = dict(zip(shared_ids, range(len(order)), strict=True))
+    shared_ids = _ordered(ids, order)
+    places = {text: place for place, text in enumerate(shared_ids)}
+    names = [name for name in features if name in shared]
     return SiteTable(
         labelled=labelled.select(features),
         y=y,
-        unlabelled=shared.rows(order).select(list(filter(shared.__contains__, features))),
+        unlabelled=shared.rows(order).select(names),
         unlabelled_ids=shared_ids,
-        written_ids=tuple(map(written.__getitem__, order)),
+        written_ids=_ordered(written, order),
         notes=tuple(notes),
         doubts=tuple(doubts),
         positions=np.array([places.get(text, -1) for text in own_ids], dtype=np.int64),
         labelled_ids=tuple(own_ids),
         negative=_negative(table, target, inputs.positive),
     )
+
+
+def _ordered(texts: Sequence[str], order: Ints) -> tuple[str, ...]:
+    return tuple(texts[row] for row in order)
 
 
 def _ragged(faults: Faults) -> bool:
@@ -115,7 +120,9 @@ def _ids_of(
 ) -> tuple[list[str], list[str], list[str]]:
     """The ids of the labelled and of the shared rows, and the latter as the table writes them."""
     column = inputs.id or ""
-    rule: IdRule = "exact" if aligned is None else aligned.rule
+    rule: IdRule = "exact"
+    if aligned is not None:
+        rule = aligned.rule
     with faults.caught():
         ids = unique_ids(shared, column, rule, faults)
         return compared_ids(labelled, column, rule), ids, shared.ids(column)
@@ -141,7 +148,10 @@ def _check_columns(table: Table, inputs: Inputs, faults: Faults) -> None:
 
 def _features(table: Table, inputs: Inputs, faults: Faults) -> list[str]:
     apart = {inputs.target, inputs.id, *inputs.drop}
-    for name in (inputs.target if inputs.labels else None, inputs.id):
+    expected = [inputs.id]
+    if inputs.labels:
+        expected.append(inputs.target)
+    for name in expected:
         if name not in table:
             apart.add(table.like(name or ""))  # it is misspelt, and no feature
     features = []
@@ -181,7 +191,10 @@ def _negative(table: Table, target: str, positive: str) -> str:
     """The value of a yes/no target besides the positive one; "" without one."""
     if not positive or target not in table:
         return ""
-    return next((text for text in table.counts(target) if text != canonical(positive)), "")
+    for text in table.counts(target):
+        if text != canonical(positive):
+            return text
+    return ""
 
 
 def _notes_on_labels(inputs: Inputs, y: Arr, unlabelled: Table) -> Iterator[str]:

@@ -39,7 +39,9 @@ class Fault:
 
     @property
     def text(self) -> str:
-        column = "" if self.column is None else f", column {self.column!r}"
+        column = ""
+        if self.column is not None:
+            column = f", column {self.column!r}"
         places = _places("line", self.lines)
         todo = f" {self.todo}" if self.todo else ""
         if self.file == FRAME:  # in Python: rows from 0, and keywords
@@ -52,11 +54,14 @@ class Fault:
 
     def fields(self) -> dict[str, Any]:
         """Fields for a program, without the content of a cell."""
+        column = self.column
+        if self.about is not None:
+            column = self.about
         return {
             "file": self.file,
-            "row": self.lines[0] if self.lines else None,
+            "row": next(iter(self.lines), None),
             "rows": len(self.lines),
-            "column": self.column if self.about is None else self.about,
+            "column": column,
             "kind": self.kind,
             "do": self.todo,
         }
@@ -66,9 +71,12 @@ def _places(what: str, lines: Sequence[int]) -> str:
     places = list(map(str, lines[:SHOWN]))
     if len(lines) > SHOWN:
         places.append(f"{len(lines) - SHOWN} more")
-    if len(places) < 2:
-        return "".join(f", {what} {place}" for place in places)
-    return f", {what}s {', '.join(places[:-1])} and {places[-1]}"
+    if not places:
+        return ""
+    *others, last = places
+    if not others:
+        return f", {what} {last}"
+    return f", {what}s {', '.join(others)} and {last}"
 
 
 class BadTable(BadData):
@@ -134,7 +142,9 @@ def some(names: Iterable[object], most: int = SHOWN) -> str:
 
 
 def shortened(texts: Sequence[str], most: int) -> str:
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    more = ""
+    if len(texts) > most:
+        more = f" and {len(texts) - most} more"
     return ", ".join(texts[:most]) + more
 
 
@@ -156,7 +166,9 @@ class Query:
     sql: str
 
     def __str__(self) -> str:
-        return f"{SQLITE}{self.database}" if isinstance(self.database, Path) else self.database
+        if isinstance(self.database, Path):
+            return f"{SQLITE}{self.database}"
+        return self.database
 
 
 Source: TypeAlias = Path | Query
@@ -183,12 +195,13 @@ def source_of(text: str, sql: str = "") -> Source:
             raise UsageError(f"{text}: names no database. Write {SQLITE}PATH.")
         database = Path(path)
         sql = sql or inside
-    elif (scheme := _ADDRESS.match(text)) and not text.startswith(POSTGRESQL):
-        raise UsageError(
-            f"{scheme[1]}: is neither {SQLITE}PATH nor postgresql://USER@HOST/DATABASE. From other"
-            " databases, export the rows to Parquet."
-        )
-    elif not scheme:
+    elif not text.startswith(POSTGRESQL):
+        scheme = _ADDRESS.match(text)
+        if scheme:
+            raise UsageError(
+                f"{scheme[1]}: is neither {SQLITE}PATH nor postgresql://USER@HOST/DATABASE. From"
+                " other databases, export the rows to Parquet."
+            )
         if sql:
             raise UsageError(f"{text}: a file, and a query needs a database. Leave the query out.")
         return Path(text)
@@ -199,8 +212,10 @@ def source_of(text: str, sql: str = "") -> Source:
 
 def has_password(text: str) -> bool:
     """Whether the address of a server has a password, before its host or as a parameter."""
-    before = re.split(":/+", text, maxsplit=1)[-1].rpartition("@")[0]
-    return ":" in before or "password=" in unquote(text).lower().replace(" ", "")
+    address = re.split(":/+", text, maxsplit=1)[-1]
+    before_host, _, _ = address.rpartition("@")
+    parameters = unquote(text).lower().replace(" ", "")
+    return ":" in before_host or "password=" in parameters
 
 
 def at(source: Source | Any, base: Path) -> Source | Any:

@@ -6,9 +6,8 @@ differ only by case are slips of the pen. Each is a sentence with the file, the 
 option that mends it. None is a fault, since a table can be right that way.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
-from functools import partial
-from itertools import groupby
 
 import numpy as np
 import polars as pl
@@ -96,18 +95,21 @@ def _values(column: Column, labelled: Table) -> Arr | None:
 
 def rank_correlation(x: Arr, y: Arr) -> float:
     """Spearman's: Pearson's correlation of the ranks; equal values share their mean rank."""
-    ranks = [pl.Series(values).rank("average").to_numpy() for values in (x, y)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+    ranks = pl.DataFrame({"x": x, "y": y}).select(pl.all().rank("average"))
+    return float(np.corrcoef(ranks["x"], ranks["y"])[0, 1])
 
 
 def _alike_levels(column: Column) -> str:
-    folded = partial(normalised, rule="folded")
-    groups = [list(group) for _, group in groupby(sorted(column.levels, key=folded), key=folded)]
-    alike = [group for group in groups if len(group) > 1]
+    groups: dict[str, list[str]] = defaultdict(list)
+    for level in column.levels:
+        groups[normalised(level, "folded")].append(level)
+    alike = [groups[folded] for folded in sorted(groups) if len(groups[folded]) > 1]
     if not alike:
         return ""
     first = " and ".join(map(repr, alike[0]))
-    others = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
+    others = ""
+    if len(alike) > 1:
+        others = f" (and {len(alike) - 1} more)"
     return (
         f"{first}{others} differ only by case or white space, and count as different levels. Write"
         f" them in one way, or leave the column out: {_dropped(column)}"

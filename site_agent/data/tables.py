@@ -86,7 +86,9 @@ class Table:
         rows: Sequence[int] = (),
     ) -> Fault:
         """A fault of these rows of a column."""
-        lines = tuple(self.lines[list(rows)].tolist()) if rows else ()
+        lines = ()
+        if rows:
+            lines = tuple(self.lines[list(rows)].tolist())
         return Fault(self.source, what, todo, kind, column, lines)
 
     # --- columns ----------------------------------------------------------------------------------
@@ -96,8 +98,11 @@ class Table:
         missing = [name for name in names if name not in self]
         if not missing:
             return
-        similar = {name: self.like(name) for name in missing}
-        hints = [f"{column!r} for {name!r}?" for name, column in similar.items() if column]
+        hints = []
+        for name in missing:
+            similar = self.like(name)
+            if similar:
+                hints.append(f"{similar!r} for {name!r}?")
         text = f"no column {', '.join(map(repr, missing))} ({what})."
         if hints:
             text += f" Did you mean {', '.join(hints)}"
@@ -111,7 +116,9 @@ class Table:
         # mistake.
         folded = {column.casefold(): column for column in reversed(self.columns)}
         matches = get_close_matches(name.casefold(), list(folded), n=1)
-        return folded[matches[0]] if matches else None
+        if not matches:
+            return None
+        return folded[matches[0]]
 
     def cells(self, name: str) -> Cells:
         """The cells of a column that can be read."""
@@ -161,7 +168,7 @@ class Table:
 
     def _present(self, name: str, texts: Sequence[str]) -> list[str | None]:
         missing = self.cells(name).missing
-        return [None if missing[i] else texts[i] for i in self.kept.tolist()]
+        return [None if missing[row] else texts[row] for row in self.kept.tolist()]
 
     def missing(self, name: str) -> NDArray[np.bool_]:
         return self.cells(name).missing[self.kept]
@@ -171,7 +178,9 @@ class Table:
         number is a fault.
         """
         values = self.cells(name).numbers[self.kept]
-        return not np.isnan(values).all() or most(self.present(name), NUMBER.search)
+        if not np.isnan(values).all():
+            return True
+        return most(self.present(name), NUMBER.search)
 
     def numbers(self, name: str, *, target: bool = False) -> Arr:
         """A column as float64, NaN where missing.
@@ -190,7 +199,8 @@ class Table:
         texts = self.shown(name)
         rows: dict[str, list[int]] = {}
         for row in unread.tolist():
-            rows.setdefault(kind_of(texts[row] or "", decimals.mark), []).append(row)
+            kind = kind_of(texts[row] or "", decimals.mark)
+            rows.setdefault(kind, []).append(row)
         if target and "text" in rows and np.isnan(self.cells(name).numbers[self.kept]).all():
             yield self._texts_as_target(name)
             return
@@ -230,11 +240,17 @@ class Table:
         """
         self.require([name], "the id column")
         own = self.cells(name).own
-        return [unguarded(unicodedata.normalize("NFC", own[i])) for i in self.kept.tolist()]
+        ids = []
+        for row in self.kept.tolist():
+            text = unicodedata.normalize("NFC", own[row])
+            ids.append(unguarded(text))
+        return ids
 
     def doubts(self, id_column: str | None) -> tuple[str, ...]:
         """A note on ids that were rounded."""
-        rounded = self.cells(id_column).rounded if id_column and id_column in self else ""
+        rounded = ""
+        if id_column and id_column in self:
+            rounded = self.cells(id_column).rounded
         if not rounded:
             return ()
         return (
@@ -251,7 +267,8 @@ class Table:
         if column in self or len(parts) < 2:
             return self
         self.require(parts, "a part of the id")
-        rows = zip(*(self.cells(part).own for part in parts), strict=True)
+        columns = [self.cells(part).own for part in parts]
+        rows = zip(*columns, strict=True)
         joined = ["+".join(texts) if all(texts) else "" for texts in rows]
         others = [cells for cells in self.held if cells.name not in parts]
         return replace(self, held=(*others, Cells(column, joined, self.source)))
@@ -297,8 +314,10 @@ class Table:
             raise BadTable(self.fault(what, todo, "classes", column, wrong))
         cells = self.cells(column)
         texts = np.where(cells.missing, "", cells.own).tolist()
-        new = Cells(column, [codes.get(text, "") for text in texts], self.source)
-        return replace(self, held=tuple(new if old is cells else old for old in self.held))
+        coded = Cells(column, [codes.get(text, "") for text in texts], self.source)
+        held = list(self.held)
+        held[self.columns.index(column)] = coded
+        return replace(self, held=tuple(held))
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -306,7 +325,9 @@ class Table:
 
 def name_of(source: Source | Any) -> str:
     """A source in messages."""
-    return str(source) if isinstance(source, Path | Query) else FRAME
+    if isinstance(source, Path | Query):
+        return str(source)
+    return FRAME
 
 
 def read_table(
@@ -326,8 +347,11 @@ def read_table(
         table = _read(source, name, missing, notation, faults)
     except FileNotFoundError:
         folder = Path(name).resolve().parent
-        like = get_close_matches(Path(name).name, [path.name for path in folder.glob("*")], n=1)
-        todo = f"Did you mean {like[0]}?" if like else ""
+        names = [path.name for path in folder.glob("*")]
+        similar = get_close_matches(Path(name).name, names, n=1)
+        todo = ""
+        if similar:
+            todo = f"Did you mean {similar[0]}?"
         raise BadTable(Fault(name, f"no such file in {folder}.", todo, kind="file")) from None
     except (PolarsError, PanicException, OSError) as error:  # polars panics at some damage
         what = f"cannot be read as a table: {str(error).splitlines()[0]}"
@@ -355,7 +379,9 @@ def read_inputs(
     if source is None:
         source = inputs.table
     table = read_table(source, faults, inputs.na_values, inputs.notation)
-    return table.with_id(inputs.id or "") if joined else table
+    if joined:
+        return table.with_id(inputs.id or "")
+    return table
 
 
 def _read(
@@ -370,7 +396,9 @@ def _read(
     else:
         columns = _columns_of(source, name)
         decimals = Decimals(notation.decimal or ".")
-        lines = np.arange(len(columns[0][1]) if columns else 0) + (1 if name == FRAME else 2)
+        height = len(columns[0][1]) if columns else 0
+        first = 1 if name == FRAME else 2
+        lines = np.arange(first, first + height)
     held = tuple(
         Cells(column.strip(), raw, name, na_values, decimals, numeric)
         for column, raw, numeric in columns
@@ -400,6 +428,8 @@ def _parquet(path: Path, name: str) -> pl.DataFrame:
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".pq"):
         return pl.read_parquet(path, glob=False)  # polars would take t[1].parquet as a pattern
-    instead = " In Excel, save it as 'CSV UTF-8'." if suffix.startswith(".xls") else ""
+    instead = ""
+    if suffix.startswith(".xls"):
+        instead = " In Excel, save it as 'CSV UTF-8'."
     what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet.{instead}"
     raise BadTable(Fault(name, what, kind="file"))

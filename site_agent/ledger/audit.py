@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from sys import intern
-from typing import Any
 
 from cryptography import x509
 from pydantic import TypeAdapter
@@ -21,7 +20,7 @@ from coreg_core.errors import BadData, StorageError
 from coreg_core.messages import Countersigned, LedgerHead
 from coreg_wire.identity.names import certificate_name
 from coreg_wire.identity.signatures import coordinator_fault, from_hex, site_fault
-from site_agent.ledger.ledger import Line, read_lines
+from site_agent.ledger.ledger import Entry, Line, read_lines
 
 
 @dataclass(frozen=True)
@@ -134,14 +133,16 @@ class _Reading:
             raise self._damaged(f"the head cannot be read ({error})", line) from None
         head = signed.head
         if (head.lines, head.last) != (self.lines, self.last):
-            raise self._damaged(
-                f"the head of run {signed.run}, signed at {head.at}, covers"
-                f" {head.lines} lines up to {head.last[:16]}…, but {self.lines}"
-                f" lines up to {self.last[:16]}… precede it: lines were changed, removed or"
-                " inserted, and the chain was recomputed",
-                line,
+            signed_lines = f"{head.lines} lines up to {head.last[:16]}…"
+            lines = f"{self.lines} lines up to {self.last[:16]}…"
+            text = (
+                f"the head of run {signed.run}, signed at {head.at}, covers {signed_lines}, but"
+                f" {lines} precede it: lines were changed, removed or inserted, and the chain was"
+                " recomputed"
             )
-        if fault := _head_fault(signed, self.authorities):
+            raise self._damaged(text, line)
+        fault = _head_fault(signed, self.authorities)
+        if fault:
             text = f"the head of run {signed.run} is not signed by {signed.site}: {fault}"
             raise self._damaged(text, line)
         self.heads.append(signed)
@@ -182,17 +183,23 @@ class _Reading:
                 f"it records {self.unsigned} results and no signature. Without signatures the"
                 " chain does not protect against the owner of the file (signatures were removed)"
             )
-        heads = [
-            replace(signed, receipt=self.receipts.get((signed.run, signed.head.lines)))
-            for signed in sorted(self.heads, key=lambda signed: signed.head.lines)
-        ]
-        own = heads[-1] if heads else None
-        both = next((signed for signed in reversed(heads) if signed.receipt is not None), None)
-        after = self.kinds[0 if both is None else both.head.lines :]
+        heads = []
+        own: SignedHead | None = None
+        both: SignedHead | None = None
+        after = self.kinds
+        for signed in sorted(self.heads, key=lambda signed: signed.head.lines):
+            lines = signed.head.lines
+            own = replace(signed, receipt=self.receipts.get((signed.run, lines)))
+            heads.append(own)
+            if own.receipt is not None:
+                both = own
+                after = self.kinds[lines:]
         return Audited(self.lines, tuple(heads), own, both, dict(Counter(after)), compared)
 
     def _damaged(self, what: str, line: Line | None = None) -> StorageError:
-        where = self.path if line is None else f"{self.path}, line {line.number}"
+        where = f"{self.path}"
+        if line is not None:
+            where += f", line {line.number}"
         return StorageError(
             f"{where}: {what}. The ledger was changed, or parts of it are missing. Do not start the"
             " agent; look for the missing lines in backups, and tell the coordinator's operator."
@@ -203,7 +210,9 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
     """Checkpoints from a file with the output of `coreg-coordinator show RUN --json`, of one run or
     of several.
     """
-    mine = [head for head in _checkpoints(path) if site is None or head.site == site]
+    mine = _checkpoints(path)
+    if site is not None:
+        mine = [head for head in mine if head.site == site]
     if not mine:
         of = "" if site is None else f" of {site}"
         todo = "with the last RUN in which this site took part to its end: a refused run has none"
@@ -225,15 +234,18 @@ def _checkpoints(path: Path) -> list[SignedHead]:
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: cannot be read ({error}).") from None
     try:
-        runs = [json.loads(line) for line in lines if line.strip()]
-        return [head_of(checkpoint) for run in runs for checkpoint in run["checkpoints"]]
+        heads = list[SignedHead]()
+        for line in lines:
+            if line.strip():
+                heads += map(head_of, json.loads(line)["checkpoints"])
+        return heads
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadData(
             f"{path}: not a run as `coreg-coordinator show RUN --json` writes it."
         ) from None
 
 
-def head_of(checkpoint: dict[str, Any]) -> SignedHead:
+def head_of(checkpoint: Entry) -> SignedHead:
     receipt = checkpoint["receipt"]
     about = {"run": receipt["run"], "head": receipt["head"]}
     return HEAD.validate_python({**checkpoint, **about})

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from coreg_core.errors import StorageError
 from coreg_core.messages import (
@@ -47,6 +47,7 @@ from site_agent.disclosure import Disclosure
 from site_agent.identity.identity import Identity
 
 GENESIS = "0" * 64  # the hash before the first line
+Entry: TypeAlias = dict[str, Any]  # what a line says, as JSON has it
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Line:
 
     number: int
     sha256: str
-    entry: dict[str, Any]
+    entry: Entry
     end: int
 
 
@@ -84,7 +85,7 @@ def read_lines(path: Path) -> Iterator[Line]:
         raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
 
 
-def _entry(line: bytes) -> dict[str, Any]:
+def _entry(line: bytes) -> Entry:
     """Empty if it is none."""
     with contextlib.suppress(ValueError, RecursionError):
         entry = json.loads(line)
@@ -93,7 +94,7 @@ def _entry(line: bytes) -> dict[str, Any]:
     return {}
 
 
-def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
+def read_ledger(path: Path) -> Iterator[Entry]:
     for line in read_lines(path):
         yield line.entry
 
@@ -140,11 +141,11 @@ class Disclosed:
     numbers: int
 
 
-def entry_for(message: FromSite, disclosure: Disclosure | None) -> dict[str, Any]:
+def entry_for(message: FromSite, disclosure: Disclosure | None) -> Entry:
     """The line for a message before it leaves; see `Ledger.record`."""
     if not isinstance(message, Answer):
         return _describe(message)
-    entry: dict[str, Any] = {
+    entry: Entry = {
         "kind": "Answer",
         "run": message.run,
         "attempt": message.attempt,
@@ -172,9 +173,11 @@ def digest_of(answer: Answer) -> tuple[int, str]:
     """The bytes that an answer carries, and their SHA-256: its words, then each part after its
     receiver.
     """
-    data = b"" if answer.summed is None else answer.summed.data
-    size = len(data)
-    digest = hashlib.sha256(data)
+    size = 0
+    digest = hashlib.sha256()
+    if answer.summed is not None:
+        size = len(answer.summed.data)
+        digest.update(answer.summed.data)
     for part in answer.parts:
         size += len(part.data)
         digest.update(f"\n{part.receiver} {len(part.data)}\n".encode())
@@ -182,7 +185,7 @@ def digest_of(answer: Answer) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def countersigned(receipt: Countersigned) -> dict[str, Any]:
+def countersigned(receipt: Countersigned) -> Entry:
     """The line for a received countersignature: nothing leaves with it."""
     return {
         "kind": "Countersigned",
@@ -208,9 +211,11 @@ _FIELDS = {
 }
 
 
-def _describe(message: FromSite) -> dict[str, Any]:
+def _describe(message: FromSite) -> Entry:
     kind = type(message)
-    entry = {"kind": kind.__name__, **{name: getattr(message, name) for name in _FIELDS[kind]}}
+    entry: Entry = {"kind": kind.__name__}
+    for name in _FIELDS[kind]:
+        entry[name] = getattr(message, name)
     match message:
         case Offer():
             entry["plan"] = message.plan_digest
@@ -398,7 +403,7 @@ class Ledger:
             self.memory.note(countersigned(receipt))
             return None
 
-    def _write(self, entry: dict[str, Any]) -> None:
+    def _write(self, entry: Entry) -> None:
         entry = {"at": timestamp(), **entry}
         line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
         if not self._failed:

@@ -52,10 +52,14 @@ class Scored:
 
     def finished(self, scores: Arr, places: Ints) -> Arr:
         """Corrected scores of these individuals, or their probabilities."""
-        local = None if self.local is None else self.local[places]
+        local = None
+        if self.local is not None:
+            local = self.local[places]
         X = None if self.X is None else self.X[places]
         corrected = self.correction(scores[places], local, X)
-        return corrected if self.probability is None else self.probability.of(corrected)
+        if self.probability is None:
+            return corrected
+        return self.probability.of(corrected)
 
     def write(self, result: ScoringResult, folder: Path) -> tuple[Path, ...]:
         """Write ids, scores, the sites in each, the deviation that absent ones leave, and known
@@ -86,14 +90,10 @@ def write_joint_scores(
     """Write the scores of a training's end; ``ids`` of all shared individuals."""
     values, beside = _columns_of(scores.values, joined.score_probability, joined.classes)
     path = folder / "scores.csv"
-    write_predictions(
-        path,
-        values,
-        ids=[ids[place] for place in scores.places],
-        id_column="id" if id_column in ("score", "probability") else id_column,
-        column="score",
-        beside=beside,
-    )
+    if id_column in ("score", "probability"):
+        id_column = "id"
+    scored = [ids[place] for place in scores.places]
+    write_predictions(path, values, ids=scored, id_column=id_column, column="score", beside=beside)
     return path
 
 
@@ -113,7 +113,9 @@ def as_columns(
     """
     if not classes:
         return score, {"probability": probabilities}
-    most = [None if np.isnan(row).any() else classes[row.argmax()] for row in probabilities]
+    most = list[str | None]()
+    for row in probabilities:
+        most.append(None if np.isnan(row).any() else classes[row.argmax()])
     columns = zip(classes, probabilities.T, strict=True)
     return most, {f"probability_{name}": column for name, column in columns}
 
@@ -128,13 +130,14 @@ def batch_of(
     preprocessing = model.preprocessing
     column = inputs.id or ""
     faults = Faults()
-    table = read_table(
-        inputs.table, na_values=preprocessing.na_values, notation=inputs.notation
-    ).with_id(column)
+    table = read_table(inputs.table, na_values=preprocessing.na_values, notation=inputs.notation)
+    table = table.with_id(column)
     table.require([column], "the id column")
+    rule: IdRule = "exact"
     if aligned is not None:
+        rule = aligned.rule
         table = with_shared_ids(table, column, aligned, complete=True)
-    keys = unique_ids(table, column, "exact" if aligned is None else aligned.rule, faults)
+    keys = unique_ids(table, column, rule, faults)
     faults.raise_any()
     table.require(preprocessing.sources, "a feature of this model")
     order = order_of(keys)
@@ -147,12 +150,17 @@ def batch_of(
     notes = [*table.notes, *table.doubts(inputs.id)]
     if not absent.all():
         notes += preprocessing.moved(table.rows(np.flatnonzero(~absent)))
-    if lacking := [ids[i] for i in np.flatnonzero(absent)]:
+    lacking = [ids[i] for i in np.flatnonzero(absent)]
+    if lacking:
         notes.append(
             f"{inputs.table}: no record of {len(lacking)} instances ({some(lacking)}): all features"
             " are empty"
         )
-    joined = model.function if isinstance(model.function, SiteModel | ClassModel) else None
+    joined: SiteModel | ClassModel | None = None
+    correction: Any = Correction()
+    if isinstance(model.function, SiteModel | ClassModel):
+        joined = model.function
+        correction = joined.correct_score
     batch = Batch(
         features=phi,
         missing=absent,
@@ -173,7 +181,7 @@ def batch_of(
         column,
         tuple(notes),
         model.score_probability,
-        Correction() if joined is None else joined.correct_score,
+        correction,
         local,
         X,
         _noise_of(model),
@@ -185,8 +193,9 @@ def batch_of(
 def _arrays(model: ModelFile, table: Table, absent: np.ndarray) -> tuple[Arr, Arr, Arr | None]:
     """Features of the score (0 of an absent row), own columns and local predictions (NaN)."""
     present = np.flatnonzero(~absent)
-    # Without any record the first row alone has the width of the arrays.
-    own = table.rows(present if len(present) else np.arange(1))
+    own = table.rows(present)
+    if not len(present):  # the first row alone has the width of the arrays
+        own = table.rows(np.arange(1))
     phi = _placed(model.phi(own), present, len(absent), 0.0)
     X = _placed(model.features(own), present, len(absent), np.nan)
     if model.local is None or not len(present):
@@ -206,8 +215,11 @@ def _noise_of(model: ModelFile) -> float:
     joined = model.function
     if not isinstance(joined, SiteModel) or model.score_probability is not None:
         return np.nan
-    judged = model.findings.models if model.findings else {}  # by own labels, each left out
-    return max(joined.spread * joined.noise, float(judged.get("score", {}).get("rmse", 0.0)))
+    noise = joined.spread * joined.noise
+    if model.findings and "score" in model.findings.models:
+        left_out = float(model.findings.models["score"].get("rmse", 0.0))  # by own labels
+        noise = max(noise, left_out)
+    return noise
 
 
 def as_answers(classes: Sequence[str], values: Arr) -> Values:
@@ -232,13 +244,16 @@ class Alone:
         column = inputs.id or ""
         table = read_table(inputs.table, na_values=na_values, notation=inputs.notation)
         ids = table.with_id(column).ids(column)
-        return cls(model, table, {normalised(text, rule): i for i, text in enumerate(ids)})
+        places = {normalised(text, rule): place for place, text in enumerate(ids)}
+        return cls(model, table, places)
 
     def answers(self, texts: Sequence[str], coverage: float) -> list[Values]:
         """Predictions, with intervals where the model has them. UsageError: an id has no row."""
-        if unknown := [text for text in texts if text not in self.places]:
+        unknown = [text for text in texts if text not in self.places]
+        if unknown:
             raise UsageError(f"this site's table has no row of {some(unknown)}.")
-        rows = self.table.rows(np.array([self.places[text] for text in texts], dtype=np.int64))
+        places = [self.places[text] for text in texts]
+        rows = self.table.rows(np.array(places, dtype=np.int64))
         columns = as_answers(self.model.classes, self.model.predict(rows))
         if self.model.deviations(rows) is not None:
             columns["low"], columns["high"] = self.model.interval(rows, coverage)
@@ -258,30 +273,28 @@ def _is_ours(columns: Sequence[str]) -> bool:
     return len(others) < min(2, len(columns))
 
 
-def _csv_columns(path: Path) -> list[str]:
+def _is_our_csv(path: Path) -> bool:
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        return next(csv.reader([file.readline(1 << 16)]), [])
+        columns = next(csv.reader([file.readline(1 << 16)]), [])
+    return _is_ours(columns)
 
 
-def _parquet_columns(path: Path) -> list[str]:
+def _is_our_parquet(path: Path) -> bool:
     try:
-        return list(pl.read_parquet_schema(path))
+        columns = pl.read_parquet_schema(path)
     except pl.exceptions.PolarsError:
-        return []
+        return False
+    return _is_ours(list(columns))
 
 
-TABLES: Kinds = {
-    ".csv": lambda path: _is_ours(_csv_columns(path)),
-    ".parquet": lambda path: _is_ours(_parquet_columns(path)),
-    ".pq": lambda path: _is_ours(_parquet_columns(path)),
-}
+TABLES: Kinds = {".csv": _is_our_csv, ".parquet": _is_our_parquet, ".pq": _is_our_parquet}
 
 
 def check_predictions(path: Path, read: Sequence[Path]) -> None:
     """Check before the work that predictions can be written, and that the file is none of those
     that are ``read``.
     """
-    if path.exists() and any(each.exists() and path.samefile(each) for each in read):
+    if path.exists() and any(path.samefile(file) for file in read if file.exists()):
         raise UsageError(
             f"{path} is read by this command, and would be overwritten. Give another --output."
         )
@@ -301,7 +314,8 @@ def write_predictions(
 
     The file has mode 0600.
     """
-    if ids is not None and id_column in (column, *(beside or {})):
+    beside = beside or {}
+    if ids is not None and id_column in (column, *beside):
         raise UsageError(
             f"{path}: the id column has the name of the column of {column}s. Rename it in the"
             " table."
@@ -309,8 +323,11 @@ def write_predictions(
     is_csv = path.suffix.lower() == ".csv"
     columns = dict[str, Any]()
     if ids is not None:
-        columns[id_column or "id"] = list(map(guarded, ids)) if is_csv else ids
-    frame = pl.DataFrame({**columns, column: predictions, **(beside or {})}).fill_nan(None)
+        columns[id_column or "id"] = ids
+        if is_csv:
+            columns[id_column or "id"] = list(map(guarded, ids))
+    columns |= {column: predictions, **beside}
+    frame = pl.DataFrame(columns).fill_nan(None)
     if is_csv:
         data = frame.write_csv().encode()
     else:

@@ -5,7 +5,7 @@ and how far the records moved from those of the training.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -66,14 +66,20 @@ def evaluate(models: Sequence[Path], data: Source, notation: Notation) -> Evalua
     for name, model in loaded.items():
         X = model.features(table)
         predicted = model.predict_features(X)
-        residuals[name] = brier_residuals(predicted, y) if classes else y - predicted
-        baseline = next(iter(residuals.values())) if figures else None
-        figures[name] = {
-            **of_residuals(residuals[name], None if classes else y, baseline),
-            **_of_probabilities(model, predicted, y),
-            "stability": moved(model, X, predicted),
-        }
-    single_rows: Values = {"labels": y, "residuals": {} if classes else residuals}
+        labels = None
+        if classes:
+            errors = brier_residuals(predicted, y)
+        else:
+            errors = y - predicted
+            labels = y
+        baseline = next(iter(residuals.values()), None)
+        residuals[name] = errors
+        figures[name] = of_residuals(errors, labels, baseline)
+        figures[name] |= _of_probabilities(model, predicted, y)
+        figures[name]["stability"] = moved(model, X, predicted)
+    single_rows: Values = {"labels": y, "residuals": residuals}
+    if classes:
+        single_rows["residuals"] = {}
     return Evaluated(target, len(y), figures, notes, seen, left_out=single_rows)
 
 
@@ -90,27 +96,39 @@ def _of_probabilities(model: ModelFile, predicted: Arr, y: Arr) -> Values:
     """The figures of probabilities; nothing of a model of numbers."""
     if model.classes:
         return of_several_classes(predicted, y, model.classes)
-    return {} if model.probability is None else of_classes(predicted, y)
+    if model.probability is None:
+        return {}
+    return of_classes(predicted, y)
+
+
+def _target_of(loaded: Mapping[str, ModelFile]) -> tuple[str, str, tuple[str, ...]]:
+    """Target, positive value and classes; UsageError: they are not equal in all models."""
+    kinds = {(model.target, model.positive, model.classes) for model in loaded.values()}
+    if len(kinds) > 1:
+        names = [f"{target} {positive}".strip() for target, positive, _ in kinds]
+        raise UsageError(
+            "the models have different targets, positive values or classes"
+            f" ({some(sorted(names))}). Compare equal ones."
+        )
+    [kind] = kinds
+    return kind
 
 
 def _labelled(
     loaded: Mapping[str, ModelFile], data: Source, notation: Notation
 ) -> tuple[str, Table, list[str]]:
     """The target of all models, the rows that have a value of it, and notes on the table."""
-    kinds = {(model.target, model.positive, model.classes) for model in loaded.values()}
-    if len(kinds) > 1:
-        listed = some(sorted(f"{target} {positive}".strip() for target, positive, _ in kinds))
-        what = f"the models have different targets, positive values or classes ({listed})"
-        raise UsageError(f"{what}. Compare equal ones.")
-    [(target, positive, classes)] = kinds
+    target, positive, classes = _target_of(loaded)
     encodings = [model.preprocessing for model in loaded.values()]
     negatives = {model.negative for model in loaded.values()} - {""}
-    negative = negatives.pop() if len(negatives) == 1 else ""
-    na_values = _each_once(map(attrgetter("na_values"), encodings))
-    whole = read_table(data, na_values=tuple(na_values), notation=notation)
+    negative = ""
+    if len(negatives) == 1:
+        negative = negatives.pop()
+    na_values = _each_once(encoding.na_values for encoding in encodings)
+    whole = read_table(data, na_values=na_values, notation=notation)
     whole = whole.with_places(target, classes).with_classes(target, positive, negative)
     whole.require([target], "the target of the model")
-    used = _each_once(map(attrgetter("sources"), encodings))
+    used = _each_once(encoding.sources for encoding in encodings)
     whole.require(used, "a feature of these models")
     y = whole.numbers(target, target=True)
     rows: Ints = np.flatnonzero(~np.isnan(y)).astype(np.int64)
@@ -121,10 +139,12 @@ def _labelled(
     notes = [*whole.notes]
     if positive and not y[rows].any():
         notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}")
-    if len(rows) < len(whole):
-        notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
+    unlabelled = len(whole) - len(rows)
+    if unlabelled:
+        notes.append(f"{data}: {unlabelled} rows without {target!r} are left out")
     table = whole.rows(rows)
-    return target, table, notes + _each_once(encoding.moved(table) for encoding in encodings)
+    notes += _each_once(encoding.moved(table) for encoding in encodings)
+    return target, table, notes
 
 
 def _each_once(lists: Iterable[Iterable[str]]) -> list[str]:
@@ -137,13 +157,16 @@ def evaluated_lines(evaluated: Evaluated) -> list[str]:
     """
     models = evaluated.models
     classes = any("auc_by_class" in figures for figures in models.values())
-    what = "root of the Brier score" if classes else "root mean square error"
+    what = "root mean square error"
+    if classes:
+        what = "root of the Brier score"
     heading = f"{what} of {evaluated.target} on {evaluated.rows} rows, ± one standard error"
     out = [heading, *table(models)]
     for name, figures in models.items():
         out += tenth_lines(figures.get("tenths"), f"these rows, {name}")
     for name, figures in models.items():
-        if index := figures["stability"]:
+        index = figures["stability"]
+        if index:
             out.append(f"{name}: stability index against the training, {_listed(index)}")
     return out
 
@@ -152,4 +175,6 @@ def _listed(index: Values) -> str:
     """The predictions' index, and those of the columns that moved most."""
     columns = sorted(index["columns"].items(), key=itemgetter(1), reverse=True)
     listed = shortened([f"{name} {value:.3f}" for name, value in columns], SHOWN)
-    return f"{index['by_chance']:.3f} by chance: predictions {index['predictions']:.3f}; {listed}"
+    chance = index["by_chance"]
+    predictions = index["predictions"]
+    return f"{chance:.3f} by chance: predictions {predictions:.3f}; {listed}"

@@ -49,7 +49,8 @@ def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"])
     y = y[some]
     names = model.preprocessing.sources
     if is_linear(model):
-        sizes = np.abs(_shapley(model.function, model.preprocessing, X)).mean(0) * model.divisor
+        values = _shapley(model.function, model.preprocessing, X)
+        sizes = np.abs(values).mean(0) * model.divisor
         return {"columns": dict(zip(names, sizes.tolist(), strict=True)), "columns_by": "shapley"}
     rng = np.random.default_rng(0)
     before = _error(model, X, y)
@@ -58,7 +59,7 @@ def own_columns(model: ModelFile, X: Float64[Arr, "n p"], y: Float64[Arr, " n"])
         permuted = X.copy()
         errors = []
         for _ in range(PERMUTATIONS):
-            permuted[:, block] = X[rng.permutation(len(X))][:, block]
+            permuted[:, block] = rng.permutation(X[:, block])
             errors.append(_error(model, permuted, y))
         growth.append(float(np.mean(errors)) - before)
     return {"columns": dict(zip(names, growth, strict=True)), "columns_by": "permutation"}
@@ -75,15 +76,12 @@ def _error(model: ModelFile, X: Arr, y: Arr) -> float:
 def is_linear(model: ModelFile) -> bool:
     """Whether predictions are sums over columns, their clipping included."""
     function = model.function
-    if (
-        model.probability is not None
-        or not isinstance(function, SiteModel)
-        or function.slopes() is None
-    ):
+    if model.probability is not None or not isinstance(function, SiteModel):
         return False
-    return function.local is None or (
-        function.local.forest is None and not function.local.basis.width
-    )
+    if function.slopes() is None:
+        return False
+    local = function.local
+    return local is None or (local.forest is None and not local.basis.width)
 
 
 def _shapley(function: Function, preprocessing: Preprocessing, X: Arr) -> Float64[Arr, "n c"]:
@@ -112,4 +110,5 @@ def lines(columns: Mapping[str, float], by: str | None, target: str) -> list[str
         )
     wide = max(map(len, columns))
     ordered = sorted(columns.items(), key=itemgetter(1), reverse=True)
-    return [heading, *(f"{name:<{wide}} {value:>9.4g}" for name, value in ordered)]
+    rows = [f"{name:<{wide}} {value:>9.4g}" for name, value in ordered]
+    return [heading, *rows]

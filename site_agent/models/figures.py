@@ -49,12 +49,15 @@ def of_residuals(
         "se": known(error.standard_error) or 0.0,
         "rows": n,
         "mae": float(np.abs(residuals).mean()),
-        "r2": None if labels is None else known(r_squared(residuals, labels[:n])),
+        "r2": None,
     }
-    if baseline is None:
-        return out
-    beside = paired(residuals, baseline[:n])
-    return {**out, "change": beside.change, "change_se": wider * (known(beside.change_se) or 0.0)}
+    if labels is not None:
+        out["r2"] = known(r_squared(residuals, labels[:n]))
+    if baseline is not None:
+        beside = paired(residuals, baseline[:n])
+        out["change"] = beside.change
+        out["change_se"] = wider * (known(beside.change_se) or 0.0)
+    return out
 
 
 def of_classes(probabilities: Arr, labels: Arr) -> Values:
@@ -62,14 +65,18 @@ def of_classes(probabilities: Arr, labels: Arr) -> Values:
     `LEAST_ROWS` rows: none shows a single label.
     """
     area, distance = ranks(probabilities, labels)
-    columns = tenths(probabilities, labels) if labels.any() else {"rows": [0.0]}
+    columns: Values = {}
+    if labels.any():
+        columns = tenths(probabilities, labels)
+        if min(columns["rows"]) < LEAST_ROWS:
+            columns = {}
     return {
         "auc": known(area),
         "gini": known(2.0 * area - 1.0),
         "ks": known(distance),
         "log_loss": log_loss(probabilities, labels),
         "calibration_error": calibration_error(probabilities, labels),
-        "tenths": columns if min(columns["rows"]) >= LEAST_ROWS else {},
+        "tenths": columns,
     }
 
 
@@ -80,10 +87,10 @@ def of_several_classes(
     the most probable class, the log loss, and the area under the ROC curve of each class.
     """
     place = labels.astype(np.int64)
-    areas = {
-        name: known(auc(probabilities[:, k], (place == k).astype(np.float64)))
-        for k, name in enumerate(classes)
-    }
+    areas = {}
+    for k, name in enumerate(classes):
+        is_class = (place == k).astype(np.float64)
+        areas[name] = known(auc(probabilities[:, k], is_class))
     return {
         "accuracy": float(np.mean(probabilities.argmax(axis=1) == place)),
         "log_loss": log_loss(probabilities, labels),
@@ -100,7 +107,9 @@ def decimals(largest: float) -> str:
     """The format of a column of errors: as many decimals for each as give the largest four
     digits.
     """
-    return f"{max(0, 3 - floor(log10(largest)))}f" if 1e-3 <= largest < 1e7 else "4g"
+    if 1e-3 <= largest < 1e7:
+        return f"{max(0, 3 - floor(log10(largest)))}f"
+    return "4g"
 
 
 def table(models: Mapping[str, Values]) -> list[str]:
@@ -115,11 +124,15 @@ def table(models: Mapping[str, Values]) -> list[str]:
     for name, figures in models.items():
         error = figures["rmse"]
         se = figures["se"]
-        change = change_text(figures) if "change" in figures else ""
+        change = ""
+        if "change" in figures:
+            change = change_text(figures)
         whole = round(36 * error / longest)
-        bar = "█" * whole + "░" * (round(36 * (error + se) / longest) - whole)
+        end = round(36 * (error + se) / longest)
+        bar = "█" * whole + "░" * (end - whole)
         errors.append(f"{name:<{width}} {error:>9{digits}} ± {se:<7{digits}} {change:<16} {bar}")
-        if listed := _others(figures):
+        listed = _others(figures)
+        if listed:
             others.append(f"{name:<{width}} {', '.join(listed)}")
     return errors + others
 
@@ -140,7 +153,9 @@ def _others(figures: Values) -> list[str]:
     else:
         return []
     listed = [f"{label} {_shown(figures[key])}" for key, label in shown.items()]
-    return listed + [f"AUC of {name} {_shown(area)}" for name, area in (areas or {}).items()]
+    if areas is not None:
+        listed += [f"AUC of {name} {_shown(area)}" for name, area in areas.items()]
+    return listed
 
 
 def _shown(value: float | None) -> str:

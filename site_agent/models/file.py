@@ -13,7 +13,6 @@ its local model.
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
 from types import NoneType, UnionType
@@ -94,9 +93,8 @@ class ModelFile:
     stop: str
     coupling: float | None  # λ of an agreement
     plan: Values
-    name: str = (
-        ""  # of the opened sums that it was made from, as ``sites``; scores join models of one name
-    )
+    # Of the opened sums that it was made from, as ``sites``; scores join models of one name.
+    name: str = ""
     sites: tuple[str, ...] = ()
     findings: Findings | None = None  # whether joining pays
     probability: AnyProbability | None = None
@@ -109,7 +107,9 @@ class ModelFile:
 
     @property
     def objective(self) -> str:
-        return "agreement" if isinstance(self.function, KernelExpansion) else "additive"
+        if isinstance(self.function, KernelExpansion):
+            return "agreement"
+        return "additive"
 
     def features(self, table: Table) -> Arr:
         """The table as in training.
@@ -144,7 +144,9 @@ class ModelFile:
     def predict_features(self, X: Arr) -> Arr:
         """As `predict`, of rows that are encoded already (n, d)."""
         scores: Arr = self.function.predict(X) * self.divisor + self.shift
-        return scores if self.probability is None else self.probability.of(scores)
+        if self.probability is None:
+            return scores
+        return self.probability.of(scores)
 
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
         """Low and high ends of f(x) ± z d(x), which a share ``coverage`` of new labels is within;
@@ -154,7 +156,8 @@ class ModelFile:
             raise UsageError(
                 "intervals are for a target of numbers. This model predicts a probability."
             )
-        if (deviations := self.deviations(table)) is None:
+        deviations = self.deviations(table)
+        if deviations is None:
             raise BadData(
                 "this model has no values for intervals. Name the joined model of an additive run:"
                 " --model …/model.coreg."
@@ -217,11 +220,9 @@ def save_model(path: Path, model: ModelFile) -> None:
     function = model.function
     records = contains_records(function)
     if not records:  # ends of ranges are cells of rows, and left-out labels belong to rows
-        model = replace(
-            model,
-            preprocessing=replace(model.preprocessing, ranges=_wide(model)),
-            findings=model.findings and replace(model.findings, left_out=None),
-        )
+        preprocessing = replace(model.preprocessing, ranges=_wide(model))
+        findings = model.findings and replace(model.findings, left_out=None)
+        model = replace(model, preprocessing=preprocessing, findings=findings)
     meta = {
         "kind": next(kind for kind, its in _KINDS.items() if isinstance(function, its)),
         "function": _nested(function, "function", arrays),
@@ -258,14 +259,20 @@ def _wide(model: ModelFile) -> dict[str, Range]:
         elif column.scale == 1.0:  # constant or unscaled: its deviation is unknown
             continue
         if column.name in seen:
-            out[column.name] = middle - half, middle + half, seen[column.name][2]
+            _, _, cells = seen[column.name]
+            out[column.name] = (middle - half, middle + half, cells)
     return out
 
 
 def blocks(preprocessing: Preprocessing) -> list[slice]:
     """The features of each column."""
-    ends = np.cumsum([0, *(len(column.feature_names) for column in preprocessing.columns)]).tolist()
-    return [slice(start, end) for start, end in pairwise(ends)]
+    slices = []
+    start = 0
+    for column in preprocessing.columns:
+        end = start + len(column.feature_names)
+        slices.append(slice(start, end))
+        start = end
+    return slices
 
 
 def _basis(function: SiteModel | LocalModel | ClassModel | LocalClasses) -> FeatureBasis:
@@ -286,10 +293,11 @@ def _nested(value: Any, name: str, arrays: dict[str, Arr]) -> Any:
     if isinstance(value, Gaussian | Linear):
         return {"name": type(value).__name__.lower(), **asdict(value)}
     if is_dataclass(value):
-        return {
-            f.name: _nested(getattr(value, f.name), f"{name}.{f.name}", arrays)
-            for f in fields(value)
-        }
+        plain = {}
+        for own in fields(value):
+            entry = getattr(value, own.name)
+            plain[own.name] = _nested(entry, f"{name}.{own.name}", arrays)
+        return plain
     if isinstance(value, tuple):
         return [_nested(entry, f"{name}.{i}", arrays) for i, entry in enumerate(value)]
     return value
@@ -304,7 +312,9 @@ def _of_nested(hint: Any, value: Any, arrays: dict[str, Arr]) -> Any:
         return make_kernel(**value)
     if get_origin(hint) is UnionType:
         [hint] = (member for member in get_args(hint) if member is not NoneType)
-        return None if value is None else _of_nested(hint, value, arrays)
+        if value is None:
+            return None
+        return _of_nested(hint, value, arrays)
     if get_origin(hint) is tuple:
         of, _ = get_args(hint)
         return tuple(_of_nested(of, entry, arrays) for entry in value)
@@ -336,7 +346,8 @@ def contains_records(function: Function) -> bool:
     """
     if isinstance(function, KernelExpansion):
         weights = isinstance(function.kernel, Linear)
-        return not (weights and np.array_equal(function.points, np.eye(function.points.shape[1])))
+        points = function.points
+        return not (weights and np.array_equal(points, np.eye(points.shape[1])))
     return bool(_basis(function).width)
 
 
@@ -379,12 +390,8 @@ def load_model(path: Path) -> ModelFile:
             findings=meta["found"] and Findings.from_json(meta["found"]),
             **{name: meta[name] for name in _PLAIN if name in meta},
         )
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:  # the checksum is right, so another program wrote the file
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        # The checksum is right, so another program wrote the file.
         raise BadData(
             f"{path}: another program wrote this model ({error!r}). Train the model again."
         ) from None

@@ -6,7 +6,7 @@ them. `site_agent.models.report` has the sentences.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -41,6 +41,7 @@ ROWS = {
     "joined": "joined model",
     "score": "scored together",
 }
+ByName: TypeAlias = Mapping[str, float]  # of sites, or of columns
 MOST_POINTS = 500  # of left-out labels that are kept for a picture
 
 
@@ -56,7 +57,7 @@ class Findings:
     recommended: Choice | None = None
     models: Mapping[str, Values] = field(default_factory=dict)
     slope: float | None = None  # of the labels on the federation's predictions
-    elsewhere: Mapping[str, float] | None = None
+    elsewhere: ByName | None = None
     left_out: Values | None = None  # labels and residuals of single rows, for a picture
     calibrated: bool | None = None
     auc: Mapping[str, float | None] | None = None
@@ -66,7 +67,7 @@ class Findings:
     noise: float | None = None
     r2: float | None = None
     chosen: float | None = None  # λ of an agreement
-    columns: Mapping[str, float] | None = None  # the importance of each own column
+    columns: ByName | None = None  # the importance of each own column
     columns_by: str | None = None
     scored: int | None = None  # individuals that the training's end scored
     training: str | None = None  # which one it was with these labels
@@ -95,18 +96,19 @@ class Findings:
         """The figures of each model by its name. Where the labels chose λ = 0, "agreement" is the
         error of the choice, and the local model is kept.
         """
-        return {
-            name: self.models[key]
-            for key, name in ROWS.items()
-            if key in self.models and not (key == "agreement" and self.chose_local)
-        }
+        models = dict(self.models)
+        if self.chose_local:
+            models.pop("agreement", None)
+        return {name: models[key] for key, name in ROWS.items() if key in models}
 
     @property
     def alone(self) -> Literal["local", "joined"]:
         """The model that the report advises for predictions without the other sites."""
         joined = self.models.get("joined", {})
         worse = self.recommended == "score" and joined.get("change", -1.0) >= 0.0
-        return "local" if worse or self.recommended == "local" else "joined"
+        if worse or self.recommended == "local":
+            return "local"
+        return "joined"
 
 
 def of(result: Result, preprocessing: Preprocessing) -> Findings | None:
@@ -127,9 +129,7 @@ def of_additive(result: AdditiveResult) -> Findings:
     return of_training(result.judged, result.gains, classes=bool(result.probabilities))
 
 
-def of_training(
-    judged: Judged, gains: Mapping[str, float] | None = None, *, classes: bool = False
-) -> Findings:
+def of_training(judged: Judged, gains: ByName | None = None, *, classes: bool = False) -> Findings:
     """Findings of an additive training; ``gains``: of the score at other sites, ``classes``: of a
     yes/no target.
     """
@@ -137,12 +137,15 @@ def of_training(
     y = judged.labels
     models = dict[str, Values]()
     for key, residuals in verdict.left_out.items():
-        baseline = None if key == "local" else verdict.left_out["local"]
+        baseline = None
+        if key != "local":
+            baseline = verdict.left_out["local"]
         models[key] = of_residuals(residuals, y, baseline, wider=WIDER)
         if classes:
             labels = y[: len(residuals)]
             scores = labels - residuals
-            models[key] |= of_classes(fit_probability(scores, labels).of(scores), labels)
+            probabilities = fit_probability(scores, labels).of(scores)
+            models[key] |= of_classes(probabilities, labels)
     findings = Findings(
         labels=len(y),
         recommended=verdict.recommended,
@@ -157,28 +160,31 @@ def of_training(
         findings = replace(findings, recommended="score")
     if not models:
         return findings
-    mean = of_residuals((y - y.mean()) * (len(y) / (len(y) - 1)), y)
-    shown = slice(0, min(MOST_POINTS, *map(len, verdict.left_out.values())))
-    points = {key: residuals[shown].tolist() for key, residuals in verdict.left_out.items()}
-    left_out = {"labels": y[shown].tolist(), "residuals": points}
+    n = len(y)
+    mean = of_residuals((y - y.mean()) * (n / (n - 1)), y)
+    shown = min(MOST_POINTS, *map(len, verdict.left_out.values()))
+    points = {key: residuals[:shown].tolist() for key, residuals in verdict.left_out.items()}
+    left_out = {"labels": y[:shown].tolist(), "residuals": points}
     return replace(findings, models={"mean": mean, **models}, left_out=left_out)
 
 
-def of_class_training(
-    judged: Judged, gains: Mapping[str, float], classes: Sequence[str]
-) -> Findings:
+def of_class_training(judged: Judged, gains: ByName, classes: Sequence[str]) -> Findings:
     """Findings of a training of several classes; errors are roots of Brier scores."""
     y = judged.labels
     left = judged.left_out_scores(classes)
     models = dict[str, Values]()
     baseline: Arr | None = None
-    for key in (key for key in ROWS if key in left):
-        labels = y[: len(left[key])]
-        probabilities = fit_class_probabilities(left[key], labels).of(left[key])
+    for key in ROWS:
+        if key not in left:
+            continue
+        scores = left[key]
+        labels = y[: len(scores)]
+        probabilities = fit_class_probabilities(scores, labels).of(scores)
         residuals = brier_residuals(probabilities, labels)
         models[key] = of_residuals(residuals, None, baseline, wider=WIDER)
         models[key] |= of_several_classes(probabilities, labels, classes)
-        baseline = residuals if key == "local" else baseline
+        if key == "local":
+            baseline = residuals
     choices: list[Choice] = ["local", "joined", "score"]
     recommended: Choice = "score"
     if models:
@@ -198,33 +204,46 @@ def of_class_training(
     )
 
 
-def _elsewhere(gains: Mapping[str, float] | None, y: Arr) -> dict[str, float] | None:
+def _elsewhere(gains: ByName | None, y: Arr) -> dict[str, float] | None:
     """What the sites with labels found, of a site that has too few labels to judge."""
-    return dict(gains) if gains and len(y) < LABELS_TO_JUDGE else None
+    if gains and len(y) < LABELS_TO_JUDGE:
+        return dict(gains)
+    return None
 
 
 def partners_of(partners: Mapping[str, Worth | None]) -> list[Values]:
     """What each other site's columns bring to the score, the largest first; without values where
     only the order is known.
     """
-    return [{"site": site, **(vars(worth) if worth else {})} for site, worth in partners.items()]
+    rows = []
+    for site, worth in partners.items():
+        row: Values = {"site": site}
+        if worth:
+            row |= vars(worth)
+        rows.append(row)
+    return rows
 
 
 def _with_slopes(findings: Findings, model: object, preprocessing: Preprocessing) -> Findings:
     """With kernel = "linear": this site's coefficients in the units of its columns, with standard
     errors and p-values; the noise and R².
     """
-    if not isinstance(model, SiteModel) or (estimated := model.slopes()) is None:
+    if not isinstance(model, SiteModel):
         return findings
-    scales = [scale for column in preprocessing.columns for scale in column.scales]
-    slopes, errors = ((np.asarray(values) / scales).tolist() for values in estimated)
-    rows = zip(preprocessing.feature_names, slopes, errors, strict=True)
+    estimated = model.slopes()
+    if estimated is None:
+        return findings
+    scales = list[float]()
+    for column in preprocessing.columns:
+        scales += column.scales
+    slopes, errors = np.asarray(estimated) / scales
+    rows = zip(preprocessing.feature_names, slopes.tolist(), errors.tolist(), strict=True)
+    coefficients = [
+        {"column": name, "coefficient": b, "se": se, "p": p_value(b, se)} for name, b, se in rows
+    ]
     return replace(
         findings,
-        coefficients=[
-            {"column": name, "coefficient": b, "se": se, "p": p_value(b, se)}
-            for name, b, se in rows
-        ],
+        coefficients=coefficients,
         noise=model.noise,
         r2=1.0 - (model.noise / model.deviation_of_labels) ** 2,
     )
@@ -237,19 +256,22 @@ def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) ->
     """
     place = couplings.index(0.0)
     left_out = choice.left_out[place]
-    labels = None if choice.y is None else choice.y * divisor
+    labels = None
+    if choice.y is not None:
+        labels = choice.y * divisor
     findings = Findings(labels=len(left_out), chosen=couplings[choice.chosen])
-    if (folds := choice.folds) is None:
+    folds = choice.folds
+    if folds is None:
         return replace(findings, models={"local": of_residuals(left_out * divisor, labels)})
     local = folds.members[place]
     beside = paired(folds.choice, local)
     alone = local * divisor
-    return replace(
-        findings,
-        models={
-            "mean": of_residuals(folds.mean * divisor, labels),
-            "local": of_residuals(alone, labels),
-            "agreement": of_residuals(folds.choice * divisor, labels, alone, wider=WIDER),
-        },
-        recommended="local" if beside.difference > beside.standard_error else "joined",
-    )
+    models = {
+        "mean": of_residuals(folds.mean * divisor, labels),
+        "local": of_residuals(alone, labels),
+        "agreement": of_residuals(folds.choice * divisor, labels, alone, wider=WIDER),
+    }
+    recommended: Choice = "joined"
+    if beside.difference > beside.standard_error:
+        recommended = "local"
+    return replace(findings, models=models, recommended=recommended)

@@ -8,8 +8,9 @@ first name.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from coreg_core.kernels import Gaussian, Linear
 from coreg_wire.files.output import ONNX, write_output
 from site_agent.data.columns import Column
 from site_agent.data.preprocessing import Preprocessing
+from site_agent.models.figures import Values
 from site_agent.models.file import Function, ModelFile
 
 if TYPE_CHECKING:
@@ -55,30 +57,26 @@ def graph_of(model: ModelFile) -> "ModelProto":
     if not all(columns):
         raise UsageError("a column without a name cannot be an input of an ONNX file.")
     graph = _Graph(columns)
-    output = "prediction" if "prediction" not in columns else graph.own("prediction")
-    value = _function(graph, model.function, _encoded(graph, model.preprocessing))
-    predicted = graph("Add", graph("Mul", value, model.divisor), model.shift)
+    output = "prediction"
+    if "prediction" in columns:
+        output = graph.own("prediction")
+    X = _encoded(graph, model.preprocessing)
+    predicted = _function(model.function, X) * model.divisor + model.shift
     shape: list[int] = [-1]
     match model.probability:
         case Probability(slope, offset):
-            predicted = graph("Sigmoid", graph("Add", graph("Mul", predicted, slope), offset))
+            predicted = (predicted * slope + offset).node("Sigmoid")
         case ClassProbabilities(slope, offsets):
-            logits = graph("Add", graph("Mul", predicted, slope), offsets[None, :])
-            predicted = graph("Softmax", logits, axis=1)
+            predicted = (predicted * slope + offsets[None, :]).node("Softmax", axis=1)
             shape.append(len(offsets))
         case None:  # a number
             pass
-    graph.nodes.append(
-        helper.make_node("Reshape", [predicted, graph.constant(np.array(shape))], [output])
-    )
-    inputs = [
-        helper.make_tensor_value_info(
-            column.name,
-            TensorProto.STRING if column.kind == "text" else TensorProto.DOUBLE,
-            ["n", 1],
-        )
-        for column in model.preprocessing.columns
-    ]
+    reshaped = [predicted.name, graph.constant(np.array(shape))]
+    graph.nodes.append(helper.make_node("Reshape", reshaped, [output]))
+    inputs = []
+    for column in model.preprocessing.columns:
+        kind = TensorProto.STRING if column.kind == "text" else TensorProto.DOUBLE
+        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n", 1]))
     outputs = [helper.make_tensor_value_info(output, TensorProto.DOUBLE, ["n", *shape[1:]])]
     nodes = helper.make_graph(graph.nodes, "coreg", inputs, outputs, graph.constants)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
@@ -88,7 +86,7 @@ def graph_of(model: ModelFile) -> "ModelProto":
 
 
 class _Graph:
-    """The nodes and constants of a graph. A call adds a node and returns the name of its output.
+    """The nodes and constants of a graph.
 
     Inputs have the names of the table's columns, and everything in between a name that no column
     begins with: in ONNX all of them share one space of names.
@@ -105,19 +103,6 @@ class _Graph:
         """A name that is no column's."""
         return f"{self._space}{name}"
 
-    def __call__(
-        self, operator: str, *inputs: "str | float | Arr", domain: str = "", **attributes: Any
-    ) -> str:
-        from onnx import helper
-
-        names = [
-            value if isinstance(value, str) else self.constant(np.asarray(value))
-            for value in inputs
-        ]
-        output = self.own(f"t{len(self.nodes)}")
-        self.nodes.append(helper.make_node(operator, names, [output], domain=domain, **attributes))
-        return output
-
     def constant(self, value: np.ndarray) -> str:
         from onnx import numpy_helper
 
@@ -126,123 +111,157 @@ class _Graph:
         return name
 
 
-def _encoded(graph: _Graph, preprocessing: Preprocessing) -> str:
+@dataclass(frozen=True)
+class _Value:
+    """A value in a graph. Its operators add nodes, and are those of an array of numpy."""
+
+    graph: _Graph
+    name: str
+
+    def node(self, operator: str, *others: "Operand", **attributes: Any) -> "_Value":
+        """The output of a new node with this input and the others; a number is a constant."""
+        from onnx import helper
+
+        names = [self.name]
+        for other in others:
+            if isinstance(other, _Value):
+                names.append(other.name)
+            else:
+                names.append(self.graph.constant(np.asarray(other)))
+        output = self.graph.own(f"t{len(self.graph.nodes)}")
+        self.graph.nodes.append(helper.make_node(operator, names, [output], **attributes))
+        return _Value(self.graph, output)
+
+    def __add__(self, other: "Operand") -> "_Value":
+        return self.node("Add", other)
+
+    def __sub__(self, other: "Operand") -> "_Value":
+        return self.node("Sub", other)
+
+    def __mul__(self, other: "Operand") -> "_Value":
+        return self.node("Mul", other)
+
+    def __truediv__(self, other: "Operand") -> "_Value":
+        return self.node("Div", other)
+
+    def __matmul__(self, other: Arr) -> "_Value":
+        return self.node("MatMul", other)
+
+
+Operand: TypeAlias = _Value | float | Arr
+
+
+def _beside(blocks: Sequence[_Value]) -> _Value:
+    first, *others = blocks
+    return first.node("Concat", *others, axis=1)
+
+
+def _encoded(graph: _Graph, preprocessing: Preprocessing) -> _Value:
     """`Preprocessing.transform`."""
-    blocks = [block for column in preprocessing.columns for block in _column(graph, column)]
-    return graph("Concat", *blocks, axis=1)
+    blocks = list[_Value]()
+    for column in preprocessing.columns:
+        blocks += _column(column, _Value(graph, column.name))
+    return _beside(blocks)
 
 
-def _column(graph: _Graph, column: Column) -> list[str]:
+def _column(column: Column, values: _Value) -> list[_Value]:
     from onnx import TensorProto
 
     if column.kind == "text":
         levels = np.array(column.levels, dtype=object)[None, :]
-        blocks = [graph("Cast", graph("Equal", column.name, levels), to=TensorProto.DOUBLE)]
-        missing = graph("Equal", column.name, np.array("", dtype=object))
+        blocks = [values.node("Equal", levels).node("Cast", to=TensorProto.DOUBLE)]
+        missing = values.node("Equal", np.array("", dtype=object))
     else:
-        missing = graph("IsNaN", column.name)
-        filled = graph("Where", missing, column.fill, column.name)
-        blocks = [graph("Div", graph("Sub", filled, column.mean), column.scale)]
+        missing = values.node("IsNaN")
+        filled = missing.node("Where", column.fill, values)
+        blocks = [(filled - column.mean) / column.scale]
     if column.indicator:
-        flag = graph("Cast", missing, to=TensorProto.DOUBLE)
-        blocks.append(
-            graph("Div", graph("Sub", flag, column.indicator_mean), column.indicator_scale)
-        )
+        flag = missing.node("Cast", to=TensorProto.DOUBLE)
+        blocks.append((flag - column.indicator_mean) / column.indicator_scale)
     return blocks
 
 
-def _function(graph: _Graph, function: Function, X: str) -> str:
+def _function(function: Function, X: _Value) -> _Value:
     match function:
         case ClassModel(models) | LocalClasses(models):
-            return graph("Concat", *(_function(graph, each, X) for each in models), axis=1)
+            return _beside([_function(model, X) for model in models])
         case KernelExpansion():
-            return graph("MatMul", _kernel(graph, function, X), function.coef[:, None])
+            return _kernel(function, X) @ function.coef[:, None]
         case LocalModel():
-            return _local(graph, function, X)
+            return _local(function, X)
         case SiteModel():
             if function.learned is not None:
-                joined = _local(graph, function.learned, X)
+                joined = _local(function.learned, X)
             else:
-                W = _features(graph, function.features, X)
-                weighed = graph("MatMul", W, function.joined[:, None])
-                joined = graph("Add", weighed, function.intercept)
-            return _corrected(graph, function.correct_joined, joined, function.local, X)
+                W = _features(function.features, X)
+                joined = W @ function.joined[:, None] + function.intercept
+            return _corrected(function.correct_joined, joined, function.local, X)
 
 
-def _kernel(graph: _Graph, function: KernelExpansion, X: str) -> str:
+def _kernel(function: KernelExpansion, X: _Value) -> _Value:
     match function.kernel:
         case Gaussian(bandwidth):
-            return _gaussian(graph, X, function.points, bandwidth)
+            return _gaussian(X, function.points, bandwidth)
         case Linear():
-            return graph("MatMul", X, function.points.T)
+            return X @ function.points.T
 
 
-def _gaussian(graph: _Graph, X: str, points: Arr, width: float) -> str:
+def _gaussian(X: _Value, points: Arr, width: float) -> _Value:
     # Distances from the points' middle: of large values with small differences squares would keep
     # few digits.
     middle = points.mean(axis=0)
-    X = graph("Sub", X, middle)
+    X -= middle
     points = points - middle
-    squares = graph("ReduceSum", graph("Mul", X, X), np.array([1]))
-    apart = graph(
-        "Sub", graph("Add", squares, (points**2).sum(1)), graph("MatMul", X, 2.0 * points.T)
-    )
-    return graph("Exp", graph("Div", graph("Max", apart, 0.0), -width))
+    squares = (X * X).node("ReduceSum", np.array([1]))
+    apart: _Value = squares + (points**2).sum(1) - X @ (2.0 * points.T)
+    return (apart.node("Max", 0.0) / -width).node("Exp")
 
 
-def _standardised(graph: _Graph, basis: FeatureBasis, X: str) -> str:
-    return graph("Clip", graph("Div", graph("Sub", X, basis.mean), basis.deviation), -CLIP, CLIP)
+def _standardised(basis: FeatureBasis, X: _Value) -> _Value:
+    return ((X - basis.mean) / basis.deviation).node("Clip", -CLIP, CLIP)
 
 
-def _basis(graph: _Graph, basis: FeatureBasis, X: str) -> str:
-    S = _standardised(graph, basis, X)
+def _basis(basis: FeatureBasis, X: _Value) -> _Value:
+    S = _standardised(basis, X)
     if basis.width:
-        S = graph("MatMul", _gaussian(graph, S, basis.landmarks, basis.width), basis.transform)
-    return graph("Sub", S, basis.shift)
+        S = _gaussian(S, basis.landmarks, basis.width) @ basis.transform
+    return S - basis.shift
 
 
-def _features(graph: _Graph, features: SiteFeatures, X: str) -> str:
-    Phi = _basis(graph, features.basis, X)
+def _features(features: SiteFeatures, X: _Value) -> _Value:
+    Phi = _basis(features.basis, X)
     V = features.components
     if not features.directions:
-        return graph("Sub", graph("MatMul", Phi, V), features.centre)
+        return Phi @ V - features.centre
     [local] = features.directions
-    S = _standardised(graph, local.basis, X)
-    columns = [graph("MatMul", Phi, local.coef[:, None])]
+    S = _standardised(local.basis, X)
+    columns = [Phi @ local.coef[:, None]]
     if local.forest is not None:
-        columns.append(_forest(graph, local.forest, S))
-    scaled = graph(
-        "Sub",
-        graph("Mul", graph("Concat", *columns, axis=1), DIRECTION / local.unit),
-        DIRECTION * features.levels,
-    )
-    ridge = graph("Sub", graph("MatMul", Phi, V[: -len(columns)]), features.centre)
-    return graph("Add", ridge, graph("MatMul", scaled, V[-len(columns) :]))
+        columns.append(_forest(local.forest, S))
+    directions = _beside(columns) * (DIRECTION / local.unit) - DIRECTION * features.levels
+    n = len(columns)
+    return Phi @ V[:-n] - features.centre + directions @ V[-n:]
 
 
-def _local(graph: _Graph, local: LocalModel, X: str) -> str:
-    ridge = graph(
-        "Add", graph("MatMul", _basis(graph, local.basis, X), local.coef[:, None]), local.intercept
-    )
+def _local(local: LocalModel, X: _Value) -> _Value:
+    ridge = _basis(local.basis, X) @ local.coef[:, None] + local.intercept
     if local.forest is None:
         return ridge
-    forest = _forest(graph, local.forest, _standardised(graph, local.basis, X))
-    return graph("Add", graph("Mul", ridge, 1.0 - local.weight), graph("Mul", forest, local.weight))
+    forest = _forest(local.forest, _standardised(local.basis, X))
+    return ridge * (1.0 - local.weight) + forest * local.weight
 
 
 def _corrected(
-    graph: _Graph, correction: Correction, predicted: str, local: LocalModel | None, X: str
-) -> str:
+    correction: Correction, predicted: _Value, local: LocalModel | None, X: _Value
+) -> _Value:
     if correction.slope != 1.0:
-        centred = graph("Sub", predicted, correction.centre)
-        predicted = graph("Add", graph("Mul", centred, correction.slope), correction.level)
+        predicted = (predicted - correction.centre) * correction.slope + correction.level
     if local is None or correction.weight == 1.0:
         return predicted
-    alone = graph("Mul", _local(graph, local, X), 1.0 - correction.weight)
-    return graph("Add", alone, graph("Mul", predicted, correction.weight))
+    return _local(local, X) * (1.0 - correction.weight) + predicted * correction.weight
 
 
-def _forest(graph: _Graph, forest: Forest, S: str) -> str:
+def _forest(forest: Forest, S: _Value) -> _Value:
     """The mean of the trees.
 
     Rows and thresholds are float32, as the trees were grown: x ≤ t is x ≤ the float32 below t.
@@ -255,17 +274,21 @@ def _forest(graph: _Graph, forest: Forest, S: str) -> str:
     tree = np.repeat(np.arange(len(ends)), np.diff([0, *ends]))
     node = np.arange(len(tree)) - forest.roots[tree]
     leaf = forest.children[:, 0] == np.arange(len(tree))
-    below = forest.children - forest.roots[tree][:, None]
-    total = graph(
-        "TreeEnsembleRegressor", graph("Cast", S, to=TensorProto.FLOAT), domain="ai.onnx.ml",
-        n_targets=1,
-        nodes_treeids=tree.tolist(), nodes_nodeids=node.tolist(),
-        nodes_featureids=forest.column.tolist(),
-        nodes_modes=np.where(leaf, "LEAF", "BRANCH_LEQ").tolist(), nodes_values=threshold.tolist(),
-        nodes_truenodeids=np.where(leaf, 0, below[:, 0]).tolist(),
-        nodes_falsenodeids=np.where(leaf, 0, below[:, 1]).tolist(),
-        target_treeids=tree[leaf].tolist(), target_nodeids=node[leaf].tolist(),
-        target_ids=[0] * int(leaf.sum()),
-        target_weights=forest.value[leaf].tolist(), aggregate_function="SUM",
-    )  # fmt: skip
-    return graph("Div", graph("Cast", total, to=TensorProto.DOUBLE), float(len(ends)))
+    below = np.where(leaf[:, None], 0, forest.children - forest.roots[tree][:, None])
+    lists = {
+        "nodes_treeids": tree,
+        "nodes_nodeids": node,
+        "nodes_featureids": forest.column,
+        "nodes_modes": np.where(leaf, "LEAF", "BRANCH_LEQ"),
+        "nodes_values": threshold,
+        "nodes_truenodeids": below[:, 0],
+        "nodes_falsenodeids": below[:, 1],
+        "target_treeids": tree[leaf],
+        "target_nodeids": node[leaf],
+        "target_ids": np.zeros(leaf.sum(), dtype=np.int64),
+        "target_weights": forest.value[leaf],
+    }
+    attributes: Values = {name: values.tolist() for name, values in lists.items()}
+    attributes |= {"domain": "ai.onnx.ml", "n_targets": 1, "aggregate_function": "SUM"}
+    total = S.node("Cast", to=TensorProto.FLOAT).node("TreeEnsembleRegressor", **attributes)
+    return total.node("Cast", to=TensorProto.DOUBLE) / float(len(ends))

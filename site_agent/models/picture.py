@@ -19,38 +19,48 @@ BY = {
 }
 
 
-def draw(path: Path, target: str, models: Values, found: Values) -> None:
+def draw(path: Path, target: str, models: Values, findings: Values) -> None:
     """Errors by model; calibration and gain of a yes/no target, the area under the curve of each of
     several classes, or residuals of numbers; own columns.
 
-    ``models``: the figures of each. ``found``: "left_out", "columns" and "columns_by", where known.
+    ``models``: the figures of each. ``findings``: "left_out", "columns" and "columns_by", where
+    known.
     """
     from matplotlib.figure import Figure
 
     check_output(path, "--plot", PICTURES)
     models = {_short(name): figures for name, figures in models.items()}
     several = any("auc_by_class" in figures for figures in models.values())
-    panels = 4 if any("auc" in figures for figures in models.values()) else 3
+    panels = 3
+    if any("auc" in figures for figures in models.values()):
+        panels = 4
     figure = Figure(figsize=(4.0 * panels, 4.0), layout="constrained")
     errors, *middle, last = figure.subplots(1, panels)
-    what = "root of the Brier score" if several else "root mean square error"
+    what = "root mean square error"
+    if several:
+        what = "root of the Brier score"
     _errors(errors, f"{what} of {target}", models)
     if several:
         _areas(middle[0], models)
     elif panels == 4:
         _tenths(middle[0], middle[1], models)
     else:
-        _residuals(middle[0], target, found.get("left_out") or {"residuals": {}})
-    _columns(last, found.get("columns") or {}, BY.get(found.get("columns_by", ""), ""))
+        _residuals(middle[0], target, findings.get("left_out") or {"residuals": {}})
+    by = findings.get("columns_by", "")
+    _columns(last, findings.get("columns") or {}, BY.get(by, ""))
     drawn = io.BytesIO()
     kind = path.suffix.lower().removeprefix(".")
-    figure.savefig(drawn, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    metadata = None
+    if kind == "svg":
+        metadata = {"Date": None}
+    figure.savefig(drawn, format=kind, metadata=metadata)
     write_output(path, drawn.getvalue(), "--plot", PICTURES)
 
 
 def _errors(axes: "Axes", what: str, models: Values) -> None:
     sizes = [figures["rmse"] for figures in models.values()]
-    axes.barh(list(models), sizes, xerr=[figures["se"] for figures in models.values()])
+    errors = [figures["se"] for figures in models.values()]
+    axes.barh(list(models), sizes, xerr=errors)
     axes.invert_yaxis()
     axes.set(title="Error", xlabel=f"{what} ± s.e.")
 
@@ -79,7 +89,8 @@ def _residuals(axes: "Axes", target: str, left_out: Values) -> None:
 
 def _areas(axes: "Axes", models: Values) -> None:
     for name, figures in models.items():
-        areas = {label: area for label, area in figures.get("auc_by_class", {}).items() if area}
+        by_class = figures.get("auc_by_class", {})
+        areas = {label: area for label, area in by_class.items() if area}
         if areas:
             axes.plot(list(areas.values()), list(areas), "o", label=name)
             axes.legend()
@@ -90,7 +101,8 @@ def _tenths(calibration: "Axes", gain: "Axes", models: Values) -> None:
     for axes in (calibration, gain):
         axes.axline((0.0, 0.0), slope=1.0, color="grey")
     for name, figures in models.items():
-        if columns := figures.get("tenths"):
+        columns = figures.get("tenths")
+        if columns:
             calibration.plot(columns["probability"], columns["positive"], "o-", label=name)
             calibration.legend()
             rows = np.cumsum([0.0, *columns["rows"]])

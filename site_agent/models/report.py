@@ -41,7 +41,8 @@ USE = {
 def load_reports(models: Sequence[Path]) -> dict[Path, ModelFile]:
     """One model file with findings of each run, in the order of the arguments."""
     loaded = {path: load_model(path) for path in models}
-    if len(sites := sorted({model.site for model in loaded.values()})) > 1:
+    sites = sorted({model.site for model in loaded.values()})
+    if len(sites) > 1:
         raise UsageError(
             f"these models are of {len(sites)} sites ({', '.join(sites)}). A report is about one"
             " site."
@@ -65,17 +66,16 @@ def summary_of(path: Path, model: ModelFile) -> str:
 
 
 def sentences(findings: Findings, target: str) -> list[str]:
-    training = f"{findings.training} (openings in policy.toml)."
-    return [
-        *_scores_at_the_end(findings),
-        *recommended(findings),
-        *lines(findings, target),
-        *_rows_elsewhere(findings),
-        *_partners(findings.partners or []),
-        *explain.lines(findings.columns or {}, findings.columns_by, target),
-        *_coefficients(findings, target),
-        *([training] if findings.training else []),
-    ]
+    out = _scores_at_the_end(findings)
+    out += recommended(findings)
+    out += lines(findings, target)
+    out += _rows_elsewhere(findings)
+    out += _partners(findings.partners or [])
+    out += explain.lines(findings.columns or {}, findings.columns_by, target)
+    out += _coefficients(findings, target)
+    if findings.training:
+        out.append(f"{findings.training} (openings in policy.toml).")
+    return out
 
 
 def lines(findings: Findings, target: str) -> list[str]:
@@ -132,8 +132,12 @@ def _scores_at_the_end(findings: Findings) -> list[str]:
 def _elsewhere(gains: Mapping[str, float]) -> str:
     least = f"{100 * min(gains.values()):+.0f} %"
     most = f"{100 * max(gains.values()):+.0f} %"
-    ends = least if least == most else f"{least} … {most}"
-    where = next(iter(gains)) if len(gains) == 1 else "the sites with labels"
+    ends = least
+    if least != most:
+        ends = f"{least} … {most}"
+    where = "the sites with labels"
+    if len(gains) == 1:
+        where = next(iter(gains))
     return f"At {where} the score's error changes by {ends} against the local model's"
 
 
@@ -142,24 +146,23 @@ def _rows_elsewhere(findings: Findings) -> list[str]:
     gains = findings.elsewhere
     if not gains or (len(gains) == 1 and findings.scored is not None):
         return []  # of one site the line of the scores has it
-    listed = ", ".join(f"{site} {100 * change:+.0f} %" for site, change in sorted(gains.items()))
+    listed = [f"{site} {100 * change:+.0f} %" for site, change in sorted(gains.items())]
     return [
-        f"{ROWS['score']}: error against the local model at other sites, rounded to 5 %: {listed}"
+        f"{ROWS['score']}: error against the local model at other sites, rounded to 5 %:"
+        f" {', '.join(listed)}"
     ]
 
 
 def _partners(rows: Sequence[Values]) -> list[str]:
     """The score's error without each other site's columns, or the order of the sites."""
-    changes = [
-        f"{row['site']:<15} {100 * row['change']:+.0f} % ± {100 * row['standard_error']:.0f}"
-        for row in rows
-        if "change" in row
-    ]
-    if changes:
-        return [
-            "change of the score's error without a partner's columns (its labels stay, ± s.e.)",
-            *changes,
-        ]
+    out = ["change of the score's error without a partner's columns (its labels stay, ± s.e.)"]
+    for row in rows:
+        if "change" in row:
+            change = 100 * row["change"]
+            error = 100 * row["standard_error"]
+            out.append(f"{row['site']:<15} {change:+.0f} % ± {error:.0f}")
+    if len(out) > 1:
+        return out
     if len(rows) < 2:
         return []
     listed = ", ".join(row["site"] for row in rows)
@@ -208,7 +211,9 @@ def _recommendation(findings: Findings) -> list[str]:
         return []
     if findings.elsewhere is None and _none_beats_the_mean(findings, *MODELS):
         return [NONE_YET, *_warnings(findings)]
-    saved = " The local model is saved too." if "local" in findings.models else ""
+    saved = ""
+    if "local" in findings.models:
+        saved = " The local model is saved too."
     return [f"recommendation: {_advice(findings)}{saved}", *_warnings(findings)]
 
 
@@ -223,14 +228,18 @@ def _advice(findings: Findings) -> str:
     """What to do, and the figure behind it."""
     choice = findings.recommended
     assert choice is not None
-    judged: str = "joined" if choice == "local" else choice
+    judged: str = choice
+    if choice == "local":
+        judged = "joined"
     if "agreement" in findings.models:
         judged = "agreement"
     if findings.elsewhere is not None or judged not in findings.models:
         return _cannot_judge(findings)
     figures = findings.models[judged]
     change = figures["change"]
-    model = "score" if judged == "score" else "joined model"
+    model = "joined model"
+    if judged == "score":
+        model = "score"
     direction = "larger" if change > 0.0 else "smaller"
     measured = f"On left-out labels the {model}'s error is {100 * abs(change):.1f} % {direction}"
     if abs(change) < CLEAR:
@@ -261,7 +270,9 @@ def _cannot_judge(findings: Findings) -> str:
     assert choice is not None
     why = "The labels of this site are too few for a test, or all equal"
     if not labels:
-        alone = "For other instances use the joined model. " if choice == "score" else ""
+        alone = ""
+        if choice == "score":
+            alone = "For other instances use the joined model. "
         why = f"{alone}This site has no labels, so it cannot test a model"
     elif findings.elsewhere is not None:
         why = f"This site cannot judge: it has {labels} labels, and a test needs {LABELS_TO_JUDGE}"

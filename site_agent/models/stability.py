@@ -18,10 +18,13 @@ MOST_ROWS = 10_000  # of a training that are counted, evenly spaced
 def training_shares(model: ModelFile, X: Float64[Arr, "n d"]) -> list[Shares]:
     """How many of the training's rows are in each range of each column, and of the predictions."""
     X = X[evenly(len(X), MOST_ROWS)]
-    return [
-        shares(values, np.arange(0.5, levels) if levels else tenths_of(values))
-        for values, levels in _values(model, X, model.predict_features(X))
-    ]
+    out = []
+    for values, levels in _values(model, X, model.predict_features(X)):
+        ends = tenths_of(values)
+        if levels:
+            ends = np.arange(0.5, levels)
+        out.append(shares(values, ends))
+    return out
 
 
 def moved(
@@ -32,8 +35,10 @@ def moved(
     """
     if model.shares is None:
         return None
-    pairs = zip(model.shares, _values(model, X, predictions), strict=True)
-    *columns, last = [stability(training, values) for training, (values, _) in pairs]
+    indices = []
+    for training, (values, _) in zip(model.shares, _values(model, X, predictions), strict=True):
+        indices.append(stability(training, values))
+    *columns, last = indices
     return {
         "columns": dict(zip(model.preprocessing.sources, columns, strict=True)),
         "predictions": last,
@@ -48,6 +53,10 @@ def _values(model: ModelFile, X: Arr, predictions: Arr) -> Iterator[tuple[Arr, i
     for column, block in zip(model.preprocessing.columns, blocks(model.preprocessing), strict=True):
         n = len(column.levels)
         own = X[:, block]
-        yield (own[:, :n] @ np.arange(1.0, n + 1.0) if n else own[:, 0]), n
-    # Of several classes: the probability of the most probable one.
-    yield (predictions if predictions.ndim == 1 else predictions.max(axis=1)), 0
+        values = own[:, 0]
+        if n:
+            values = own[:, :n] @ np.arange(1.0, n + 1.0)
+        yield values, n
+    if predictions.ndim > 1:  # of several classes: the probability of the most probable one
+        predictions = predictions.max(axis=1)
+    yield predictions, 0

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,16 @@ UNNAMED = "unnamed"  # the folder for a federation without studies
 _TRIAL = 65_536  # bytes that `check` writes, to find a full disk before the run
 
 Note = Callable[[str], None]  # receives a finding about this site's data
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the models and the report of a run contain beside its result."""
+
+    target: str
+    id_column: str
+    words_compared: bool = True  # whether the operators compared the eight words
+    training: str = ""  # which one it was with these labels
 
 
 @dataclass(frozen=True)
@@ -82,13 +93,16 @@ class ModelStore:
         """The folder of the newest run that left a model; of one that ended well, if there is
         one.
         """
-        having = [m for m in self.manifests() if (Path(m["folder"]) / MODEL).exists()]
-        if not having:
+        runs = []
+        for manifest in self.manifests():
+            folder = Path(manifest["folder"])
+            if (folder / MODEL).exists():
+                well = manifest["stop"] == Outcome.CONVERGED.name
+                runs.append((well, manifest["at"], folder))
+        if not runs:
             todo = "A run writes one. Go to the site's folder, or name a file with --model."
             raise StorageError(f"{self.folder.absolute()}: there is no model yet. {todo}")
-        return Path(
-            max(having, key=lambda m: (m["stop"] == Outcome.CONVERGED.name, m["at"]))["folder"]
-        )
+        return max(runs, key=itemgetter(0, 1))[2]
 
     def local_and_joined(self) -> list[Path]:
         """The models of the newest run, if they exist."""
@@ -100,50 +114,45 @@ class ModelStore:
         folder = self.newest()
         findings = load_model(folder / MODEL).findings or Findings()
         local = folder / LOCAL
-        return local if findings.alone == "local" and local.exists() else folder / MODEL
+        if findings.alone == "local" and local.exists():
+            return local
+        return folder / MODEL
 
     def manifests(self) -> list[Values]:
         """The manifests of all runs, by study and time."""
-        studies = sorted(p for p in self.folder.glob("*") if p.is_dir())
-        return [
-            {**_manifest(folder / MANIFEST), "folder": str(folder)}
-            for study in studies
-            for folder in _runs_of(study)
-        ]
+        folders = list[Path]()
+        for study in sorted(self.folder.glob("*/")):
+            folders += _runs_of(study)
+        return [{**_manifest(folder / MANIFEST), "folder": str(folder)} for folder in folders]
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def put_models(  # noqa: PLR0913
+    def put_models(
         self,
         plan: Plan,
         result: Result,
         prepared: Prepared,
-        target: str,
-        id_column: str,
+        facts: RunFacts,
         note: Note,
-        *,
-        compared: bool = True,
-        training: str = "",
     ) -> tuple[Path, ...]:
-        """Write a run's models.
-
-        ``compared``: whether the operators compared the eight words. ``training``: which one it was
-        with these labels.
-        """
+        """Write a run's models."""
         functions = _functions(plan, result)
         if not functions:
             return ()
-        scores = result.scores if isinstance(result, AdditiveResult) else None
+        scores = None
+        if isinstance(result, AdditiveResult):
+            scores = result.scores
+        data = prepared.data
         about: Values = {
             "preprocessing": prepared.preprocessing,
-            "target": target,
+            "target": facts.target,
             "site": self.site,
             "run": plan.run,
             "stop": result.outcome.name,
             "plan": plan.to_dict(),
-            "positive": prepared.data.positive,
-            "negative": prepared.data.negative,
-            "classes": prepared.data.classes,
+            "positive": data.positive,
+            "negative": data.negative,
+            "classes": data.classes,
             "name": result.name,
             "sites": result.sites,
         }
@@ -153,16 +162,16 @@ class ModelStore:
         if findings is not None:
             findings = replace(
                 findings,
-                words_compared=None if compared else False,
-                training=training or None,
+                words_compared=None if facts.words_compared else False,
+                training=facts.training or None,
                 of_two=len(result.sites) == 2 or None,
                 scored=None if scores is None else len(scores.places),
-                **own_columns(models[MODEL], prepared.data.X, prepared.data.y),
+                **own_columns(models[MODEL], data.X, data.y),
             )
-            sentences += report.sentences(findings, target)
+            sentences += report.sentences(findings, facts.target)
         for text in sentences:
             note(text)
-        rows = _training_rows(prepared.data)
+        rows = _training_rows(data)
 
         def write(folder: Path) -> tuple[Path, ...]:
             for name, model in models.items():
@@ -175,7 +184,8 @@ class ModelStore:
                 return files
             ids = prepared.table.written_ids
             joined = models[MODEL]
-            return (*files, write_joint_scores(folder, scores, ids, id_column, joined))
+            table = write_joint_scores(folder, scores, ids, facts.id_column, joined)
+            return (*files, table)
 
         return self.save(plan, result, write)
 
@@ -189,6 +199,10 @@ class ModelStore:
             self.disk.remove_tree(partial)  # an agent was killed while it wrote
             self.disk.make_folder(partial)
         written = write(partial)
+        digests = [
+            {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+            for path in written
+        ]
         manifest = {
             "run": plan.run,
             "study": plan.study,
@@ -200,12 +214,10 @@ class ModelStore:
             "reason": result.reason,
             "at": timestamp(),
             "findings": list(result.findings),
-            "models": [
-                {"file": p.name, "sha256": hashlib.sha256(p.read_bytes()).hexdigest()}
-                for p in written
-            ],
+            "models": digests,
         }
-        self.disk.write_whole(partial / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+        text = json.dumps(manifest, indent=1) + "\n"
+        self.disk.write_whole(partial / MANIFEST, text.encode())
         earlier = place.parent / f".{place.name}.earlier"
         with _changing(place):
             self.disk.remove_tree(earlier)
@@ -230,8 +242,9 @@ def _changing(place: Path) -> Iterator[None]:
 
 def _runs_of(study: Path) -> list[Path]:
     """The folders of a study's runs, oldest first."""
-    whole = (path for path in study.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))
-    return [folder for _, folder in sorted((_manifest(path)["at"], path.parent) for path in whole)]
+    folders = [path.parent for path in study.glob(f"*/{MANIFEST}")]
+    whole = [folder for folder in folders if not folder.name.startswith(".")]
+    return sorted(whole, key=lambda folder: (_manifest(folder / MANIFEST)["at"], folder))
 
 
 def _manifest(path: Path) -> Values:
@@ -249,8 +262,10 @@ def _manifest(path: Path) -> Values:
 
 def _training_rows(data: PrivateData) -> Arr:
     """The shared rows, and the labelled ones that are not among them."""
-    private = np.full(len(data.y), True) if data.positions is None else data.positions < 0
-    return np.concatenate([data.Z, data.X[private]])
+    private = data.X
+    if data.positions is not None:
+        private = data.X[data.positions < 0]
+    return np.concatenate([data.Z, private])
 
 
 # --- the models of one run ------------------------------------------------------------------------
@@ -286,7 +301,9 @@ def _agreement_functions(plan: Plan, result: AgreementResult) -> dict[str, Value
         {"function": solution.function, "coupling": coupling}
         for solution, coupling in zip(result.solutions, plan.couplings, strict=True)
     ]
-    functions = {} if result.choice is None else {MODEL: path[result.choice.chosen]}
+    functions = {}
+    if result.choice is not None:
+        functions = {MODEL: path[result.choice.chosen]}
     if len(path) == 1:
         functions[MODEL] = path[0]
     else:
@@ -310,10 +327,12 @@ def _choice(plan: Plan, result: Result) -> list[str]:
     if not isinstance(result, AgreementResult) or result.choice is None:
         return []
     choice = result.choice
-    errors = [estimate(errors).rmse * result.divisor for errors in choice.left_out]
     labels = _labels(plan)
-    listed = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
+    errors = []
+    for label, left_out in zip(labels, choice.left_out, strict=True):
+        error = estimate(left_out).rmse * result.divisor
+        errors.append(f"{label}: {error:.4g}")
     return [
         f"coupling {labels[choice.chosen]} has the least error on this site's own labels, each "
-        f"left out in turn (root mean square errors: {listed})"
+        f"left out in turn (root mean square errors: {', '.join(errors)})"
     ]

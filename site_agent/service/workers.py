@@ -46,6 +46,7 @@ from site_agent.machine.scoring import Batch
 from site_agent.machine.session_events import Judged, Worked, WorkMessage
 from site_agent.machine.site import Missed, Send, Store
 from site_agent.models import report
+from site_agent.models.store import RunFacts
 from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.run_tables import NotAligned, Private, RunData, RunTables, Unusable
 from site_agent.site_data import PrivateData
@@ -313,16 +314,10 @@ class RunWorkers:
         if isinstance(result, AdditiveResult) and len(prepared.data.y):
             times = self.ledger.memory.trainings(prepared.data)
             training = training_of(times, self.policy.openings)
-        return self.results.put_models(
-            plan,
-            result,
-            prepared,
-            worker.target,
-            self.tables.inputs(plan).id or "",
-            self._note,
-            compared=self.in_use.compared,
-            training=training,
+        facts = RunFacts(
+            worker.target, self.tables.inputs(plan).id or "", self.in_use.compared, training
         )
+        return self.results.put_models(plan, result, prepared, facts, self._note)
 
     def _note(self, text: str) -> None:
         self.notify(notices.finding(text))

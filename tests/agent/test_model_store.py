@@ -34,7 +34,7 @@ from site_agent.machine.results import AgreementResult
 from site_agent.models import report
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model
-from site_agent.models.store import ModelStore
+from site_agent.models.store import ModelStore, RunFacts
 
 
 def plan(run, study="waits", **changes):
@@ -55,7 +55,7 @@ class Stored(ModelStore):
         result = AgreementResult(
             outcome, "", name=name, sites=("north", "south"), solutions=(alone,)
         )
-        return self.put_models(plan(run), result, prepared, "y", "id", lambda text: None)
+        return self.put_models(plan(run), result, prepared, RunFacts("y", "id"), lambda text: None)
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def agreement(store, coupling=(0.5,), *, alone=False, **changes):
     rows = prepared(write(store.folder.parent, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n"))
     notes = []
     return store.put_models(
-        made, dataclasses.replace(result, **changes), rows, "y", "id", notes.append
+        made, dataclasses.replace(result, **changes), rows, RunFacts("y", "id"), notes.append
     ), notes
 
 

@@ -18,7 +18,7 @@ from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare
 from site_agent.machine.additive import _site_rows
 from site_agent.machine.results import AdditiveResult, Judged
-from site_agent.models.store import ModelStore
+from site_agent.models.store import ModelStore, RunFacts
 
 SITES = ("a", "b", "c")
 SHARED = 150
@@ -93,9 +93,8 @@ class Trained:
         store = ModelStore(site, self.folder / f"{site}-models")
         result = replace(self.results[site], **changes)
         prepared = self.prepared[site]
-        files = store.put_models(
-            PLAN, result, prepared, "y", "id", notes.append, compared=compared, training=training
-        )
+        facts = RunFacts("y", "id", compared, training)
+        files = store.put_models(PLAN, result, prepared, facts, notes.append)
         return files, notes
 
 
