@@ -13,7 +13,18 @@ from machine.tiny import Pump, site_with
 from test_data_sets import TABLE
 from test_model_store import Stored, plan
 
-from coreg_core import messages as m
+from coreg_core.messages import (
+    PROTOCOL_VERSION,
+    Fetched,
+    Finished,
+    Hello,
+    Offer,
+    PlanRefused,
+    Proposal,
+    Step,
+    Unaligned,
+    Words,
+)
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
@@ -46,7 +57,7 @@ def worked(agent, message, *, listening=True):
     """The answers to a message of the coordinator, or to a plan as it proposes it first, and the
     worker's report.
     """
-    message = m.Proposal(message.run, 0, message) if isinstance(message, Plan) else message
+    message = Proposal(message.run, 0, message) if isinstance(message, Plan) else message
     frames, report = agent.workers.work(message, listening=listening)
     assembler = Assembler()
     assembler.expect(message.run, 800_000)
@@ -59,20 +70,18 @@ def answers(agent, message, *, listening=True):
 
 def refusal(agent, message):
     [answer] = answers(agent, message)
-    assert isinstance(answer, m.PlanRefused)
+    assert isinstance(answer, PlanRefused)
     return answer.reason
 
 
 def first_step(offer):
     """Where another site lists the same instances."""
-    return m.Step(offer.run, offer.attempt, 0, roster=(offer, replace(offer, site="south")))
+    return Step(offer.run, offer.attempt, 0, roster=(offer, replace(offer, site="south")))
 
 
 def twice(answer):
     """The sum, where the other site answered alike."""
-    return m.Step(
-        answer.run, answer.attempt, answer.step + 1, summed=m.Words(2 * answer.summed.values)
-    )
+    return Step(answer.run, answer.attempt, answer.step + 1, summed=Words(2 * answer.summed.values))
 
 
 def last_step(agent, offer):
@@ -110,7 +119,7 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
     )
     write(tmp_path, TABLE, "local.csv")
     assert agent.workers.judge(plan("r1")).reason is None
-    assert isinstance(answers(agent, plan("r1"))[0], m.Offer)
+    assert isinstance(answers(agent, plan("r1"))[0], Offer)
     assert agent.workers.tables.troubles == {}
 
 
@@ -228,8 +237,8 @@ def test_the_result_is_on_the_disk_before_the_last_answer_leaves(agent, tmp_path
     assert not any(there)
     [again], report = worked(agent, step)
     assert again.report.outcome == "CONVERGED"
-    [fetched], report = worked(agent, m.Finished("r1", Outcome.CONVERGED, ""))
-    assert isinstance(fetched, m.Fetched)
+    [fetched], report = worked(agent, Finished("r1", Outcome.CONVERGED, ""))
+    assert isinstance(fetched, Fetched)
     assert report.models == 2, "the joined one and the local one"
     assert agent.workers.written[0] == stored(tmp_path)
 
@@ -253,11 +262,11 @@ def test_rows_can_change_before_a_run_is_answered_and_not_after(tmp_path):
     assert offers[0].data_digest != offers[1].data_digest
     agent = process(TABLE)
     words = "rows or their preprocessing have changed since it answered in run r1"
-    assert words in refusal(agent, m.Proposal("r1", 1, plan("r1")))
-    assert isinstance(answers(agent, plan("r2"))[0], m.Offer), "another run can have other rows"
+    assert words in refusal(agent, Proposal("r1", 1, plan("r1")))
+    assert isinstance(answers(agent, plan("r2"))[0], Offer), "another run can have other rows"
     agent.ledger.close()
     agent = process(changed)
-    [offer] = answers(agent, m.Proposal("r1", 1, plan("r1")))
+    [offer] = answers(agent, Proposal("r1", 1, plan("r1")))
     assert offer.data_digest == offers[1].data_digest
     agent.ledger.close()
 
@@ -274,7 +283,7 @@ class AsSite:
         self.missed = ""
 
     def hello(self):
-        return m.Hello("north", m.PROTOCOL_VERSION, "test")
+        return Hello("north", PROTOCOL_VERSION, "test")
 
     def handle(self, message):
         return answers(self.agent, message)
@@ -353,14 +362,14 @@ def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept(aligner):
     """The next run has the ids too, and other rows need another alignment."""
     assert aligner.workers.judge(ALIGNS).reason is None
     said, report = worked(aligner, ALIGNS)
-    assert said == [m.Unaligned("r1")]
+    assert said == [Unaligned("r1")]
     assert report.accepted
     aligned(aligner, ALIGNS, "p1", "p3", "q2")
     for run in ("r1", "r2"):
         [offer] = answers(aligner, replace(ALIGNS, run=run))
         assert offer.n_unlabelled == 3
     write(aligner.ledger.path.parent, TABLE + "q3,1,1,\n", "local.csv")
-    assert answers(aligner, replace(ALIGNS, run="r3")) == [m.Unaligned("r3")]
+    assert answers(aligner, replace(ALIGNS, run="r3")) == [Unaligned("r3")]
 
 
 def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
@@ -428,12 +437,12 @@ def test_an_agent_of_one_run_refuses_a_plan_of_another_kind_before_it_reads_the_
 
 def test_a_run_that_ends_before_its_ids_are_aligned_is_over_and_a_step_of_it_is_refused(aligner):
     answers(aligner, ALIGNS)
-    [refused], report = worked(aligner, m.Step("r1", 0, 0))
+    [refused], report = worked(aligner, Step("r1", 0, 0))
     assert "a step before the ids of this site were aligned" in report.reason
     assert refused.reason == report.reason
     assert report.accepted is False
-    [fetched], report = worked(aligner, m.Finished("r1", Outcome.REFUSED, "south refused"))
-    assert isinstance(fetched, m.Fetched)
+    [fetched], report = worked(aligner, Finished("r1", Outcome.REFUSED, "south refused"))
+    assert isinstance(fetched, Fetched)
     assert report.accepted is None
     assert report.models == 0
 
@@ -449,7 +458,7 @@ def test_a_defect_ends_the_run_here_and_never_the_service(agent, monkeypatch):
     [offer] = answers(agent, plan("r1"))
     monkeypatch.setattr(AgreementComputation, "ask", fails)
     [refused] = answers(agent, first_step(offer))
-    assert refused == m.PlanRefused(
+    assert refused == PlanRefused(
         "r1",
         "an unexpected error here (ZeroDivisionError), which its operator finds in the agent's"
         " log.",
@@ -459,7 +468,7 @@ def test_a_defect_ends_the_run_here_and_never_the_service(agent, monkeypatch):
     assert "test_workers.py:" in told.text
     assert "12.5" not in str(told)
     monkeypatch.undo()
-    assert isinstance(answers(agent, plan("r2"))[0], m.Offer)
+    assert isinstance(answers(agent, plan("r2"))[0], Offer)
 
 
 def test_a_site_without_labels_predicts_the_target_of_the_study(tmp_path):

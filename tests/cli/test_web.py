@@ -19,6 +19,7 @@ from coordinator.cli.app import app as coordinator_app
 from coordinator.config.federation_toml import FederationSection
 from coordinator.config.study_toml import Study
 from coordinator.machine import notices as n
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import StepDone, Timing
 from coordinator.store.runs import RunStore
 from coordinator.store.status import ROWS, Status, overview
@@ -61,7 +62,7 @@ def shown(tmp_path_factory):
             status,
             NOW,
             opened,
-            n.notice(n.NoticeName.SESSION_REJECTED, site="b", reason="<b> was revoked"),
+            n.notice(NoticeName.SESSION_REJECTED, site="b", reason="<b> was revoked"),
         )
         service = {
             "state": "ready",
@@ -216,7 +217,7 @@ def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, sta
     noticed(
         status,
         "2026-01-02T03:04:04.000+00:00",
-        n.notice(n.NoticeName.SESSION_ENDED, site="a", reason="gone"),
+        n.notice(NoticeName.SESSION_ENDED, site="a", reason="gone"),
     )
     assert "disconnected since 2026-01-02T03:04:04" in command("status", store)
 

@@ -13,13 +13,12 @@ import pytest
 from core.test_exchange import short  # noqa: F401 - the fixture: short secrets, the same sums
 from machine.tiny import Pump, TinySite, allowing, altered, site_with
 
-from coreg_core import messages as m
 from coreg_core.additive.channel import ExactSums
 from coreg_core.additive.exchange import SiteExchange
 from coreg_core.additive.moments import ScoreWeights
 from coreg_core.additive.training import run_in_memory
 from coreg_core.errors import Refused
-from coreg_core.messages import Words
+from coreg_core.messages import Answer, Step, ToSite, Words
 from coreg_core.objectives.additive import Additive
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -298,21 +297,21 @@ def test_of_two_runs_at_once_with_one_row_of_difference_the_second_opens_nothing
 
 # --- what is done to messages on their way --------------------------------------------------------
 
-Change = Callable[[str, m.Step], m.Step | None]
+Change = Callable[[str, Step], Step | None]
 
 
 def attacked(
-    change: Change, terms: Additive = LINEAR, heard: dict[tuple[str, int], m.Answer] | None = None
+    change: Change, terms: Additive = LINEAR, heard: dict[tuple[str, int], Answer] | None = None
 ) -> Pump:
     """A run in which a step reaches a site changed; ``heard`` are the answers of (site, step)."""
     kept = {} if heard is None else heard
 
-    def carried(site: str, message: m.ToSite) -> m.ToSite | None:
-        return change(site, message) if isinstance(message, m.Step) else message
+    def carried(site: str, message: ToSite) -> ToSite | None:
+        return change(site, message) if isinstance(message, Step) else message
 
-    def hearing(name: str) -> Callable[[m.ToSite, Any], Any]:
+    def hearing(name: str) -> Callable[[ToSite, Any], Any]:
         return lambda _message, said: (
-            said if not isinstance(said, m.Answer) else kept.setdefault((name, said.step), said)
+            said if not isinstance(said, Answer) else kept.setdefault((name, said.step), said)
         )
 
     sites = {
@@ -321,7 +320,7 @@ def attacked(
     return Pump(plan_of(terms), sites, wire=carried).join().run()
 
 
-def with_bit(step: m.Step, sender: str = "") -> m.Step:
+def with_bit(step: Step, sender: str = "") -> Step:
     """A bit of the sum changed, or of what a site sealed."""
     if not sender:
         assert step.summed is not None
@@ -335,9 +334,9 @@ def with_bit(step: m.Step, sender: str = "") -> m.Step:
 
 def cases() -> dict[str, Change]:
     """The coordinator's attacks on the reference's exchange, and on what this one adds to it."""
-    old: dict[int, m.Step] = {}
+    old: dict[int, Step] = {}
 
-    def earlier(step: m.Step) -> m.Step:
+    def earlier(step: Step) -> Step:
         """With the words and parts of another attempt with the same rows."""
         if not old:
             attacked(
@@ -345,10 +344,10 @@ def cases() -> dict[str, Change]:
             )
         return replace(step, summed=old[step.step].summed, parts=old[step.step].parts)
 
-    def at(number: int, change: Callable[[m.Step], m.Step], only: str = "abc") -> Change:
+    def at(number: int, change: Callable[[Step], Step], only: str = "abc") -> Change:
         return lambda site, step: change(step) if step.step == number and site in only else step
 
-    def other_key(step: m.Step) -> m.Step:
+    def other_key(step: Step) -> Step:
         return replace(
             step, roster=(replace(step.roster[0], key=step.roster[1].key), *step.roster[1:])
         )
@@ -383,7 +382,7 @@ def test_a_coordinator_reads_no_label_no_feature_and_no_part() -> None:
     """Nothing that it relays has more equal words in two attempts than random bytes have, but the
     plan.
     """
-    runs: list[dict[tuple[str, int], m.Answer]] = [{}, {}]
+    runs: list[dict[tuple[str, int], Answer]] = [{}, {}]
     for heard in runs:
         attacked(lambda _site, step: step, EXACT, heard)
     assert runs[0].keys() == runs[1].keys()

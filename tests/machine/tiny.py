@@ -11,8 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.machine import events as e
 from coordinator.machine import federation as federations
+from coordinator.machine.events import (
+    Action,
+    DeadlinePassed,
+    Event,
+    Finish,
+    Persist,
+    Received,
+    Reject,
+    SendToSite,
+    SiteJoined,
+    SiteLost,
+)
 from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Record, StepDone, Timeouts
 from coordinator.machine.run import Run
 from coreg_core import messages as m
@@ -273,11 +284,11 @@ class Machine:
         self.begun = begun
         self.federation = federations.FederationState()
 
-    def start(self) -> list[e.Action]:
+    def start(self) -> list[Action]:
         self.federation, actions = federations.begin(self.plan, self.timeouts, self.begun)
         return actions
 
-    def handle(self, event: e.Event) -> list[e.Action]:
+    def handle(self, event: Event) -> list[Action]:
         self.federation, actions = federations.handle(self.federation, event)
         return actions
 
@@ -290,9 +301,9 @@ class Machine:
         return self.federation.runs[self.plan.run]
 
     @property
-    def deadline(self) -> e.DeadlinePassed:
+    def deadline(self) -> DeadlinePassed:
         """Of the timer that counts."""
-        return e.DeadlinePassed(self.plan.run, self.token)
+        return DeadlinePassed(self.plan.run, self.token)
 
 
 class Pump:
@@ -317,29 +328,29 @@ class Pump:
         self.kill_after = kill_after
         self.killed = False
         self._wire = wire
-        self.events: deque[e.Event] = deque()
-        self.sent: list[e.SendToSite] = []
-        self.end: e.Finish | None = None
+        self.events: deque[Event] = deque()
+        self.sent: list[SendToSite] = []
+        self.end: Finish | None = None
         self.bits: dict[str, Any] = {}
         self.carry_out(self.machine.start())
 
     def join(self, *names: str) -> "Pump":
         self.events.extend(
-            e.SiteJoined(self.sites[name].hello()) for name in names or tuple(self.sites)
+            SiteJoined(self.sites[name].hello()) for name in names or tuple(self.sites)
         )
         return self
 
-    def carry_out(self, actions: list[e.Action]) -> None:
+    def carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             if self.killed:
                 return
             match action:
-                case e.SendToSite(name, message) if (
+                case SendToSite(name, message) if (
                     message := self._wire(name, message)
                 ) is not None:
-                    self.sent.append(e.SendToSite(name, message))
+                    self.sent.append(SendToSite(name, message))
                     self.events.extend(
-                        e.Received(name, answer) for answer in self.sites[name].handle(message)
+                        Received(name, answer) for answer in self.sites[name].handle(message)
                     )
                     if (found := bits(self.sites[name].result)) is not None:
                         self.bits[name] = found
@@ -350,12 +361,12 @@ class Pump:
                         self.sites[name] = restarted(
                             self.sites[name]
                         )  # an agent forgets a run that is over
-                case e.Reject(name, reason):
+                case Reject(name, reason):
                     self.sites[name].handle(m.Rejected(reason))
-                case e.Persist(record=record):
+                case Persist(record=record):
                     self.records.append(record)
                     self.killed = len(self.records) == self.kill_after
-                case e.Finish():
+                case Finish():
                     self.end = action
 
     def step(self) -> None:
@@ -381,7 +392,7 @@ class Pump:
     def lose(self, name: str) -> "Pump":
         """The session breaks, with whatever was on its way."""
         self.events = deque(event for event in self.events if getattr(event, "site", None) != name)
-        self.carry_out(self.machine.handle(e.SiteLost(name, "its stream ended")))
+        self.carry_out(self.machine.handle(SiteLost(name, "its stream ended")))
         return self
 
     def kill(self, name: str) -> "Pump":

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.machine import notices as n
 from coordinator.machine.events import Finish
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import StepDone, Timing
 from coordinator.observers.metrics import Metrics
 from coordinator.observers.terminal import Plain, cells
@@ -51,7 +52,7 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
         )
     metrics.notice(n.session_opened("a", "0.2.0", "2027-01-01T00:00:00+00:00"))
     metrics.notice(n.session_opened("b", "0.2.0", "2027-01-01T00:00:00+00:00"))
-    metrics.notice(n.notice(n.NoticeName.SESSION_ENDED, site="b", reason="its stream ended"))
+    metrics.notice(n.notice(NoticeName.SESSION_ENDED, site="b", reason="its stream ended"))
     metrics.notice(n.access_denied("z", "revoked"))
     metrics.notice(n.stalled(plan.run, ("b",), "", 600.0))
     metrics.stock(3, 1, tmp_path / "runs.sqlite")
@@ -71,7 +72,7 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert found["coreg_site_connected", ("a",)] == 1
     assert found["coreg_site_connected", ("b",)] == 0
     metrics.listed(("a",))
-    metrics.notice(n.notice(n.NoticeName.SESSION_ENDED, site="b", reason="no longer listed"))
+    metrics.notice(n.notice(NoticeName.SESSION_ENDED, site="b", reason="no longer listed"))
     for name in ("coreg_site_connected", "coreg_site_certificate_not_after_seconds"):
         assert (name, ("b",)) not in read(metrics), "its alert would never end"
     assert found["coreg_refused_total", ("certificate",)] == 1
@@ -86,10 +87,10 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
 def test_a_run_that_waits_for_an_operator_is_none_that_stands_still() -> None:
     metrics = Metrics()
     metrics.notice(
-        n.notice(n.NoticeName.APPROVAL_AWAITED, "r", sites=("a",), approved=1, of=2, seconds=60.0)
+        n.notice(NoticeName.APPROVAL_AWAITED, "r", sites=("a",), approved=1, of=2, seconds=60.0)
     )
     assert read(metrics)["coreg_runs", ("awaiting approval",)] == 1
-    metrics.notice(n.notice(n.NoticeName.APPROVED, "r", "a"))
+    metrics.notice(n.notice(NoticeName.APPROVED, "r", "a"))
     metrics.notice(n.run_ended("r", Outcome.CANCELLED, ""))
     assert read(metrics)["coreg_runs", ("awaiting approval",)] == 0
 
@@ -183,7 +184,7 @@ def test_a_column_of_figures_begins_with_the_first_step_that_has_one(capsys):
 
 def test_the_end_has_its_certificate_and_the_next_command(capsys):
     plain = Plain()
-    plain.notice(n.notice(n.NoticeName.JOINED, "r1", "a", here=1, of=2))
+    plain.notice(n.notice(NoticeName.JOINED, "r1", "a", here=1, of=2))
     plain.notice(
         answered("r1", 4, 0, 2, Report(round=4, verified=True, residual=(1e-5,), gap=(1e-5,)))
     )

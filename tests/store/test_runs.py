@@ -19,6 +19,7 @@ from store.filled import INTERRUPTED, LAP, NOW, RECORDS, begun, noticed, write
 
 from coordinator.machine import notices as n
 from coordinator.machine.events import QueueRead
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import (
     AttemptBegan,
     Begun,
@@ -184,11 +185,11 @@ def test_the_status_of_sites_and_of_the_service_is_read_by_other_processes(tmp_p
     status = Status(tmp_path / "runs.sqlite")
     noticed(status, "2026-01-01", n.session_opened("b", "0.2.0", "2027"))
     noticed(status, "2026-01-02", n.session_opened("a", "", ""))
-    noticed(status, "2026-01-03", n.notice(n.NoticeName.SESSION_ENDED, site="a", reason="gone"))
+    noticed(status, "2026-01-03", n.notice(NoticeName.SESSION_ENDED, site="a", reason="gone"))
     noticed(
         status,
         "2026-01-04",
-        n.notice(n.NoticeName.SESSION_REJECTED, site="c", reason="revoked"),
+        n.notice(NoticeName.SESSION_REJECTED, site="c", reason="revoked"),
         n.access_denied("", "nameless"),
     )
     status.set_service({"state": "ready", "sites": ["a"]}, "2026-01-05")
@@ -323,7 +324,7 @@ def test_notices_come_back_the_last_first_and_the_oldest_go(
 ) -> None:
     status = Status(tmp_path / "runs.sqlite")
     stalled = n.stalled(RUN, ("b",), "", 600.0)
-    joined = n.notice(n.NoticeName.JOINED, "run-2", "a", here=1, of=3)
+    joined = n.notice(NoticeName.JOINED, "run-2", "a", here=1, of=3)
     for at, notice in (
         (1, stalled),
         (2, joined),
@@ -338,7 +339,7 @@ def test_notices_come_back_the_last_first_and_the_oldest_go(
     noticed(
         status,
         NOW,
-        *(n.notice(n.NoticeName.SESSION_ENDED, site="a", reason=f"{i}") for i in range(8)),
+        *(n.notice(NoticeName.SESSION_ENDED, site="a", reason=f"{i}") for i in range(8)),
     )
     assert [row["reason"] for row in status.notices(50)] == ["7", "6", "5"]
     status.close()
