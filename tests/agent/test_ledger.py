@@ -39,7 +39,7 @@ from coreg_core.messages import (
 )
 from coreg_core.plan import Plan
 from coreg_core.terms import Membership
-from coreg_wire.files.disk import is_held
+from coreg_wire.files.disk import AppendFile, is_held
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import (
     private_key,
@@ -240,13 +240,13 @@ def test_after_a_failed_write_no_other_line_follows_in_this_process(tmp_path, mo
     """
     ledger = Ledger(tmp_path / "l")
     ledger.record(Leaving("before"))
-    write_all = ledger._file.write
+    write_all = AppendFile.write
 
-    def write(data):
-        write_all(data[:room])
+    def write(file, data):
+        write_all(file, data[:room])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ledger._file, "write", write)
+    monkeypatch.setattr(AppendFile, "write", write)
     for _ in range(2):
         with pytest.raises(StorageError, match=r"No space left on device.*nothing was sent"):
             ledger.record(Leaving("one run"))
@@ -453,9 +453,7 @@ def test_a_countersignature_of_something_else_is_not_kept(home):
         ),
     ):
         assert why in ledger.countersigned(wrong)
-    home.one(ledger, identity, "two", countersign=False)
-    later = ledger._signed["two"]
-    receipt = home.notary.countersign("north", identity.certificate_pem, later).receipt
+    receipt = home.one(ledger, identity, "two", countersign=False).receipt
     assert "does not match that certificate's key" in ledger.countersigned(
         replace(receipt, at="2020")
     )

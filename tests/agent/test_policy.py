@@ -304,4 +304,4 @@ def test_of_many_instances_those_like_a_labelled_row_are_looked_at(span, monkeyp
         whole, rel=0.2
     )  # the median is of fewer
     monkeypatch.setattr(leverage, "OTHERS", 5)
-    assert leverage._some(data.X, data.Z).tolist() == [0, 7, 14, 29, 44, 59]
+    assert leverage.some_instances(data.X, data.Z).tolist() == [0, 7, 14, 29, 44, 59]

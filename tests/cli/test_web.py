@@ -5,6 +5,7 @@ loads nothing from elsewhere.
 import json
 import re
 import socket
+import sqlite3
 import urllib.request
 from contextlib import closing
 from html import unescape
@@ -148,16 +149,15 @@ def test_runs_have_a_state_a_phase_and_their_convergence(shown):
 
 def test_a_long_run_has_few_rows_and_its_last_one(store):
     with closing(RunStore(store)) as runs:
-        many = [
-            ("long", i, 0, 3, i, "", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW)
-            for i in range(10 * ROWS + 1)
-        ]
         runs.begin(make_plan(run="long"), NOW)
-        runs._db.executemany(f"insert into rounds values ({', '.join('?' * 13)})", many)
-        before = [
-            ("long", 9999 + i, -1, 3, i, "", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW) for i in range(5)
-        ]
-        runs._db.executemany(f"insert into rounds values ({', '.join('?' * 13)})", before)
+    rest = ("", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW)
+    of_this_attempt = [("long", i, 0, 3, i, *rest) for i in range(10 * ROWS + 1)]
+    of_an_earlier_one = [("long", 9999 + i, -1, 3, i, *rest) for i in range(5)]
+    places = ", ".join("?" * 13)
+    with closing(sqlite3.connect(store)) as database, database:
+        database.executemany(
+            f"insert into rounds values ({places})", of_this_attempt + of_an_earlier_one
+        )
     rows = latest(store)["long"]["convergence"]
     assert len(rows) <= ROWS
     assert rows[-1]["round"] == 10 * ROWS, "and none of an earlier attempt"
@@ -177,9 +177,9 @@ def test_a_long_run_has_few_rows_and_its_last_one(store):
 )
 def test_the_state_of_a_run_is_a_word_and_a_sentence(store, status, stop, text, stalled, label):
     status.set_service({"stalled": stalled, "waiting": {"live": text} if text else {}}, LAST)
-    status._db.execute(
-        "update runs set stop = ?, ended = ? where run = 'live'", (stop, stop and NOW)
-    )
+    ended = NOW if stop else None
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("update runs set stop = ?, ended = ? where run = 'live'", (stop, ended))
     with exclusive(store, "a coordinator"):
         run = latest(store)["live"]
     assert run["state"] == label

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, KERNELS, SPANS, Site, brute_force_response, gram, random_site
 
 from coreg_core import arrays
+from coreg_core.agreement import views
 from coreg_core.agreement.views import View, make_view
 from coreg_core.errors import UsageError
 from coreg_core.kernels import Gaussian, Linear
@@ -169,24 +170,50 @@ def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
     )
 
 
-def test_factors_are_kept_up_to_a_limit_and_a_column_that_has_stopped_costs_nothing():
-    site = random_site(np.random.default_rng(0), 4, 6)
-    view = site.view()
-    solved = []
-    view._most_factors = 2
-    solve_B = view.solve_B
-    view.solve_B = lambda weight, columns: solved.append(weight) or solve_B(weight, columns)
-    mus = np.array([0.7, 0.2, 0.3, 0.1, 0.3, 0.2])
-    directions = np.ones((6, 6))
-    directions[:, 0] = 0.0  # this column has stopped: nothing is asked along it
-    answers = view.respond(directions, mus, "linear")
+@pytest.fixture
+def factored(monkeypatch):
+    """The matrices that are factored, in order."""
+    matrices = []
+    factor = views.positive_factor
+
+    def counted(matrix, what, remedy):
+        matrices.append(what)
+        return factor(matrix, what, remedy)
+
+    monkeypatch.setattr(views, "positive_factor", counted)
+    return matrices
+
+
+def test_factors_are_kept_up_to_a_limit(factored):
+    view = random_site(np.random.default_rng(0), 4, 6).view()
+    view.most_factors = 2
+    factored.clear()
+    for weight in (0.1, 0.2, 0.2, 0.1, 0.3, 0.1):
+        view.respond(np.ones((6, 1)), np.array([weight]), "linear")
+    assert len(factored) == 3
+    view.respond(np.ones((6, 1)), np.array([0.2]), "linear")
+    assert len(factored) == 4, "the least recently used was dropped"
+
+
+def test_a_column_that_has_stopped_costs_nothing(factored):
+    view = random_site(np.random.default_rng(0), 4, 6).view()
+    weights = np.array([0.7, 0.2])
+    directions = np.ones((6, 2))
+    directions[:, 0] = 0.0
+    factored.clear()
+    answers = view.respond(directions, weights, "linear")
     assert not answers[:, 0].any()
-    assert {*solved} == {0.1, 0.2, 0.3}
-    assert len(view._factors) == 2
+    assert len(factored) == 1
+
+
+def test_columns_of_several_weights_are_answered_as_each_by_itself():
+    site = random_site(np.random.default_rng(0), 4, 6)
+    weights = np.array([0.7, 0.2, 0.3, 0.1, 0.3, 0.2])
+    directions = np.ones((6, 6))
+    answers = site.view().respond(directions, weights, "linear")
     for j in range(6):
-        assert_allclose(
-            answers[:, [j]], site.view().respond(directions[:, [j]], mus[[j]], "linear"), rtol=1e-12
-        )
+        alone = site.view().respond(directions[:, [j]], weights[[j]], "linear")
+        assert_allclose(answers[:, [j]], alone, rtol=1e-12)
 
 
 @pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()], ids=["exact", "semi-parametric"])

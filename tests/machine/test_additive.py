@@ -210,7 +210,7 @@ def test_label_noise_of_two_sizes_is_drawn_apart() -> None:
     for size in (0.5, 1.0):
         terms = Additive(label_noise=size)
         computation = AdditiveComputation(plan_of(terms), terms, "a", data, int, os.urandom)
-        normals.append(computation._label_normals)
+        normals.append(computation.label_normals)
     assert abs(np.corrcoef(normals)[0, 1]) < 0.5
 
 

@@ -72,10 +72,10 @@ class Wire:
         self.answers: dict[tuple[str, int], Answer] = {}
         self.replies: list[tuple[Step, Any]] = []  # of steps that were changed
         self._change = change
-        self._sites = make_sites(plan.sites)
-        for site in self._sites.values():
+        self.sites = make_sites(plan.sites)
+        for site in self.sites.values():
             altered(site, partial(self._heard, site.name))
-        self.pump = Pump(plan, self._sites, wire=self._carried).join().run()
+        self.pump = Pump(plan, self.sites, wire=self._carried).join().run()
 
     def _carried(self, site: str, message: ToSite) -> ToSite | None:
         if not isinstance(message, Step):
@@ -153,7 +153,7 @@ def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from
 def test_after_a_changed_sum_the_true_one_still_serves_and_a_withheld_one_ends_it() -> None:
     def change(wire: Wire, site: str, step: Step) -> Step:
         if step.step == FIRST + 2:
-            [said] = wire._sites[site].handle(with_words(step, bit(0)))
+            [said] = wire.sites[site].handle(with_words(step, bit(0)))
             assert isinstance(said, Fault)
         return step
 
@@ -206,10 +206,10 @@ def as_b(offers: dict[str, Offer], keys: RunKeys, **changes: Any) -> None:
     offers["b"] = keys.draw(replace(offers["b"], **empty)).offer
     if changes:
         from coreg_wire.identity.signatures import sign
-        from site_agent.identity.run_keys import _statement
+        from site_agent.identity.run_keys import offer_statement
 
         shown = replace(offers["b"], **changes)
-        offers["b"] = replace(shown, signature=sign(identity_of("b"), _statement(shown)))
+        offers["b"] = replace(shown, signature=sign(identity_of("b"), offer_statement(shown)))
 
 
 def with_b(changes: Callable[[dict[str, Offer]], Any]) -> Callable[[dict[str, Offer]], Any]:

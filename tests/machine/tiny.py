@@ -154,7 +154,7 @@ class TinySite:
     @property
     def attempt(self) -> Any:
         """Keys and state of the attempt, for what an attacker who has them can do."""
-        return self.participant.site._attempt
+        return self.participant.site.attempt
 
     def hello(self) -> m.Hello:
         return hello(self.name)

@@ -114,8 +114,8 @@ def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(clust
         await asyncio.sleep(
             0
         )  # the loop's next turn sends; it has heard why, as its neighbour in the actor can tell
-        heard = await actors._home["a"].handle.__ray_call__.remote(
-            lambda host: host._sites["a"].heard
+        heard = await actors.home["a"].handle.__ray_call__.remote(
+            lambda host: host.sites["a"].heard
         )
         assert heard[-1] == Rejected("its list differs")
         last = Step("run-1", 1, 0)
@@ -207,7 +207,7 @@ def both_nodes_are_used_and_the_bits_are_the_same(cluster):
     @contextmanager
     def hosting(data):
         with OverRay(cluster)(data) as hosted:
-            actors.extend(hosted.transport._actors)
+            actors.extend(hosted.transport.actors)
             yield hosted
 
     def look(notice):
