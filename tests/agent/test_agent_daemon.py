@@ -63,7 +63,7 @@ async def hears(line):
 
 def test_a_decision_is_acted_on(tmp_path, monkeypatch):
     monkeypatch.setattr(approvals, "DECISION_SECONDS", 0.1)
-    agent = Agent(tmp_path, ask_first=True)
+    agent = Agent(tmp_path, mode="ask first")
 
     async def conversation(coordinator):
         line = await coordinator.session()
@@ -106,10 +106,10 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
         assert isinstance(await hears(line), Fetched)
         await until(lambda: agent.state.decision("r1") is None)
 
-    agent = Agent(tmp_path, ask_first=True)
+    agent = Agent(tmp_path, mode="ask first")
     agent.against(ask)
     for conversation in (answers, again):
-        agent = Agent(tmp_path, ask_first=True)
+        agent = Agent(tmp_path, mode="ask first")
         agent.against(conversation)
     assert [entry["stop"] for entry in agent.state.history()] == ["REFUSED"]
     assert "waiting_for_approval" not in agent.noticed, "nobody is asked again"
@@ -137,7 +137,7 @@ def test_a_request_does_not_outlive_its_run(tmp_path, monkeypatch):
         await until(agent.state.pending)
 
     monkeypatch.setattr(StateStore, "request_approval", slowly)
-    agent = Agent(tmp_path, ask_first=True)
+    agent = Agent(tmp_path, mode="ask first")
     agent.against(conversation)
     assert [entry["plan"]["run"] for entry in agent.state.pending()] == ["r2"]
     agent.state.open()
@@ -218,13 +218,13 @@ def test_an_agent_of_one_run_ends_with_it_and_gives_up_when_no_coordinator_answe
         coordinator.answers = False
         await asyncio.sleep(10_000)
 
-    agent = Agent(tmp_path, once=True)
+    agent = Agent(tmp_path, mode="once")
     assert agent.against(conversation).outcome is Outcome.STALLED
     assert agent.recorded[-2:] == ["Fetched", "Leaving"]
     with pytest.raises(
         Unreachable, match=r"coordinator:1: no answer \(tried for 0 s\)\. Start the agent again"
     ):
-        Agent(tmp_path, once=True).against(silence, timeout=0.2)
+        Agent(tmp_path, mode="once").against(silence, timeout=0.2)
 
 
 def test_an_outage_is_one_notice_a_reason_and_its_end_is_another(tmp_path):
@@ -285,7 +285,7 @@ WHY = "it has other instances"
     ],
 )
 def test_a_site_that_is_rejected_or_dismissed_while_it_prepares_hears_why(tmp_path, said, error):
-    agent = Agent(tmp_path, once=True)
+    agent = Agent(tmp_path, mode="once")
     began = threading.Event()
     may_go_on = threading.Event()
     work = agent.workers.work
@@ -318,7 +318,7 @@ def countersigned(home, folder, answer):
     """An agent of a run that ends without a model; ``answer`` is given what the notary made of the
     head in `Fetched`.
     """
-    agent = Agent(folder, once=True, signer=HeadSigner(home.identity()))
+    agent = Agent(folder, mode="once", signer=HeadSigner(home.identity()))
     identity = home.identity()
 
     async def conversation(coordinator):
@@ -369,7 +369,7 @@ def refused(folder, *said, proposed=True):
     """Why an agent of one run ended that received this, messages or frames, and what stands in its
     ledger.
     """
-    agent = Agent(folder, once=True)
+    agent = Agent(folder, mode="once")
 
     async def conversation(coordinator):
         line = await coordinator.session()

@@ -42,6 +42,7 @@ from site_agent.machine.agreement import AgreementComputation
 from site_agent.machine.alignment import IdList
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
+from site_agent.service.identity_in_use import KeysInUse
 
 SITES = ("north", "south", "west")
 
@@ -289,40 +290,53 @@ class AsSite:
         return answers(self.agent, message)
 
 
-def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(tmp_path):
-    policy = Policy(scores_of_two=True)
-    table = inputs(write(tmp_path, "id,a,b\nn2,1,\nn1,0,1\nn4,2,2\nn3,,\n", "monday.csv"), None)
-    agent = Agent(tmp_path, policy=policy, keys=simulated_keys("north"), monday=table)
+@pytest.fixture
+def scored(tmp_path):
+    """An agent that scored a table with the south, whose parts are 1, 2, 3 and 4, and its model."""
+    text = "id,a,b\nn2,1,\nn1,0,1\nn4,2,2\nn3,,\n"
+    table = inputs(write(tmp_path, text, "monday.csv"), None)
+    in_use = KeysInUse(simulated_keys("north"), None)
+    agent = Agent(tmp_path, policy=Policy(scores_of_two=True), in_use=in_use, monday=table)
     [path] = Stored("north", tmp_path / "models").put("t1")
     model = load_model(path)
-    south, _ = batch_of(model, table, b"another salt")
-    south = replace(
-        south, features=np.array([[1.0], [2.0], [3.0], [4.0]]), missing=np.zeros(4, dtype=bool)
-    )
-
-    scoring = replace(
-        plan("s1", objective=Scoring("t1", "agreement")), data="monday", privacy=Privacy()
-    )
-    pump = Pump(scoring, {"north": AsSite(agent), "south": site_with("south", south)}).join().run()
+    batch, _ = batch_of(model, table, b"another salt")
+    parts = np.array([[1.0], [2.0], [3.0], [4.0]])
+    south = replace(batch, features=parts, missing=np.zeros(4, dtype=bool))
+    scoring = plan("s1", objective=Scoring("t1", "agreement"))
+    scoring = replace(scoring, data="monday", privacy=Privacy())
+    sites = {"north": AsSite(agent), "south": site_with("south", south)}
+    pump = Pump(scoring, sites).join().run()
     assert pump.outcome == Outcome.CONVERGED
     assert pump.missed == {}
-    files = agent.workers.written
-    assert [p.relative_to(tmp_path).as_posix() for p in files] == ["models/waits/s1/scores.csv"]
-    own = model.predict(read_table(tmp_path / "monday.csv"))
-    n1, n2, alone, n4 = [line.split(",") for p in files for line in p.read_text().splitlines()[1:]]
-    scores = (n1, n2, n4)
-    means = np.mean([[own[1], own[0], own[2]], [1.0, 2.0, 4.0]], axis=0)
-    np.testing.assert_allclose([float(score) for _, score, _ in scores], means, rtol=1e-9)
-    assert [sites for *_, sites in scores] == ["north south"] * 3
-    assert alone == ["n3", "", "south"], "one site alone: the score would be its part"
-    questions = [entry for entry in read_ledger(agent.ledger.path) if "question" in entry]
-    assert [(e["question"], e["sent"], e["participants"]) for e in questions] == [
-        (question, "sealed", ["north", "south"]) for question in ("keys", "records", "scores")
-    ]
-    assert agent.ledger.memory.summed_with(
-        agent.workers.tables.read(scoring).private.ids_digest
-    ) == (frozenset()), "each individual counts its own sites"
+    yield agent, model, scoring
     agent.ledger.close()
+
+
+def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(scored, tmp_path):
+    agent, model, _ = scored
+    [path] = agent.workers.written
+    assert path.relative_to(tmp_path).as_posix() == "models/waits/s1/scores.csv"
+    _, *lines = path.read_text().splitlines()
+    n1, n2, alone, n4 = [line.split(",") for line in lines]
+    second, first, fourth, _ = model.predict(read_table(tmp_path / "monday.csv"))
+    means = np.array([first + 1.0, second + 2.0, fourth + 4.0]) / 2
+    scores = [float(score) for _, score, _ in (n1, n2, n4)]
+    np.testing.assert_allclose(scores, means, rtol=1e-9)
+    assert [sites for *_, sites in (n1, n2, n4)] == ["north south"] * 3
+    assert alone == ["n3", "", "south"], "one site alone: the score would be its part"
+
+
+def test_the_questions_of_a_scoring_are_in_the_ledger_and_individuals_count_their_own_sites(
+    scored,
+):
+    agent, _, scoring = scored
+    entries = [entry for entry in read_ledger(agent.ledger.path) if "question" in entry]
+    assert [entry["question"] for entry in entries] == ["keys", "records", "scores"]
+    for entry in entries:
+        assert entry["sent"] == "sealed"
+        assert entry["participants"] == ["north", "south"]
+    ids = agent.workers.tables.read(scoring).private.ids_digest
+    assert agent.ledger.memory.summed_with(ids) == frozenset()
 
 
 def test_a_model_of_another_site_scores_nothing(agent, tmp_path):
@@ -353,7 +367,7 @@ def aligned(agent, above, *others):
 
 @pytest.fixture
 def aligner(tmp_path):
-    made = Agent(tmp_path, policy=Policy(), keys=simulated_keys("north"))
+    made = Agent(tmp_path, policy=Policy(), in_use=KeysInUse(simulated_keys("north"), None))
     yield made
     made.ledger.close()
 
@@ -405,7 +419,7 @@ def test_a_yes_no_target_in_a_regression_is_told_before_ids_are_compared(tmp_pat
     yes_no = Agent(
         tmp_path,
         policy=Policy(),
-        keys=simulated_keys("north"),
+        in_use=KeysInUse(simulated_keys("north"), None),
         more=inputs(tmp_path / "local.csv", positive="1"),
     )
     asked = replace(ALIGNS, objective=Additive(), data="more")

@@ -148,16 +148,20 @@ class Service:
             case ReadQueue():
                 self.events.append(QueueRead(tuple(self.queue)))
             case BeginRun(plan):
-                self.queue = [each for each in self.queue if each != plan]
-                while plan.run in self.finished:  # as the store names it
-                    plan = next_alignment(plan)
-                self.events.append(Submitted(plan, begun_by(self.records.get(plan.run, ()))))
+                self.begin(plan)
             case CloseRun(plan):
                 self.closed[plan.run] = action
             case CountersignHead(name, fetched):
                 receipt = Countersigned(fetched.run, fetched.head, "now", "05", "06")
                 signed = HeadSigned(name, fetched.signature, "04", receipt)
                 self.events.append(HeadCountersigned(fetched.run, signed))
+
+    def begin(self, plan: Plan) -> None:
+        self.queue = [queued for queued in self.queue if queued != plan]
+        while plan.run in self.finished:  # as the store names it
+            plan = next_alignment(plan)
+        begun = begun_by(self.records.get(plan.run, ()))
+        self.events.append(Submitted(plan, begun))
 
     # --- what happens -----------------------------------------------------------------------------
 

@@ -43,7 +43,6 @@ from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.alignment import IdList
 from site_agent.machine.results import AdditiveResult, AgreementResult, Result, ScoringResult
 from site_agent.machine.scoring import Batch
-from site_agent.machine.seal import Keys
 from site_agent.machine.site import Missed, Send
 from site_agent.site_data import PrivateData
 
@@ -126,9 +125,6 @@ def summed_before(ids: str, *sets: Iterable[str], may_change: bool) -> Memory:
     return memory
 
 
-_NOT_GIVEN: Any = object()
-
-
 class TinySite:
     """A site without a session: what it says is remembered as its ledger would have it."""
 
@@ -181,14 +177,14 @@ def site_with(
     policy: Policy | None = None,
     memory: Memory | None = None,
     clock: Callable[[], float] = lambda: 0.0,
-    keys: Keys | None = _NOT_GIVEN,
-    pin_threads: Callable[[int], int] = lambda threads: threads,
+    **changes: Any,
 ) -> TinySite:
-    own = simulated_keys(name) if keys is _NOT_GIVEN else keys
+    """``changes`` are fields of `Means`."""
     consent = Consent(policy, Memory() if memory is None else memory, clock)
     token = f"{next(_processes)}"
-    means = Means(own, pin_threads, os.urandom, release="test", token=token)
-    return TinySite(name, data, consent, means)
+    keys = simulated_keys(name)
+    means = Means(keys, pin_threads=int, random_bytes=os.urandom, release="test", token=token)
+    return TinySite(name, data, consent, replace(means, **changes))
 
 
 def make_site(name: str, seed: int = 0, **rules: Any) -> TinySite:
