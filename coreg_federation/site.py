@@ -179,7 +179,7 @@ class TrainingResult:
         probability of each. Empty if the training ended without scores.
         """
         tables = [path for path in self.files if path.suffix == ".csv"]
-        return _scores_in(tables[0]) if tables else pl.DataFrame()
+        return read_scores(tables[0]) if tables else pl.DataFrame()
 
     @property
     def report(self) -> TrainingReport:
@@ -234,15 +234,15 @@ class TrainingResult:
         if not joined.outcome.good:
             raise Refused(f"nothing was scored: {joined.outcome.name.lower()}.")
         if not joined.written:
-            return _like(data, pl.DataFrame())
-        scored = _scores_in(joined.written[0])
+            return in_kind_of(data, pl.DataFrame())
+        scored = read_scores(joined.written[0])
         column = scored.columns[0]
         if hasattr(data, "columns") and (kind := pl.Series(list(data[column])).dtype).is_integer():
             scored = scored.with_columns(pl.col(column).cast(kind))
-        return _like(data, scored)
+        return in_kind_of(data, scored)
 
 
-def _scores_in(path: Path) -> pl.DataFrame:
+def read_scores(path: Path) -> pl.DataFrame:
     """A table of scores, with texts for ids and sites."""
     texts = pl.read_csv(path, infer_schema=False)
     column = texts.columns[0]
@@ -253,7 +253,7 @@ def _scores_in(path: Path) -> pl.DataFrame:
     )
 
 
-def _like(data: Any, frame: pl.DataFrame) -> Any:
+def in_kind_of(data: Any, frame: pl.DataFrame) -> Any:
     """The frame in the caller's kind: a pandas frame if ``data`` is one."""
     if not hasattr(data, "iloc"):
         return frame

@@ -126,17 +126,17 @@ class Host:
 
     def __init__(self, make: Maker, data: Mapping[str, Any]):
         fold = SharedFold()
-        self._sites = {name: make(name, one, fold) for name, one in data.items()}
+        self.sites = {name: make(name, one, fold) for name, one in data.items()}
 
     def hello(self) -> list[Hello]:
-        return [site.hello() for site in self._sites.values()]
+        return [site.hello() for site in self.sites.values()]
 
     def handle(self, batch: Sequence[tuple[str, ToSite]]) -> BatchAnswers:
         """Each site's answers to its message."""
         answers = []
         results = {}
         for name, message in batch:
-            site = self._sites[name]
+            site = self.sites[name]
             answered = list(site.handle(message))
             answers.append((name, answered))
             if any(isinstance(answer, Answer) and answer.report.outcome for answer in answered):
@@ -194,12 +194,12 @@ class RayActors(Transport):
         self._ray = cluster.ray
         self._make = make
         groups = partition(list(sites), cluster.cpus)
-        self._actors = []
-        self._home = dict[str, _Actor]()
+        self.actors = []
+        self.home = dict[str, _Actor]()
         for group in groups:
             actor = _Actor(group, self._ray.put({name: sites[name] for name in group}))
-            self._actors.append(actor)
-            self._home |= dict.fromkeys(group, actor)
+            self.actors.append(actor)
+            self.home |= dict.fromkeys(group, actor)
         self._open: set[str] = set()
         self._outbox: list[tuple[str, ToSite]] = []
         self._turn: asyncio.Handle | None = None
@@ -213,13 +213,13 @@ class RayActors(Transport):
         """
         self._emit = emit
         options = {**PLACED, "max_restarts": 0}
-        for actor in self._actors:
+        for actor in self.actors:
             actor.handle = self._ray.remote(Host).options(**options).remote(self._make, actor.data)
-        hellos = await asyncio.gather(*(self._hello(actor) for actor in self._actors))
+        hellos = await asyncio.gather(*(self._hello(actor) for actor in self.actors))
         for hello in itertools.chain.from_iterable(hellos):
             self._open.add(hello.site)
             emit(SiteJoined(hello))
-        self._listeners = [asyncio.create_task(self._listen(actor)) for actor in self._actors]
+        self._listeners = [asyncio.create_task(self._listen(actor)) for actor in self.actors]
 
     async def send(self, site: str, message: ToSite) -> None:
         """Send at the loop's next turn, with all other messages of this turn."""
@@ -243,12 +243,12 @@ class RayActors(Transport):
         self._open.clear()
         with contextlib.suppress(TimeoutError):  # after a failure no listener takes answers
             waiting = 0.0 if self.failure else CLOSE_SECONDS
-            delivered = asyncio.gather(*(actor.calls.join() for actor in self._actors))
+            delivered = asyncio.gather(*(actor.calls.join() for actor in self.actors))
             await asyncio.wait_for(delivered, waiting)
         for listener in self._listeners:
             listener.cancel()
         await asyncio.gather(*self._listeners, return_exceptions=True)
-        for actor in self._actors:
+        for actor in self.actors:
             if actor.handle is not None:
                 self._ray.kill(actor.handle)
 
@@ -269,7 +269,7 @@ class RayActors(Transport):
         self._turn = None
         batches: dict[_Actor, list[tuple[str, ToSite]]] = {}
         for site, message in self._outbox:
-            batches.setdefault(self._home[site], []).append((site, message))
+            batches.setdefault(self.home[site], []).append((site, message))
         self._outbox = []
         for actor, batch in batches.items():
             actor.calls.put_nowait(actor.handle.handle.remote(batch))

@@ -262,22 +262,18 @@ def problems(
     forms: Sequence[str] = ("exact", "semi-parametric"),
     kernels: Sequence[str] = ("gaussian",),
     sites: tuple[int, int] = (1, 4),
-    rows: tuple[int, int] = (1, 9),
-    unlabelled: tuple[int, int] = (1, 10),
     couplings: tuple[float, float] = (-3.0, 1.0),
     mixed: bool = False,
 ) -> Problem:
     """Sites of unequal n_v, d_v, ν_v and bandwidth; λ = 10^u. All of one form, unless ``mixed``."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     M = draw(st.integers(*sites))
-    m = draw(st.integers(*unlabelled))
+    m = draw(st.integers(1, 10))
     form = draw(st.sampled_from(forms))
     chosen = []
     for _ in range(M):
         span = draw(st.sampled_from(forms)) if mixed else form
-        chosen.append(
-            random_site(
-                rng, draw(st.integers(*rows)), m, kernel=draw(st.sampled_from(kernels)), span=span
-            )
-        )
+        n = draw(st.integers(1, 12))
+        kernel = draw(st.sampled_from(kernels))
+        chosen.append(random_site(rng, n, m, kernel=kernel, span=span))
     return Problem(tuple(chosen), float(10 ** draw(st.floats(*couplings))))

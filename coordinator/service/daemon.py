@@ -173,10 +173,10 @@ class Daemon:
     def __post_init__(self) -> None:
         self._floods = Floods()
         service = self.configuration.service
-        self._transport = self.access.transport(service.listen, self.configuration.timeouts)
+        self.transport = self.access.transport(service.listen, self.configuration.timeouts)
         # Before any plan, so that a site finds out that its ledger is an older copy before it
         # answers.
-        self._transport.greetings = self._greetings
+        self.transport.greetings = self._greetings
         self._driver: Driver | None = None
         self._first = FederationState()
         self._emit: Callable[[Event], None] = lambda _event: None
@@ -197,7 +197,7 @@ class Daemon:
         )
         await self._starting()
         self._driver = Driver(
-            self._transport,
+            self.transport,
             self.store,
             self.notice,
             queue=self.store,
@@ -248,10 +248,10 @@ class Daemon:
     def _listening(self, emit: Callable[[Event], None]) -> None:
         """The transport listens: begin the other tasks."""
         self._emit = emit
-        on_signals(self._stop, self._reload)
+        on_signals(self._stop, self.reload)
         service = self.configuration.service
         host = service.listen.rpartition(":")[0]
-        port = self._transport.port
+        port = self.transport.port
         self.notice(notice(NoticeName.LISTENING, host=host, port=port, release=release()))
         self.metrics.certificates(self.access.ends())
         if self.options.port_file is not None:
@@ -313,7 +313,7 @@ class Daemon:
         """The site's next certificate, if this one ends soon, the last head of its ledger, and the
         ends that it waits for.
         """
-        renewed = self.access.renewed(self._transport.certificate(site))
+        renewed = self.access.renewed(self.transport.certificate(site))
         messages: list[ToSite] = [] if renewed is None else [Renewed(renewed.decode())]
         with suppress(StorageError):  # the next write or reading of the store reports it
             if (last := self.store.last_checkpoint(site)) is not None:
@@ -365,17 +365,17 @@ class Daemon:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if self.access.changed():
-                self._check_sessions()
+                self.check_sessions()
             if await asyncio.to_thread(self.store.changed):
                 self._emit(QueueChanged())
 
-    def _check_sessions(self) -> None:
+    def check_sessions(self) -> None:
         """End the sessions of revoked sites.
 
         If the list cannot be read, open sessions stay, and new ones are rejected.
         """
         try:
-            self._transport.check_again()
+            self.transport.check_again()
             if damage := Authorised(self.configuration.service.identity).damage():
                 self._not_reloaded("sites", damage)
             elif self._faults.pop("sites", None):
@@ -395,7 +395,7 @@ class Daemon:
             "sites": list(federation.sites),
             "started": self._started,
             "listen": (
-                f"{self.configuration.service.listen.rpartition(':')[0]}:{self._transport.port}"
+                f"{self.configuration.service.listen.rpartition(':')[0]}:{self.transport.port}"
             ),
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -427,7 +427,7 @@ class Daemon:
         self.notice(notices.draining(sorted(run.name for run in self._federation.computing)))
         self._emit(Draining())
 
-    def _reload(self) -> None:
+    def reload(self) -> None:
         """Reload the sites, the limit and the certificates.
 
         The address and the timeouts change at the next start only.
@@ -445,7 +445,7 @@ class Daemon:
         later = [f"[service] {key}" for key, value in read.service if value != before[key]]
         later += ["[timeouts]"] * (read.timeouts != self.configuration.timeouts)
         self.metrics.listed(sites, self.status.certificates())
-        self._check_sessions()
+        self.check_sessions()
         self._emit(Reconfigured(sites, limit))
         self.metrics.certificates(self.access.ends())
         self.notice(notices.reloaded(sites, limit, ", ".join(later)))

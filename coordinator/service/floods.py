@@ -33,14 +33,14 @@ class Floods:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
-        self._seen: dict[_Kind, _Seen] = {}
+        self.seen: dict[_Kind, _Seen] = {}
 
     def passes(self, notice: Notice) -> bool:
         """Count the notice; whether it is one of the first of its kind in the window."""
         kind = _kind_of(notice)
         if kind is None:
             return True
-        seen = self._seen.setdefault(kind, _Seen(self._clock(), notice))
+        seen = self.seen.setdefault(kind, _Seen(self._clock(), notice))
         seen.last = notice
         seen.times += 1
         return seen.times <= BURST
@@ -48,9 +48,9 @@ class Floods:
     def over(self) -> list[Notice]:
         """The windows that are over: a sentence for each in which notices were held back."""
         now = self._clock()
-        ended = {kind: seen for kind, seen in self._seen.items() if now - seen.since >= WINDOW}
+        ended = {kind: seen for kind, seen in self.seen.items() if now - seen.since >= WINDOW}
         for kind in ended:
-            del self._seen[kind]
+            del self.seen[kind]
         return [_repeated(seen) for seen in ended.values() if seen.times > BURST]
 
 

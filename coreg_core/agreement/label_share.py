@@ -38,7 +38,7 @@ def share_of_one_label(
         return 0.0
     blocks: list[Ints | None] = [None]
     if m * n > MOST_ENTRIES:
-        rows = _some(X, Z)
+        rows = some_instances(X, Z)
         step = max(1, MOST_ENTRIES // n)
         blocks = [rows[start : start + step] for start in range(0, len(rows), step)]
     return max(
@@ -61,7 +61,7 @@ def _largest(blocks: Iterable[Arr], n_sites: int) -> float:
     return float(share.max())
 
 
-def _some(X: Float64[Arr, "n d"], Z: Float64[Arr, "m d"]) -> Ints:
+def some_instances(X: Float64[Arr, "n d"], Z: Float64[Arr, "m d"]) -> Ints:
     """Instances equal to a labelled row, and others spread evenly over the list."""
     # + 0.0 turns -0.0 into 0.0
     labelled = {row.tobytes() for row in np.ascontiguousarray(X) + 0.0}

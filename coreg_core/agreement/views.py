@@ -132,7 +132,7 @@ class FunctionSpaceView:
                 out=self.posterior_covariance[rows],
             )
         self._factors: OrderedDict[float, tuple[Arr, bool]] = OrderedDict()
-        self._most_factors = max(
+        self.most_factors = max(
             n_weights, 8_000_000 // max(1, m * m)
         )  # about 64 MB, or all that a path needs
 
@@ -157,7 +157,7 @@ class FunctionSpaceView:
         if weight in self._factors:
             self._factors.move_to_end(weight)
             return self._factors[weight]
-        while len(self._factors) >= self._most_factors:
+        while len(self._factors) >= self.most_factors:
             self._factors.popitem(
                 last=False
             )  # before the new one is made: two would not fit at m = 10⁴

@@ -98,7 +98,7 @@ def _take_part(
     if as_json:
         print_json({"event": "finished", **_fields(joined)})
     else:
-        for text in _sentences(joined):
+        for text in result_sentences(joined):
             console.note(text)
     raise typer.Exit(exit_code(joined.outcome))
 
@@ -120,7 +120,7 @@ def _fields(joined: "Joined") -> dict[str, Any]:
     }
 
 
-def _sentences(joined: "Joined") -> Iterator[str]:
+def result_sentences(joined: "Joined") -> Iterator[str]:
     numbers = sum(sent.numbers for sent in joined.sent.values())
     messages = sum(sent.messages for sent in joined.sent.values())
     yield (

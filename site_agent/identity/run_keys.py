@@ -44,7 +44,7 @@ def _expanded(secret: bytes, purpose: str, context: bytes = b"", length: int = 3
     return HKDFExpand(hashes.SHA256(), length, purpose.encode() + b"\0" + context).derive(secret)
 
 
-def _statement(offer: Offer) -> bytes:
+def offer_statement(offer: Offer) -> bytes:
     """The signed bytes of an offer: all of its fields."""
     return statement("coreg offer 1", asdict(replace(offer, signature="")))
 
@@ -63,7 +63,7 @@ class RunKeys:
         key = X25519PrivateKey.generate()
         public = key.public_key().public_bytes_raw()
         shown = replace(offer, key=public.hex(), identity=identity.hex())
-        signed = replace(shown, signature=sign(self.private, _statement(shown)))
+        signed = replace(shown, signature=sign(self.private, offer_statement(shown)))
         return AttemptSecrets(signed, self.confirmed, key, os.urandom(KEY_SIZE))
 
 
@@ -124,7 +124,7 @@ class AttemptSecrets:
                 f" operator of {peer.site}. Without a new key there, another party poses as that"
                 " site: do not take part."
             )
-        if not is_signed(curve, peer.signature, _statement(peer)):
+        if not is_signed(curve, peer.signature, offer_statement(peer)):
             raise Refused(f"the offer of {peer.site} for this run is not signed by that site.")
         return peer
 

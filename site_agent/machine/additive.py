@@ -97,7 +97,7 @@ class AdditiveComputation:
         self.rounds = 0
         self._question: Question | None = None  # none before the first attempt
         self._random = random_bytes
-        self._rows, order = _site_rows(data)
+        self._rows, order = site_rows(data)
         if not (np.isfinite(self._rows.X).all() and np.isfinite(self._rows.y).all()):
             raise BadData("features or label column are too large for float64. Scale them.")
         keys = data.row_keys or tuple(f"{i} {y!r}" for i, y in enumerate(data.y.tolist()))
@@ -107,7 +107,7 @@ class AdditiveComputation:
         # Noise of two sizes on one label must not be one number times the sizes.
         about = f"{data.target} {terms.label_noise!r}".encode()
         secrets = [secret_of(data.salt, b"label noise", about, label) for label in names]
-        self._label_normals = normals(secrets)
+        self.label_normals = normals(secrets)
         # With label_epsilon whatever leaves, and whatever a refusal tells, is made from these.
         self._randomised = _randomised_labels(terms, data, self._rows.y, names)
         self._ids = data.ids or tuple(str(i) for i in range(self.n_unlabelled))
@@ -135,7 +135,7 @@ class AdditiveComputation:
                 rows,
                 settings,
                 self.terms,
-                label_normals=self._label_normals,
+                label_normals=self.label_normals,
                 randomised=self._randomised,
             )
             self.exchange = SiteExchange(
@@ -264,7 +264,7 @@ class AdditiveComputation:
         self._agreed = T = terms_of(self.terms, summaries)
         flags = np.zeros((self.n_unlabelled, len(summaries)), dtype=bool)
         flags[T.used] = T.flags.T
-        self._opening = replace(self._row_set(flags), features=max(T.d))
+        self._opening = replace(self.rows_to_open(flags), features=max(T.d))
         self._labelled = T.n_labelled or int(T.private.sum())
         shapes = {}
         for v, site in enumerate(self._sites):
@@ -272,7 +272,7 @@ class AdditiveComputation:
             shapes[site] = Shape(to_all=8 * words)
         self._question = Question("announce", shapes)
 
-    def _row_set(self, flags: Bool[np.ndarray, "m s"]) -> RowSet:
+    def rows_to_open(self, flags: Bool[np.ndarray, "m s"]) -> RowSet:
         """Labelled common rows with each site's statement, and this site's private ones."""
         statements = [row.tobytes() if row.any() else b"" for row in flags]
         statements += [b"private"] * len(self._private_names)
@@ -475,7 +475,7 @@ def _as_bad_data(n_unlabelled: int) -> Iterator[None]:
         raise BadData(f"these rows cannot be computed with ({error}).") from None
 
 
-def _site_rows(data: PrivateData) -> tuple[SiteRows, Ints]:
+def site_rows(data: PrivateData) -> tuple[SiteRows, Ints]:
     """Common rows first, then private labelled ones; and the places of the labels in the data."""
     positions = np.full(len(data.y), -1) if data.positions is None else data.positions
     private = np.flatnonzero(positions < 0)

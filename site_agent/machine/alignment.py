@@ -110,11 +110,11 @@ class AlignmentComputation:
     def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
         """Draw the secrets, and forget earlier ones."""
         about = repr([self.plan.run, sites]).encode()
-        self._sites = sites
+        self.sites = sites
         self._share = share
         self._seed = _keyed(self.list.salt + key, b"coreg alignment" + about)
         self._mark_key = _keyed(key, b"coreg alignment marks" + about)
-        self._exponents = exponents(self._seed)
+        self.exponents = exponents(self._seed)
         self._classes = []
         self.rounds = 0
         self._order: list[str] = []
@@ -139,7 +139,7 @@ class AlignmentComputation:
 
     @property
     def _passes(self) -> int:
-        return len(self._sites) ** 2 * self._blocks
+        return len(self.sites) ** 2 * self._blocks
 
     @property
     def _width(self) -> int:
@@ -157,8 +157,8 @@ class AlignmentComputation:
             return self._of_all("list sizes", Shape(summed=SIZE_CLASSES))
         if self.rounds < self._passes:
             place = self._pass()
-            to_each = {self._sites[place.receiver]: POINT * place.points}
-            shapes = {self._sites[place.sender]: Shape(to_each=to_each)}
+            to_each = {self.sites[place.receiver]: POINT * place.points}
+            shapes = {self.sites[place.sender]: Shape(to_each=to_each)}
             return Question("pass", shapes, about=json.dumps(place).encode())
         if not self._compared:
             return self._of_all("canaries", Shape(to_all=DIGEST))
@@ -168,12 +168,12 @@ class AlignmentComputation:
         return None
 
     def _of_all(self, kind: str, shape: Shape, about: bytes = b"") -> Question:
-        shapes = dict.fromkeys(self._sites, shape)
+        shapes = dict.fromkeys(self.sites, shape)
         return Question(kind, shapes, shape.summed, has_parts=shape.to_all > 0, about=about)
 
     def _pass(self) -> _Pass:
         """The next one: lists in site order, then blocks, then hops."""
-        M = len(self._sites)
+        M = len(self.sites)
         block, hop = divmod(self.rounds, M)
         owner, block = divmod(block, self._blocks)
         points = min(BLOCK, self._size - block * BLOCK)
@@ -194,7 +194,7 @@ class AlignmentComputation:
                 return Reply(summed=sizes)
             case "pass":
                 place = self._pass()
-                return Reply(to_each={self._sites[place.receiver]: self._passed(place).tobytes()})
+                return Reply(to_each={self.sites[place.receiver]: self.passed(place).tobytes()})
             case "canaries":
                 return Reply(to_all=self._canaries())
             case _:
@@ -204,10 +204,10 @@ class AlignmentComputation:
                 start, end = self._tally_part()
                 return Reply(summed=self._cells.reshape(-1)[start:end].astype(WORD))
 
-    def _passed(self, place: _Pass) -> Points:
+    def passed(self, place: _Pass) -> Points:
         if place.hop == 0:
             texts = self._padded()[place.block * BLOCK : place.block * BLOCK + place.points]
-            return multiplied(points_of(texts, self.plan.run), self._exponents.start)
+            return multiplied(points_of(texts, self.plan.run), self.exponents.start)
         assert self._received is not None, "it came with the pass before"
         return self._received
 
@@ -216,11 +216,11 @@ class AlignmentComputation:
         if not self._order:
             texts = [f"c{i}" for i in range(CANARIES)] + [f"i{text}" for text in self.list.ids]
             n_padding = self._size - len(texts)
-            texts += [f"p{self._secret(b'%d' % i).hex()}" for i in range(n_padding)]
-            self._order = sorted(texts, key=lambda text: self._secret(b"order " + text.encode()))
+            texts += [f"p{self.secret(b'%d' % i).hex()}" for i in range(n_padding)]
+            self._order = sorted(texts, key=lambda text: self.secret(b"order " + text.encode()))
         return self._order
 
-    def _secret(self, purpose: bytes) -> bytes:
+    def secret(self, purpose: bytes) -> bytes:
         return _keyed(self._seed, purpose)
 
     def _canaries(self) -> bytes:
@@ -235,7 +235,7 @@ class AlignmentComputation:
                 assert answers.total is not None
                 self._take_sizes(answers.total.tolist())
             case "pass":
-                self._take_pass(self._pass(), answers.to_me)
+                self.take_pass(self._pass(), answers.to_me)
                 self.rounds += 1
             case "canaries":
                 if set(answers.to_all.values()) != {self._canaries()}:
@@ -254,22 +254,22 @@ class AlignmentComputation:
     def _take_sizes(self, classes: list[int]) -> None:
         own = size_class(len(self.list.ids))
         largest = max((k for k, sites in enumerate(classes) if sites), default=0)
-        if sum(classes) != len(self._sites) or largest > size_class(self.terms.max_ids):
+        if sum(classes) != len(self.sites) or largest > size_class(self.terms.max_ids):
             raise BadData("some site stated a number of ids that the plan does not allow.")
         if classes[own] < 1:
             raise BadData("some site changed what this site stated of its number of ids.")
         self._classes = classes
 
-    def _take_pass(self, place: _Pass, to_me: Mapping[str, bytes]) -> None:
+    def take_pass(self, place: _Pass, to_me: Mapping[str, bytes]) -> None:
         """Multiply the block that came to this site; the last hop returns one of its own."""
-        if self._sites[place.receiver] != self.name:
+        if self.sites[place.receiver] != self.name:
             return
-        data = to_me[self._sites[place.sender]]
+        data = to_me[self.sites[place.sender]]
         points = np.frombuffer(data, dtype=np.uint8).reshape(place.points, POINT)
-        if place.hop < len(self._sites) - 1:
-            self._received = multiplied(points, self._exponents.passing)
+        if place.hop < len(self.sites) - 1:
+            self._received = multiplied(points, self.exponents.passing)
             return
-        self._final[place.block] = multiplied(points, self._exponents.end)
+        self._final[place.block] = multiplied(points, self.exponents.end)
         if len(self._final) == self._blocks:
             self._name_points()
 
@@ -285,7 +285,7 @@ class AlignmentComputation:
 
     def _read(self) -> Counts:
         counts = read(np.concatenate(self._total).reshape(-1, COLUMNS))
-        if (counts.sites > len(self._sites)).any():
+        if (counts.sites > len(self.sites)).any():
             raise BadData("some site counted an id more than once.")
         return counts
 
@@ -303,7 +303,7 @@ class AlignmentComputation:
     def outcome(self) -> tuple[Outcome, str]:
         """The coordinator reads it, so it has no number. Every site has the canaries too."""
         assert self._counts is not None
-        if int((self._counts.sites == len(self._sites)).sum()) == CANARIES:
+        if int((self._counts.sites == len(self.sites)).sum()) == CANARIES:
             return Outcome.NOTHING_SHARED, ""
         return Outcome.CONVERGED, "every site has its list of shared ids"
 
@@ -313,7 +313,7 @@ class AlignmentComputation:
         outcome, reason = self.outcome
         if not outcome.good:
             return AlignmentResult(outcome, reason)
-        M = len(self._sites)
+        M = len(self.sites)
         marks = {text[1:]: mark for text, mark in self._marks.items() if text.startswith("i")}
         times = self._counts.of(np.array(list(marks.values()), dtype=np.uint64)).tolist()
         known_to = tuple((k, sum(count >= k for count in times)) for k in range(2, M + 1))

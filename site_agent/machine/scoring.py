@@ -206,7 +206,7 @@ class ScoringComputation:
         part = self._own_parts()
         if np.any(self.batch.noise):
             part[..., self._mine] += (self.batch.noise * self._normals()).T
-        steps = np.rint(np.ldexp(part, -self._power))
+        steps = np.rint(np.ldexp(part, -self.power))
         return np.clip(steps, -(2.0**53), 2.0**53).astype(np.int64)
 
     def _normals(self) -> Float64[Arr, "k *t"]:
@@ -260,7 +260,7 @@ class ScoringComputation:
                 "again, then score with that run."
             )
         powers = [int.from_bytes(text[32:RECORD], "little", signed=True) for text in texts.values()]
-        self._power = max(powers)
+        self.power = max(powers)
         flags = [
             np.unpackbits(np.frombuffer(texts[site][RECORD:], np.uint8), count=self.n_unlabelled)
             for site in self._sites
@@ -290,7 +290,7 @@ class ScoringComputation:
     def _values(self, words: np.ndarray) -> Float64[Arr, "*t m"]:
         """Words of parts in the target's units."""
         steps = words.view(np.int64).reshape(self._shape)
-        return np.ldexp(steps.astype(np.float64), self._power)
+        return np.ldexp(steps.astype(np.float64), self.power)
 
     def news(self, run: str) -> None:
         """Two steps need none."""

@@ -135,7 +135,7 @@ class Site:
     result: Result | None = field(default=None, init=False)
     room: int = field(default=0, init=False)
     _of_next: int = field(default=0, init=False)  # the room of the next step alone
-    _attempt: _Attempt | None = field(default=None, init=False)
+    attempt: _Attempt | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if not self.plan.masked:
@@ -157,9 +157,9 @@ class Site:
 
         A later attempt than asked corrects the coordinator.
         """
-        if self._attempt is not None and number <= self._attempt.number:
-            return self._attempt.offer
-        self._attempt = None  # drops the old keys first
+        if self.attempt is not None and number <= self.attempt.number:
+            return self.attempt.offer
+        self.attempt = None  # drops the old keys first
         self.result = None
         offer = Offer(
             run=self.plan.run,
@@ -175,14 +175,14 @@ class Site:
             signature="",
         )
         secrets = None if self.keys is None else self.keys.draw(offer)
-        self._attempt = _Attempt(number, offer if secrets is None else secrets.offer, secrets)
-        return self._attempt.offer
+        self.attempt = _Attempt(number, offer if secrets is None else secrets.offer, secrets)
+        return self.attempt.offer
 
     # --- a step ---------------------------------------------------------------------------------
 
     def _step(self, step: Step) -> list[Action]:
         """(1) is it the next step? (2) what it brings, (3) this site's answer to it."""
-        attempt = self._attempt
+        attempt = self.attempt
         if attempt is None:
             return self._refused("the coordinator sent a step before this site had made an offer.")
         # (1)
@@ -426,7 +426,7 @@ class Site:
         if self.result is not None:
             return [fetched]
         self.result = Result(finished.outcome, finished.reason)
-        took_part = self._attempt is not None and self._attempt.expected > 0
+        took_part = self.attempt is not None and self.attempt.expected > 0
         # An earlier process of this agent can have the result: it answered last, and was killed.
         if finished.outcome.good and took_part:
             return [

@@ -236,7 +236,7 @@ def save_model(path: Path, model: ModelFile) -> None:
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps(meta, sort_keys=True)
-    header = {"format": f"{_FORMATS}{FORMAT}", "model": text, "sha256": _checksum(arrays, text)}
+    header = {"format": f"{_FORMATS}{FORMAT}", "model": text, "sha256": checksum(arrays, text)}
     if records:
         header["warning"] = WARNING
     write_whole(path, safetensors.numpy.save(arrays, metadata=header), mode=0o600)
@@ -372,7 +372,7 @@ def load_model(path: Path) -> ModelFile:
         raise BadData(f"{path}: not a model file of coreg ({error}). {todo}") from None
     _require_format(path, header.get("format", ""))
     text = header.get("model", "")
-    if header.get("sha256") != _checksum(arrays, text):
+    if header.get("sha256") != checksum(arrays, text):
         raise BadData(
             f"{path}: the checksum is wrong, so the file is damaged or was changed. Use another"
             " copy."
@@ -411,7 +411,7 @@ def _require_format(path: Path, name: str) -> None:
         )
 
 
-def _checksum(arrays: dict[str, Arr], text: str) -> str:
+def checksum(arrays: dict[str, Arr], text: str) -> str:
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = arrays[name]

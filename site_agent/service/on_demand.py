@@ -106,7 +106,7 @@ class OnDemand:
         if asked:
             with self._turn:
                 result = self._result(_Request(plan.study, asked))
-            scores = _by_place(result, scored)
+            scores = answers_by_place(result, scored)
             rows = [
                 scores.get(places.get(text, -1), row) for text, row in zip(texts, rows, strict=True)
             ]
@@ -129,7 +129,7 @@ class OnDemand:
             self._request = None
 
 
-def _by_place(result: ScoringResult, scored: Scored) -> Mapping[int, dict[str, Any]]:
+def answers_by_place(result: ScoringResult, scored: Scored) -> Mapping[int, dict[str, Any]]:
     """The scores that there are, with this site's corrections."""
     assert result.scores is not None
     assert result.missing is not None

@@ -69,7 +69,7 @@ class StateStore:
             self.path.touch(mode=0o600)
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be created ({error.strerror}).") from None
-        with self._database() as db:
+        with self.database() as db:
             db.executescript(SCHEMA)
 
     @contextmanager
@@ -84,14 +84,14 @@ class StateStore:
             raise StorageError(f"{text}. If the disk is not full, move the file away.") from None
 
     @contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
+    def database(self) -> Iterator[sqlite3.Connection]:
         """A connection for one transaction."""
         with self.intact(), closing(sqlite3.connect(self.path)) as db, db:
             db.row_factory = sqlite3.Row
             yield db
 
     def _execute(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        with self._database() as db:
+        with self.database() as db:
             return db.execute(query, values).fetchall()
 
     # --- the agent's side -------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class StateStore:
         expires = (now + dt.timedelta(seconds=seconds)).isoformat() if seconds > 0 else None
         shown = (json.dumps(about), json.dumps(plan.to_dict()))
         new = (plan.run, plan.digest, words, timestamp(), expires, *shown)
-        with self._database() as db:
+        with self.database() as db:
             # The coordinator's deadline stays if the question is put again.
             changed = db.execute(
                 "insert into requests (run, digest, words, asked, expires, about, plan, waits)"
@@ -143,7 +143,7 @@ class StateStore:
         self._execute("replace into status values (1, ?)", text)
 
     def append_history(self, entry: dict[str, Any]) -> None:
-        with self._database() as db:
+        with self.database() as db:
             text = json.dumps({"at": timestamp(), **entry})
             added = db.execute("insert into history (entry) values (?)", (text,))
             oldest = (added.lastrowid or 0) - MOST_HISTORY

@@ -24,17 +24,18 @@ from site_agent.session.stream import Dial, NoAnswer
 
 
 class Agent:
-    """Its parts, in one folder; ``notices`` are those that it gave."""
+    """Its parts, in one folder; ``notices`` are those that it gave.
+
+    ``mode``: "serve", "ask first" (it serves, and asks its operator), or "once".
+    """
 
     def __init__(
         self,
         folder,
         *,
-        once=False,
-        ask_first=False,
+        mode="serve",
         policy=None,
-        keys=None,
-        members=None,
+        in_use=None,
         asked=None,
         signer=None,
         **data,
@@ -42,6 +43,7 @@ class Agent:
         self.notices = []
         self.ledger = Ledger(folder / "ledger.jsonl", signer)
         self.on_notice = lambda _notice: None
+        once = mode == "once"
         self.state = None if once else StateStore(folder / "service")
         if self.state is not None:
             self.state.open()
@@ -51,9 +53,9 @@ class Agent:
         aligned = AlignedIds(folder / "aligned")
         policy = policy or Policy(aggregation="plaintext")
         tables = RunTables(store, policy, self.data_sets, aligned, self.notices.append)
-        in_use = KeysInUse(keys, members)
+        in_use = in_use or KeysInUse(None, None)
         self.workers = RunWorkers(in_use, tables, self.ledger, self.notices.append)
-        agent = machine.Agent(once=once, ask_first=ask_first)
+        agent = machine.Agent(once=once, ask_first=mode == "ask first")
         self.daemon = AgentDaemon(agent, self.workers, self.state, self._notified, asked)
 
     def _notified(self, notice):

@@ -20,8 +20,21 @@ from test_data_sets import TABLE
 from test_model_store import plan as plan_of
 from test_workers import first_step
 
-from coreg_core import messages as m
 from coreg_core.errors import BadData, LeftBehind, Refused, Unreachable
+from coreg_core.messages import (
+    Answer,
+    Approval,
+    Dismissed,
+    Fetched,
+    Finished,
+    Leaving,
+    Offer,
+    PlanRefused,
+    Proposal,
+    Rejected,
+    Step,
+    Words,
+)
 from coreg_core.outcomes import Outcome
 from coreg_wire.identity.credentials import client_credentials
 from coreg_wire.transport.codec import PIECE_BYTES
@@ -38,23 +51,23 @@ from tests.issued import enrolled
 
 
 def plan(run):
-    return m.Proposal(run, 0, plan_of(run))
+    return Proposal(run, 0, plan_of(run))
 
 
 async def hears(line):
     """The next message that is not about the approval."""
-    while isinstance(message := await line.hears(), m.Approval):
+    while isinstance(message := await line.hears(), Approval):
         pass
     return message
 
 
 def test_a_decision_is_acted_on(tmp_path, monkeypatch):
     monkeypatch.setattr(approvals, "DECISION_SECONDS", 0.1)
-    agent = Agent(tmp_path, ask_first=True)
+    agent = Agent(tmp_path, mode="ask first")
 
     async def conversation(coordinator):
         line = await coordinator.session()
-        for run, approved, answer in (("r1", True, m.Offer), ("r2", False, m.PlanRefused)):
+        for run, approved, answer in (("r1", True, Offer), ("r2", False, PlanRefused)):
             line.says(plan(run))
             await until(lambda run=run: [e["plan"]["run"] for e in agent.state.pending()] == [run])
             agent.state.record_decision(run, Decision(approved, "not this one"))
@@ -65,7 +78,7 @@ def test_a_decision_is_acted_on(tmp_path, monkeypatch):
         agent.state.record_decision("r3", Decision(True, ""))
         await until(lambda: "asked_again" in agent.noticed and agent.state.pending())
         agent.state.record_decision("r3", Decision(True, ""))
-        assert isinstance(await hears(line), m.Offer), (
+        assert isinstance(await hears(line), Offer), (
             "what its operator approved is that of the new table"
         )
 
@@ -83,20 +96,20 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
         line = await coordinator.session()
         line.says(plan("r1"))
         line.says(first_step(await hears(line)))
-        assert isinstance(await hears(line), m.Answer), "which the next question would count"
+        assert isinstance(await hears(line), Answer), "which the next question would count"
 
     async def again(coordinator):
         line = await coordinator.session()
         line.says(plan("r1"))
-        assert isinstance(await hears(line), m.Offer)
-        line.says(m.Finished("r1", Outcome.REFUSED, "south refused"))
-        assert isinstance(await hears(line), m.Fetched)
+        assert isinstance(await hears(line), Offer)
+        line.says(Finished("r1", Outcome.REFUSED, "south refused"))
+        assert isinstance(await hears(line), Fetched)
         await until(lambda: agent.state.decision("r1") is None)
 
-    agent = Agent(tmp_path, ask_first=True)
+    agent = Agent(tmp_path, mode="ask first")
     agent.against(ask)
     for conversation in (answers, again):
-        agent = Agent(tmp_path, ask_first=True)
+        agent = Agent(tmp_path, mode="ask first")
         agent.against(conversation)
     assert [entry["stop"] for entry in agent.state.history()] == ["REFUSED"]
     assert "waiting_for_approval" not in agent.noticed, "nobody is asked again"
@@ -116,15 +129,15 @@ def test_a_request_does_not_outlive_its_run(tmp_path, monkeypatch):
         line = await coordinator.session()
         line.says(plan("r1"))
         await asyncio.to_thread(begun.wait)
-        line.says(m.Finished("r1", Outcome.REFUSED, "south refused"))
-        assert isinstance(await hears(line), m.Fetched)
+        line.says(Finished("r1", Outcome.REFUSED, "south refused"))
+        assert isinstance(await hears(line), Fetched)
         await asyncio.sleep(0.5)
         assert agent.state.pending() == []
         line.says(plan("r2"))
         await until(agent.state.pending)
 
     monkeypatch.setattr(StateStore, "request_approval", slowly)
-    agent = Agent(tmp_path, ask_first=True)
+    agent = Agent(tmp_path, mode="ask first")
     agent.against(conversation)
     assert [entry["plan"]["run"] for entry in agent.state.pending()] == ["r2"]
     agent.state.open()
@@ -138,10 +151,10 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
         for _ in range(2):
             line = await coordinator.session()
             line.says(plan("r1"))
-            assert isinstance(await line.hears(), m.Offer)
+            assert isinstance(await line.hears(), Offer)
             line.breaks()
-        (await coordinator.session()).says(m.Rejected("not listed yet"))
-        (await coordinator.session()).says(m.Rejected("renamed", final=True))
+        (await coordinator.session()).says(Rejected("not listed yet"))
+        (await coordinator.session()).says(Rejected("renamed", final=True))
         await coordinator.session()
 
     assert agent.against(conversation) == Exit(), "its operator ends it"
@@ -164,11 +177,11 @@ def test_a_run_that_goes_on_without_this_site_is_in_the_status_until_it_comes_ag
     async def conversation(coordinator):
         line = await coordinator.session()
         line.says(plan("r1"))
-        assert isinstance(await line.hears(), m.Offer)
-        line.says(m.Dismissed("r1", Outcome.REFUSED, "north and south list other ids"))
+        assert isinstance(await line.hears(), Offer)
+        line.says(Dismissed("r1", Outcome.REFUSED, "north and south list other ids"))
         await until(lambda: "list other ids" in "".join(unresolved()))
         line.says(plan("r1"))
-        assert isinstance(await line.hears(), m.Offer)
+        assert isinstance(await line.hears(), Offer)
         await until(lambda: unresolved() == [])
 
     agent.against(conversation)
@@ -190,28 +203,28 @@ def test_a_stopped_agent_leaves_its_session_in_order_or_stops_dialling(tmp_path,
         await asyncio.sleep(10_000)
 
     assert agent.against(conversation).error is None
-    assert [type(message) for message in heard] == [m.Leaving] * (moment == "connected")
+    assert [type(message) for message in heard] == [Leaving] * (moment == "connected")
 
 
 def test_an_agent_of_one_run_ends_with_it_and_gives_up_when_no_coordinator_answers(tmp_path):
     async def conversation(coordinator):
         line = await coordinator.session()
         line.says(plan("r1"))
-        assert isinstance(await line.hears(), m.Offer)
-        line.says(m.Finished("r1", Outcome.STALLED, "south is gone"))
+        assert isinstance(await line.hears(), Offer)
+        line.says(Finished("r1", Outcome.STALLED, "south is gone"))
         await asyncio.sleep(10_000)
 
     async def silence(coordinator):
         coordinator.answers = False
         await asyncio.sleep(10_000)
 
-    agent = Agent(tmp_path, once=True)
+    agent = Agent(tmp_path, mode="once")
     assert agent.against(conversation).outcome is Outcome.STALLED
     assert agent.recorded[-2:] == ["Fetched", "Leaving"]
     with pytest.raises(
         Unreachable, match=r"coordinator:1: no answer \(tried for 0 s\)\. Start the agent again"
     ):
-        Agent(tmp_path, once=True).against(silence, timeout=0.2)
+        Agent(tmp_path, mode="once").against(silence, timeout=0.2)
 
 
 def test_an_outage_is_one_notice_a_reason_and_its_end_is_another(tmp_path):
@@ -266,13 +279,13 @@ WHY = "it has other instances"
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        (m.Rejected(WHY), Refused),
-        (m.Dismissed("r1", Outcome.SITE_FAULT, WHY), BadData),
-        (m.Dismissed("r1", Outcome.STALLED, WHY), LeftBehind),
+        (Rejected(WHY), Refused),
+        (Dismissed("r1", Outcome.SITE_FAULT, WHY), BadData),
+        (Dismissed("r1", Outcome.STALLED, WHY), LeftBehind),
     ],
 )
 def test_a_site_that_is_rejected_or_dismissed_while_it_prepares_hears_why(tmp_path, said, error):
-    agent = Agent(tmp_path, once=True)
+    agent = Agent(tmp_path, mode="once")
     began = threading.Event()
     may_go_on = threading.Event()
     work = agent.workers.work
@@ -296,7 +309,7 @@ def test_a_site_that_is_rejected_or_dismissed_while_it_prepares_hears_why(tmp_pa
 
     with pytest.raises(error, match=WHY) as caught:
         agent.against(conversation, timeout=1.0)
-    assert isinstance(said, m.Rejected) or "this site does not take part in run r1: " in str(
+    assert isinstance(said, Rejected) or "this site does not take part in run r1: " in str(
         caught.value
     )
 
@@ -305,12 +318,12 @@ def countersigned(home, folder, answer):
     """An agent of a run that ends without a model; ``answer`` is given what the notary made of the
     head in `Fetched`.
     """
-    agent = Agent(folder, once=True, signer=HeadSigner(home.identity()))
+    agent = Agent(folder, mode="once", signer=HeadSigner(home.identity()))
     identity = home.identity()
 
     async def conversation(coordinator):
         line = await coordinator.session()
-        line.says(m.Finished("r1", Outcome.CANCELLED, "enough"))
+        line.says(Finished("r1", Outcome.CANCELLED, "enough"))
         line.says(
             answer(home.notary.countersign("north", identity.certificate_pem, await line.hears()))
         )
@@ -356,7 +369,7 @@ def refused(folder, *said, proposed=True):
     """Why an agent of one run ended that received this, messages or frames, and what stands in its
     ledger.
     """
-    agent = Agent(folder, once=True)
+    agent = Agent(folder, mode="once")
 
     async def conversation(coordinator):
         line = await coordinator.session()
@@ -366,7 +379,7 @@ def refused(folder, *said, proposed=True):
         for each in said:
             if isinstance(each, pb.CoordinatorFrame):
                 line.sends(each.SerializeToString())
-            elif isinstance(each, m.Step) and each.summed is None:
+            elif isinstance(each, Step) and each.summed is None:
                 line.says(replace(each, roster=(offer, replace(offer, site="south"))))
                 await line.hears()
             else:
@@ -394,7 +407,7 @@ def test_words_before_a_plan_end_the_session_before_memory_is_taken(tmp_path):
 
 
 def words_of(count, run="r1"):
-    return m.Step(run, 0, 0, summed=m.Words(np.zeros(count, dtype="<u8")))
+    return Step(run, 0, 0, summed=Words(np.zeros(count, dtype="<u8")))
 
 
 @pytest.mark.parametrize(
@@ -413,9 +426,7 @@ def test_what_no_plan_allows_ends_the_session(tmp_path, said, words):
 
 
 def test_an_end_that_the_site_did_not_see_ends_an_agent_of_one_run_without_a_model(tmp_path):
-    reason, recorded = refused(
-        tmp_path, m.Step("r1", 0, 0), m.Finished("r1", Outcome.CONVERGED, "")
-    )
+    reason, recorded = refused(tmp_path, Step("r1", 0, 0), Finished("r1", Outcome.CONVERGED, ""))
     assert "ended run r1 with a result before this site had received its last step" in reason
     assert recorded == ["Hello", "Offer", "Answer", "Fetched"]
 

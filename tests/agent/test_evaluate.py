@@ -26,8 +26,8 @@ from coreg_core.kernels import Linear
 from coreg_core.objectives.additive import Additive
 from coreg_core.outcomes import Outcome
 from coreg_federation.report import report_of
-from coreg_federation.site import _scores_in
-from site_agent.cli.app import _sentences
+from coreg_federation.site import read_scores
+from site_agent.cli.app import result_sentences
 from site_agent.cli.service import told_score
 from site_agent.data.inputs import Inputs
 from site_agent.data.notation import Notation
@@ -42,7 +42,7 @@ from site_agent.models.batch import Scored, batch_of
 from site_agent.models.evaluate import evaluate, evaluated_lines
 from site_agent.models.file import ModelFile, load_model, save_model
 from site_agent.service.app import Joined
-from site_agent.service.on_demand import _by_place
+from site_agent.service.on_demand import answers_by_place
 from site_agent.site_data import PrivateData
 
 N = 60
@@ -303,7 +303,7 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     sent = {"Offer": Disclosed(1, 0), "Answer": Disclosed(2, 1500)}
     files = Path("m.coreg"), Path("l.coreg")
     joined = Joined("a", Outcome.CONVERGED, result, "run-1", files, sent, Path("l"))
-    said = list(_sentences(joined))
+    said = list(result_sentences(joined))
     assert said[0].startswith("what left this machine: 1,500 numbers in 3 messages; l lists each")
     file = "l" if findings.of_training(found).alone == "local" else "m"
     score = "; coreg-agent score --data new.csv --id NAME" * (begins == SCORE)
@@ -524,14 +524,14 @@ def test_scores_of_classes_are_the_most_probable_one_and_each_probability(tmp_pa
     assert [float(cell) for cell in first.split(",")[2:5]] == pytest.approx(expected.tolist())
     assert second == "p2,,,,,a"
     assert third.split(",")[1] == "low"
-    frame = _scores_in(path)
+    frame = read_scores(path)
     assert frame["score"].to_list() == ["high", None, "low"]
     assert frame["probability_high"][0] == pytest.approx(expected[2])
 
 
 def test_scores_on_demand_have_the_probability_of_each_class_and_no_interval() -> None:
     scored, result = of_three_classes()
-    answers = _by_place(result, scored)
+    answers = answers_by_place(result, scored)
     assert list(answers) == [0, 2]
     answer = answers[0]
     columns = {f"probability_{name}" for name in scored.classes}

@@ -47,55 +47,78 @@ def test_figures_of_numbers_are_scikit_learns(federations):
     joined, local, data = files(federations["gaussian"])
     table = read_table(data)
     y = table.numbers("y")
-    for path, found in zip((local, joined), evaluated(local, joined, data=data), strict=True):
+    for path, figures in zip((local, joined), evaluated(local, joined, data=data), strict=True):
         predicted = load_model(path).predict(table)
-        assert found["r2"] == pytest.approx(r2_score(y, predicted), abs=WITHIN)
-        assert found["mae"] == pytest.approx(mean_absolute_error(y, predicted), abs=WITHIN)
+        assert figures["r2"] == pytest.approx(r2_score(y, predicted), abs=WITHIN)
+        assert figures["mae"] == pytest.approx(mean_absolute_error(y, predicted), abs=WITHIN)
 
 
-def test_figures_of_classes_are_scikit_learns(classified):
+@pytest.fixture(scope="module")
+def ranked(classified):
+    """The classes of judged rows, their probabilities, and the figures of `evaluate`."""
     joined, _, data = files(classified)
     table = read_table(data)
-    y = np.array([float(text == "yes") for text in table.texts("y")])
-    p = load_model(joined).predict(table)
-    [found] = evaluated(joined, data=data)
+    y = np.array(table.texts("y")) == "yes"
+    [figures] = evaluated(joined, data=data)
+    return y.astype(float), load_model(joined).predict(table), figures
+
+
+def ks_of(y, scores):
+    return ks_2samp(scores[y > 0], scores[y == 0]).statistic
+
+
+def test_figures_of_classes_are_scikit_learns(ranked):
+    y, p, figures = ranked
     area = roc_auc_score(y, p)
-    assert found["auc"] == pytest.approx(area, abs=WITHIN)
-    assert found["gini"] == pytest.approx(2.0 * area - 1.0, abs=WITHIN)
-    assert found["ks"] == pytest.approx(ks_2samp(p[y > 0], p[y == 0]).statistic, abs=WITHIN)
-    assert found["log_loss"] == pytest.approx(log_loss(y, p), abs=WITHIN)
+    assert figures["auc"] == pytest.approx(area, abs=WITHIN)
+    assert figures["gini"] == pytest.approx(2.0 * area - 1.0, abs=WITHIN)
+    assert figures["ks"] == pytest.approx(ks_of(y, p), abs=WITHIN)
+    assert figures["log_loss"] == pytest.approx(log_loss(y, p), abs=WITHIN)
+
+
+def test_tenths_of_classes_are_scikit_learns(ranked):
+    y, p, figures = ranked
     positive, mean = calibration_curve(y, p, n_bins=10, strategy="quantile")
-    columns = found["tenths"]
-    assert columns["positive"][::-1] == pytest.approx(positive, abs=WITHIN)
-    assert columns["probability"][::-1] == pytest.approx(mean, abs=WITHIN)
-    assert columns["lift"] == pytest.approx(positive[::-1] / y.mean(), abs=WITHIN)
-    assert columns["gain"] == pytest.approx(np.cumsum(positive[::-1]) / positive.sum(), abs=WITHIN)
+    from_the_highest = positive[::-1]
+    columns = figures["tenths"]
+    assert columns["positive"] == pytest.approx(from_the_highest, abs=WITHIN)
+    assert columns["probability"] == pytest.approx(mean[::-1], abs=WITHIN)
+    assert columns["lift"] == pytest.approx(from_the_highest / y.mean(), abs=WITHIN)
+    gain = np.cumsum(from_the_highest) / positive.sum()
+    assert columns["gain"] == pytest.approx(gain, abs=WITHIN)
 
 
-def test_a_report_has_the_same_figures_of_left_out_labels(classified):
+@pytest.mark.parametrize("key", ["local", "joined", "score"])
+def test_a_report_has_the_same_figures_of_left_out_labels(classified, key):
     judged = classified.results["a"].judged
-    found = load_model(files(classified)[0]).findings.models
-    for key, residuals in judged.verdict.left_out.items():
-        y = judged.labels[: len(residuals)]
-        scores = y - residuals
-        area = roc_auc_score(y, scores)
-        assert found[key]["gini"] == pytest.approx(2.0 * area - 1.0, abs=WITHIN)
-        statistic = ks_2samp(scores[y > 0], scores[y == 0]).statistic
-        assert found[key]["ks"] == pytest.approx(statistic, abs=WITHIN)
-        assert found[key]["mae"] == pytest.approx(np.abs(residuals).mean(), abs=WITHIN)
-        assert sum(found[key]["tenths"]["rows"]) == len(y)
+    residuals = judged.verdict.left_out[key]
+    y = judged.labels[: len(residuals)]
+    scores = y - residuals
+
+    figures = load_model(files(classified)[0]).findings.models[key]
+
+    area = roc_auc_score(y, scores)
+    assert figures["gini"] == pytest.approx(2.0 * area - 1.0, abs=WITHIN)
+    assert figures["ks"] == pytest.approx(ks_of(y, scores), abs=WITHIN)
+    assert figures["mae"] == pytest.approx(np.abs(residuals).mean(), abs=WITHIN)
+    assert sum(figures["tenths"]["rows"]) == len(y)
 
 
 def test_fewer_than_fifty_labels_have_no_tenths_which_could_show_one(classified):
-    found = load_model(files(classified, "c")[0]).findings
-    assert found.models["local"]["tenths"] == {}
-    assert not any("tenths" in line for line in report.lines(found, "y"))
+    few = load_model(files(classified, "c")[0]).findings
+    assert few.models["local"]["tenths"] == {}
+    assert "tenths" not in "\n".join(report.lines(few, "y"))
 
 
 def test_a_tenth_that_ties_leave_with_few_rows_hides_the_table():
-    p = np.r_[np.full(9, 0.1), np.linspace(0.2, 0.9, 51)]  # the second tenth has three rows
+    """The second tenth has three rows."""
+    ties = np.full(9, 0.1)
+    p = np.concatenate([ties, np.linspace(0.2, 0.9, 51)])
     assert of_classes(p, np.arange(60) % 2.0)["tenths"] == {}
-    p[:9] = np.linspace(0.1, 0.19, 9)
+
+
+def test_without_ties_each_tenth_has_six_of_sixty_rows():
+    p = np.linspace(0.1, 0.9, 60)
     assert of_classes(p, np.arange(60) % 2.0)["tenths"]["rows"] == [6.0] * 10
 
 
@@ -104,18 +127,23 @@ def test_a_tenth_that_ties_leave_with_few_rows_hides_the_table():
 
 def mixed(folder, rows, name):
     rng = np.random.default_rng(len(rows))
-    cells = [f"{i},{x!r},{'red' if x > 0 else 'blue'},{rng.normal()!r}" for i, x in enumerate(rows)]
-    return write(folder, "\n".join(["id,x,colour,y", *cells, ""]), name)
+    lines = ["id,x,colour,y"]
+    for i, x in enumerate(rows):
+        colour = "red" if x > 0 else "blue"
+        lines.append(f"{i},{x!r},{colour},{rng.normal()!r}")
+    return write(folder, "\n".join([*lines, ""]), name)
 
 
 def model_of(folder, rows):
     """A linear model of x (and of no colour), with what it keeps of these training rows."""
     text = mixed(folder, rows, "training.csv").read_text()
-    made = prepared(write(folder, f"{text}shared,0.5,red,\n", "site.csv"))
-    weights = np.eye(len(made.preprocessing.feature_names))
-    function = KernelExpansion(Linear(), weights, np.eye(len(weights))[0])
-    model = ModelFile(function, made.preprocessing, "y", 0.0, 1.0, "a", "r", "CONVERGED", 0.0, {})
-    return replace(model, shares=training_shares(model, made.data.X))
+    data = prepared(write(folder, f"{text}shared,0.5,red,\n", "site.csv"))
+    n_features = len(data.preprocessing.feature_names)
+    of_x_alone = np.zeros(n_features)
+    of_x_alone[0] = 1.0
+    function = KernelExpansion(Linear(), np.eye(n_features), of_x_alone)
+    model = ModelFile(function, data.preprocessing, "y", 0.0, 1.0, "a", "r", "CONVERGED", 0.0, {})
+    return replace(model, shares=training_shares(model, data.data.X))
 
 
 def index_of(model, path):
@@ -123,66 +151,96 @@ def index_of(model, path):
     return moved(model, X, model.predict_features(X))
 
 
+BEFORE = np.random.default_rng(0).normal(size=300)
+AFTER = 1.0 + np.random.default_rng(1).normal(size=200)
+
+
+def test_rows_of_the_training_have_not_moved(tmp_path):
+    model = model_of(tmp_path, BEFORE.tolist())
+    index = index_of(model, tmp_path / "training.csv")
+    assert index["columns"] == {"x": 0.0, "colour": 0.0}
+    assert index["predictions"] == 0.0
+
+
 def test_the_index_is_of_each_column_and_of_the_predictions(tmp_path):
-    before = np.random.default_rng(0).normal(size=300).tolist()
-    after = (1.0 + np.random.default_rng(1).normal(size=200)).tolist()
-    model = model_of(tmp_path, before)
-    same = index_of(model, tmp_path / "training.csv")
-    assert same["columns"] == {"x": 0.0, "colour": 0.0}
-    assert same["predictions"] == 0.0
-    found = index_of(model, mixed(tmp_path, after, "new.csv"))
-    blue = [np.mean(np.array(rows) <= 0.0) for rows in (before, after)]
-    p, q = ([share, 1.0 - share] for share in blue)
+    model = model_of(tmp_path, BEFORE.tolist())
+    index = index_of(model, mixed(tmp_path, AFTER.tolist(), "new.csv"))
+    columns = index["columns"]
+    assert index["predictions"] == pytest.approx(columns["x"]), "the model is x alone"
+    assert columns["x"] > 10.0 * index["by_chance"]
+
+
+def test_the_index_of_a_column_is_the_symmetric_relative_entropy_of_its_shares(tmp_path):
+    model = model_of(tmp_path, BEFORE.tolist())
+    index = index_of(model, mixed(tmp_path, AFTER.tolist(), "new.csv"))
+    p = [np.mean(BEFORE <= 0.0), np.mean(BEFORE > 0.0)]
+    q = [np.mean(AFTER <= 0.0), np.mean(AFTER > 0.0)]
     expected = entropy(p, q) + entropy(q, p)
-    assert found["columns"]["colour"] == pytest.approx(expected, abs=WITHIN)
-    assert found["predictions"] == pytest.approx(found["columns"]["x"]), "the model is x alone"
-    assert found["columns"]["x"] > 10.0 * found["by_chance"]
+    assert index["columns"]["colour"] == pytest.approx(expected, abs=WITHIN)
 
 
-def test_a_file_keeps_counts_of_ranges_and_no_cell_and_an_older_one_has_no_index(tmp_path):
-    rows = np.random.default_rng(0).normal(size=40).tolist()
+def test_a_file_keeps_counts_of_ranges_and_no_cell(tmp_path):
+    rows = BEFORE[:40].tolist()
     model = model_of(tmp_path, rows)
-    save_model(tmp_path / "m.coreg", model)
-    again = load_model(tmp_path / "m.coreg")
-    assert [tuple(each) for each in again.shares] == model.shares
-    assert min(count for _, counts in again.shares for count in counts) >= 5
-    written = (tmp_path / "m.coreg").read_bytes()
-    assert not [x for x in rows if repr(x).encode() in written]
-    save_model(tmp_path / "old.coreg", replace(model, shares=None))
-    found = evaluate([tmp_path / "old.coreg"], tmp_path / "training.csv", Notation())
-    assert found.models[str(tmp_path / "old.coreg")]["stability"] is None
-    assert not any("stability" in line for line in evaluated_lines(found))
+    path = tmp_path / "m.coreg"
+    save_model(path, model)
+    shares = [tuple(share) for share in load_model(path).shares]
+    assert shares == model.shares
+    for _, counts in shares:
+        assert min(counts) >= 5
+    content = path.read_bytes()
+    for x in rows:
+        assert repr(x).encode() not in content
+
+
+def test_a_file_of_an_older_release_has_no_index(tmp_path):
+    model = model_of(tmp_path, BEFORE[:40].tolist())
+    path = tmp_path / "old.coreg"
+    save_model(path, replace(model, shares=None))
+    evaluation = evaluate([path], tmp_path / "training.csv", Notation())
+    assert evaluation.models[str(path)]["stability"] is None
+    assert "stability" not in "\n".join(evaluated_lines(evaluation))
 
 
 def test_every_model_of_a_training_knows_how_far_new_rows_moved(federations, tmp_path):
     joined, local, data = files(federations["gaussian"])
-    far = pl.read_csv(data).with_columns(pl.col("u") + 3.0)
-    far.write_csv(tmp_path / "far.csv")
-    near = evaluated(local, joined, data=data)
-    for found, before in zip(
-        evaluated(local, joined, data=tmp_path / "far.csv"), near, strict=True
-    ):
-        assert found["stability"]["columns"]["u"] > 1.0 > before["stability"]["columns"]["u"]
-        assert found["stability"]["columns"]["v"] == before["stability"]["columns"]["v"]
-        assert found["stability"]["predictions"] > before["stability"]["predictions"]
+    far = tmp_path / "far.csv"
+    pl.read_csv(data).with_columns(pl.col("u") + 3.0).write_csv(far)
+    before = evaluated(local, joined, data=data)
+    after = evaluated(local, joined, data=far)
+    for old, new in zip(before, after, strict=True):
+        near = old["stability"]
+        moved_rows = new["stability"]
+        assert near["columns"]["u"] < 1.0
+        assert moved_rows["columns"]["u"] > 1.0
+        assert moved_rows["columns"]["v"] == near["columns"]["v"]
+        assert moved_rows["predictions"] > near["predictions"]
 
 
 # --- pictures -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "panels"), [("numbers", 3), ("classes", 4)])
-def test_both_commands_draw_residuals_or_calibration_and_gain(
-    federations, classified, tmp_path, kind, panels
-):
+def drawn_by_both_commands(joined, data, folder):
+    agent("report", "--model", joined, "--plot", folder / "r.svg")
+    agent("evaluate", "--model", joined, "--data", data, "--plot", folder / "e.svg")
+    return [(folder / name).read_text() for name in ("r.svg", "e.svg")]
+
+
+def test_both_commands_draw_residuals_of_numbers(federations, tmp_path):
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    joined, _, data = files(federations["gaussian"] if kind == "numbers" else classified)
-    agent("report", "--model", joined, "--plot", tmp_path / "r.svg")
-    agent("evaluate", "--model", joined, "--data", data, "--plot", tmp_path / "e.svg")
-    for name in ("r.svg", "e.svg"):
-        drawn = (tmp_path / name).read_text()
-        assert drawn.count('<g id="axes_') == panels
-        titles = {"numbers": ["Residuals"], "classes": ["Calibration by tenths", "Gain"]}
-        assert all(f"<!-- {title} -->" in drawn for title in titles[kind])
+    joined, _, data = files(federations["gaussian"])
+    for picture in drawn_by_both_commands(joined, data, tmp_path):
+        assert picture.count('<g id="axes_') == 3
+        assert "<!-- Residuals -->" in picture
+
+
+def test_both_commands_draw_calibration_and_gain_of_classes(classified, tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    joined, _, data = files(classified)
+    for picture in drawn_by_both_commands(joined, data, tmp_path):
+        assert picture.count('<g id="axes_') == 4
+        assert "<!-- Calibration by tenths -->" in picture
+        assert "<!-- Gain -->" in picture
 
 
 def test_a_picture_of_several_classes_has_the_area_of_each(tmp_path):

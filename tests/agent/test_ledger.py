@@ -21,11 +21,25 @@ from typer.testing import CliRunner
 from coordinator.cli.app import app as coordinator_app
 from coordinator.machine.records import Begun, Timing
 from coordinator.store.runs import RunStore
-from coreg_core import messages as m
 from coreg_core.errors import BadData, StorageError
+from coreg_core.messages import (
+    Answer,
+    Approval,
+    Countersigned,
+    Fault,
+    Fetched,
+    FromSite,
+    Hello,
+    Leaving,
+    LedgerHead,
+    PlanRefused,
+    Report,
+    Unaligned,
+    Wanted,
+)
 from coreg_core.plan import Plan
 from coreg_core.terms import Membership
-from coreg_wire.files.disk import is_held
+from coreg_wire.files.disk import AppendFile, is_held
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import (
     private_key,
@@ -42,19 +56,19 @@ from site_agent.ledger.ledger import remember
 from tests.issued import issued
 
 PLAN = Plan("r", "clinics", Membership(("a", "b", "c"), 3))
-PROOF = replace(answer(step=1, words=None), report=m.Report(round=3, verified=True, gap=(1e-5,)))
+PROOF = replace(answer(step=1, words=None), report=Report(round=3, verified=True, gap=(1e-5,)))
 EVERYTHING = (
-    m.Hello("north", 3, "0.2.0"),
-    m.PlanRefused("r", "too many rounds"),
+    Hello("north", 3, "0.2.0"),
+    PlanRefused("r", "too many rounds"),
     offer("r", PLAN.digest, "digest of the ids"),
     PROOF,
     answer(step=2, words=range(6)),
-    m.Fault("r", 0, 3, "another target under an old number"),
-    m.Fetched("r"),
-    m.Approval("r", True),
-    m.Unaligned("r"),
-    m.Wanted("now"),
-    m.Leaving("over"),
+    Fault("r", 0, 3, "another target under an old number"),
+    Fetched("r"),
+    Approval("r", True),
+    Unaligned("r"),
+    Wanted("now"),
+    Leaving("over"),
 )
 
 
@@ -62,7 +76,7 @@ def write(path, messages=EVERYTHING, **options):
     ledger = Ledger(path, **options)
     try:
         for message in messages:
-            has_words = isinstance(message, m.Answer) and message.summed is not None
+            has_words = isinstance(message, Answer) and message.summed is not None
             ledger.record(message, told(rows=6) if has_words else None)
     finally:
         ledger.close()
@@ -84,7 +98,7 @@ def opened(path):
 
 
 def test_every_kind_of_message_has_a_line_with_what_it_disclosed(tmp_path):
-    assert {type(message) for message in EVERYTHING} == set(get_args(m.FromSite))
+    assert {type(message) for message in EVERYTHING} == set(get_args(FromSite))
     sent = write(tmp_path / "l").sent
     lines = list(read_ledger(tmp_path / "l"))
     assert [e["kind"] for e in lines] == [type(each).__name__ for each in EVERYTHING]
@@ -97,7 +111,7 @@ def test_every_kind_of_message_has_a_line_with_what_it_disclosed(tmp_path):
     report = {key: value for key, value in lines[3]["report"].items() if value}
     assert report == {"round": 3, "verified": True, "gap": [1e-05]}
     for entry, message in zip(lines, EVERYTHING, strict=True):
-        if isinstance(message, m.PlanRefused | m.Fault | m.Leaving):
+        if isinstance(message, PlanRefused | Fault | Leaving):
             assert entry["text"] == message.reason  # a refusal's words left the machine as well
     assert {kind: s.messages for kind, s in sent.items()} == {
         type(each).__name__: 1 for each in EVERYTHING
@@ -196,7 +210,7 @@ def test_a_last_line_cut_at_any_byte_is_removed_at_the_next_start(tmp_path):
         assert len(list(read_ledger(path))) == 1, "a reader leaves it"
         assert write(path, []).torn == cut - first
         assert path.read_bytes() == whole[:first]
-        assert write(path, [m.Leaving("later")]).torn == 0
+        assert write(path, [Leaving("later")]).torn == 0
         assert [e.get("text") for e in read_ledger(path)] == [None, "later"]
 
 
@@ -210,10 +224,10 @@ def test_two_agents_never_write_one_chain(tmp_path):
     with pytest.raises(StorageError, match="another agent of this site is running"):
         Ledger(path)
     assert is_held(path)
-    first.record(m.Leaving("over"))
+    first.record(Leaving("over"))
     first.close()
     assert not is_held(path)
-    write(path, [m.Leaving("again")])
+    write(path, [Leaving("again")])
     assert len(list(read_ledger(path))) == 2
 
 
@@ -225,21 +239,21 @@ def test_after_a_failed_write_no_other_line_follows_in_this_process(tmp_path, mo
     for ever.
     """
     ledger = Ledger(tmp_path / "l")
-    ledger.record(m.Leaving("before"))
-    write_all = ledger._file.write
+    ledger.record(Leaving("before"))
+    write_all = AppendFile.write
 
-    def write(data):
-        write_all(data[:room])
+    def write(file, data):
+        write_all(file, data[:room])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ledger._file, "write", write)
+    monkeypatch.setattr(AppendFile, "write", write)
     for _ in range(2):
         with pytest.raises(StorageError, match=r"No space left on device.*nothing was sent"):
-            ledger.record(m.Leaving("one run"))
+            ledger.record(Leaving("one run"))
         monkeypatch.undo()  # there is room again
     ledger.close()
     with contextlib.closing(Ledger(tmp_path / "l")) as again:
-        again.record(m.Leaving("later"))
+        again.record(Leaving("later"))
     kinds = [entry["kind"] for entry in read_ledger(tmp_path / "l")]
     assert kinds == ["Leaving", "Leaving"] + ["Leaving"] * (room != 20)
 
@@ -262,7 +276,7 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", fails)
     sent = dict(ledger.sent)
     with pytest.raises(StorageError, match="nothing was sent"):
-        ledger.record(m.Leaving("over"))
+        ledger.record(Leaving("over"))
     assert ledger.sent == sent
     ledger.close()
     memory = Memory()
@@ -273,9 +287,9 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
 def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_head(tmp_path, home):
     path = tmp_path / "l"
     signer = HeadSigner(home.identity())
-    write(path, [m.Leaving("1"), m.Leaving("2"), m.Leaving("3")])
+    write(path, [Leaving("1"), Leaving("2"), Leaving("3")])
     whole = path.read_bytes().splitlines(keepends=True)
-    head = m.LedgerHead(
+    head = LedgerHead(
         2, hashlib.sha256(whole[1].rstrip(b"\n")).hexdigest(), "2026-01-01T00:00:00.000+00:00"
     )
 
@@ -283,7 +297,7 @@ def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_he
         """What the coordinator sends of a head that this site has signed."""
         shown = replace(head, **changes)
         signature = signer.sign("r", shown)
-        return m.Countersigned("r", shown, "", "", "", site_signature=signature)
+        return Countersigned("r", shown, "", "", "", site_signature=signature)
 
     ledger = Ledger(path, signer)
     assert ledger.compare(sent())
@@ -299,7 +313,7 @@ def test_an_older_copy_and_another_ledger_are_found_by_the_last_countersigned_he
         ledger.compare(sent(last="0" * 64))
     ledger.close()
     path.write_bytes(whole[0])  # restored, and grown again
-    write(path, [m.Leaving("other"), m.Leaving("3")])
+    write(path, [Leaving("other"), Leaving("3")])
     ledger = Ledger(path, signer)
     with pytest.raises(StorageError, match=r"an older copy of this site's ledger, or another one"):
         ledger.compare(sent())
@@ -364,7 +378,7 @@ def resigned(home, entries, site, name="north"):
     made = []
     for entry in entries:
         if entry["kind"] == "Fetched":
-            head = m.LedgerHead(len(made), previous, entry["head"]["at"])
+            head = LedgerHead(len(made), previous, entry["head"]["at"])
             signature = sign(private, said_by_site(name, entry["run"], head))
             entry = {
                 **entry,
@@ -412,7 +426,7 @@ def test_only_the_coordinator_countersigns(home, who):
     identity = home.identity(who)
     head = home.audit().own
     certificate = to_hex(load_certificates(identity.certificate_pem, "site.pem")[0])
-    receipt = m.Countersigned("one", head.head, "2026-11-21T20:00:00.000+00:00", "", certificate)
+    receipt = Countersigned("one", head.head, "2026-11-21T20:00:00.000+00:00", "", certificate)
     signature = sign(
         private_key(identity.key_pem), said_by_coordinator("north", head.signature, receipt)
     )
@@ -434,19 +448,17 @@ def test_a_countersignature_of_something_else_is_not_kept(home):
     for wrong, why in (
         (replace(signed, run="two"), "without a signed head"),
         (
-            replace(signed, head=m.LedgerHead(1, signed.head.last, signed.head.at)),
+            replace(signed, head=LedgerHead(1, signed.head.last, signed.head.at)),
             "it is for another head",
         ),
     ):
         assert why in ledger.countersigned(wrong)
-    home.one(ledger, identity, "two", countersign=False)
-    later = ledger._signed["two"]
-    receipt = home.notary.countersign("north", identity.certificate_pem, later).receipt
+    receipt = home.one(ledger, identity, "two", countersign=False).receipt
     assert "does not match that certificate's key" in ledger.countersigned(
         replace(receipt, at="2020")
     )
     other = home.identity("south").certificate_pem
-    refused = home.notary.countersign("north", other, ledger.record(m.Fetched("three"))).receipt
+    refused = home.notary.countersign("north", other, ledger.record(Fetched("three"))).receipt
     assert refused.signature == ""
     assert "not signed by the key" in refused.reason
     assert "did not countersign" in ledger.countersigned(refused)

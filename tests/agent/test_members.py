@@ -20,6 +20,7 @@ from coreg_wire.identity.signatures import private_key
 from site_agent.consent.policy import Policy
 from site_agent.identity.members import FILE, OTHERS, Members
 from site_agent.service.console import Terminal
+from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.state_store import Decision
 
 AUTHORITY = "a" * 64
@@ -154,7 +155,8 @@ def test_words_taken_unseen_hold_in_this_process_alone(site):
 
 def agent_of(tmp_path, site, *, written="", **options):
     members = Members(site, written)
-    return Agent(tmp_path, policy=Policy(), keys=members.run_keys(), members=members, **options)
+    in_use = KeysInUse(members.run_keys(), members)
+    return Agent(tmp_path, policy=Policy(), in_use=in_use, **options)
 
 
 def test_a_plan_with_unconfirmed_words_waits_for_the_operator_and_its_approval_confirms_them(
@@ -260,7 +262,7 @@ class Answers:
 def test_an_agent_of_one_run_asks_for_the_words_and_takes_no_others(tmp_path, site, shown):
     words = Members(site).words(Members(site).keys_of(proposed()))
     asked = Answers(Decision(True, "", words if shown else ""))
-    agent = agent_of(tmp_path, site, once=True, asked=asked)
+    agent = agent_of(tmp_path, site, mode="once", asked=asked)
 
     async def conversation(coordinator):
         line = await coordinator.session()
@@ -275,7 +277,7 @@ def test_an_agent_of_one_run_asks_for_the_words_and_takes_no_others(tmp_path, si
 def test_other_words_are_refused_at_the_coordinator(tmp_path, site):
     """The other sites hear that the words differ; an agent that only ends tells them nothing."""
     agent = agent_of(
-        tmp_path, site, written="another word", once=True, asked=Terminal(consents=False)
+        tmp_path, site, written="another word", mode="once", asked=Terminal(consents=False)
     )
 
     async def conversation(coordinator):

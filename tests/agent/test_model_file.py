@@ -29,7 +29,7 @@ from site_agent.models.batch import write_predictions
 from site_agent.models.file import (
     FORMAT,
     ModelFile,
-    _checksum,
+    checksum,
     contains_records,
     load_model,
     save_model,
@@ -248,7 +248,7 @@ def test_a_file_of_another_program_with_a_right_checksum_is_refused(federations,
         place = place[name]
     place[last] = value
     text = json.dumps(meta)
-    metadata = header(path) | {"model": text, "sha256": _checksum(arrays, text)}
+    metadata = header(path) | {"model": text, "sha256": checksum(arrays, text)}
     path.write_bytes(safetensors.numpy.save(arrays, metadata=metadata))
     with pytest.raises(BadData, match="another program wrote this model"):
         load_model(path)

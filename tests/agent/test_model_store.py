@@ -6,6 +6,8 @@ import dataclasses
 import json
 import re
 import stat
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -252,78 +254,155 @@ def test_an_additive_run_leaves_the_joined_model_and_the_local_one_with_its_find
     assert alone.name == "model.coreg", "two labels make no local model"
 
 
-def test_the_score_of_an_additive_run_is_that_of_the_estimator_whichever_sites_have_a_record(
-    federations,
-):
-    """A site's constant, and the sum of the parts of the sites that are present."""
+@dataclass
+class Scoring:
+    """Judged rows of three sites that trained together, in the order of their ids."""
+
+    run: Any
+    features: list  # of each site's columns
+    models: list
+    batches: list
+    scored: list
+    y: np.ndarray
+
+    def total(self, present):
+        """The sum of the parts of the sites that are present."""
+        parts = [self.batches[v].part(~self.batches[v].missing, present) for v in present]
+        return sum(parts)
+
+
+@pytest.fixture(scope="module")
+def scoring(federations):
     run = federations["gaussian"]
-    tmp_path = federations["gaussian"].folder
-    rows = {site: read_table(tmp_path / f"{site}-judged.csv") for site in SITES}
-    order = {site: np.argsort(rows[site].ids("id")) for site in SITES}
-    features = {s: run.prepared[s].preprocessing.transform(rows[s])[order[s]] for s in SITES}
-    models = {site: load_model(run.write(site)[0][0]) for site in SITES}
-    known = {
-        s: batch_of(models[s], inputs(tmp_path / f"{s}-judged.csv", None), b"salt") for s in SITES
-    }
-    batches = {s: batch for s, (batch, _) in known.items()}
-    scored = known["a"][1]
-    assert_array_equal(scored.local, models["a"].local_predictions(rows["a"])[order["a"]])
-    assert {(each.name, each.sites, each.trained) for each in batches.values()} == {
-        ("these sums", SITES, "additive")
-    }
-    [fit] = run.fitted.fits
-    phi = [at.model.phi(features[site]) for site, at in zip(SITES, run.fitted.sites, strict=True)]
-    errors = {}
-    y = rows["a"].numbers("y")[order["a"]]
-    at_mean = [at.own.predict(fit, 0.0 * at.own.B[:1])[0] for at in run.fitted.sites]
-    np.testing.assert_allclose(
-        [batches[site].intercept for site in SITES], at_mean, err_msg="of the joined model too"
-    )
-    for present in ([0, 1, 2], [1, 2], [1]):
-        total = sum(batches[SITES[v]].part(~batches[SITES[v]].missing, present) for v in present)
-        for v, site in enumerate(SITES):
-            there = [of_site if u in present else None for u, of_site in enumerate(phi)]
-            score = run.fitted.score(there, v)
-            np.testing.assert_allclose(batches[site].intercept + total, score, rtol=1e-9)
-            unknown = np.sqrt(ScoreWeights.of(fit).missing_variance(present))
-            assert batches[site].unknown(present) == pytest.approx(unknown)
-        errors[len(present)] = np.sqrt(np.mean((y - batches["a"].intercept - total) ** 2)) / np.std(
-            y
-        )
-    assert errors[3] < 0.3 < errors[2] < errors[1]
-    blank = pl.when(pl.int_range(pl.len()) != order["a"][0]).then(pl.col("u", "v")).name.keep()
-    pl.read_csv(tmp_path / "a-judged.csv").with_columns(blank).write_csv(tmp_path / "a-blank.csv")
-    batch, without = batch_of(models["a"], inputs(tmp_path / "a-blank.csv", None), b"salt")
-    unknown = np.arange(len(batch.ids)) == 0
-    assert_array_equal(
-        [batch.missing, np.isnan(without.local), ~batch.features.any(axis=1)], [unknown] * 3
-    )
-    np.testing.assert_allclose(without.local[1:], scored.local[1:], rtol=1e-12)
+    given = Scoring(run, [], [], [], [], np.zeros(0))
+    for site, trained_site in zip(SITES, run.fitted.sites, strict=True):
+        path = run.folder / f"{site}-judged.csv"
+        rows = read_table(path)
+        order = np.argsort(rows.ids("id"))
+        columns = run.prepared[site].preprocessing.transform(rows)[order]
+        model = load_model(run.write(site)[0][0])
+        batch, scored = batch_of(model, inputs(path, None), b"salt")
+        given.features.append(trained_site.model.phi(columns))
+        given.models.append(model)
+        given.batches.append(batch)
+        given.scored.append(scored)
+        given.y = rows.numbers("y")[order]
+    return given
 
 
-def test_a_linear_training_reports_its_coefficients_in_the_columns_own_units(federations):
-    """A change of the score by one unit of a column is its coefficient."""
-    made = federations["linear"]
-    (joined, *_), notes = made.write("a")
-    found = load_model(joined).findings
-    table = read_table(made.folder / "a-judged.csv")
-    model = made.results["a"].model
-    known = made.prepared["a"].preprocessing
-    for j, row in enumerate(found.coefficients):
-        assert row["column"] == "uv"[j]
-        moved = known.transform(table)
-        before = model.part(model.phi(moved), range(3))
-        moved[:, j] += 0.01 / known.columns[j].scale
-        change = (model.part(model.phi(moved), range(3)) - before) / 0.01
-        assert np.median(change) == pytest.approx(row["coefficient"], rel=1e-6)
-        assert 0 < row["se"] < 1
-    assert 0 < found.r2 < 1
-    assert coreg.load_model(joined).coefficients.to_dicts() == found.coefficients
-    frame = pl.read_csv(made.folder / "a-judged.csv")
-    parts = coreg.load_model(joined).contributions(frame)
-    moved = coreg.load_model(joined).predict(frame) - parts.sum_horizontal().to_numpy()
-    np.testing.assert_allclose(moved, moved[0], rtol=1e-9, err_msg="the prediction at the means")
-    assert re.search(
-        r"^u +-?[\d.e-]+ ± [\d.e-]+ +-?[\d.e-]+ to -?[\d.e-]+", "\n".join(notes), re.MULTILINE
-    )
-    assert load_model(federations["gaussian"].write("a")[0][0]).findings.coefficients is None
+PRESENT = pytest.mark.parametrize("present", [[0, 1, 2], [1, 2], [1]])
+
+
+def test_the_local_predictions_of_a_batch_are_those_of_the_model(scoring):
+    rows = read_table(scoring.run.folder / "a-judged.csv")
+    expected = scoring.models[0].local_predictions(rows)
+    assert_array_equal(scoring.scored[0].local, expected[np.argsort(rows.ids("id"))])
+
+
+def test_batches_of_one_run_name_it(scoring):
+    for batch in scoring.batches:
+        assert batch.name == "these sums"
+        assert batch.sites == SITES
+        assert batch.trained == "additive"
+
+
+def test_the_intercept_of_a_batch_is_the_joined_model_at_the_mean(scoring):
+    fitted = scoring.run.fitted
+    for batch, site in zip(scoring.batches, fitted.sites, strict=True):
+        mean_row = np.zeros_like(site.own.B[:1])
+        [at_the_mean] = site.own.predict(fitted.fits[0], mean_row)
+        assert batch.intercept == pytest.approx(at_the_mean)
+
+
+@PRESENT
+def test_a_score_is_that_of_the_estimator_whichever_sites_have_a_record(scoring, present):
+    known = [X if v in present else None for v, X in enumerate(scoring.features)]
+    total = scoring.total(present)
+    for v, batch in enumerate(scoring.batches):
+        expected = scoring.run.fitted.score(known, v)
+        np.testing.assert_allclose(batch.intercept + total, expected, rtol=1e-9)
+
+
+@PRESENT
+def test_the_deviation_of_a_batch_is_that_of_the_missing_sites(scoring, present):
+    weights = ScoreWeights.of(scoring.run.fitted.fits[0])
+    expected = np.sqrt(weights.missing_variance(present))
+    for batch in scoring.batches:
+        assert batch.unknown(present) == pytest.approx(expected)
+
+
+def test_a_score_is_the_better_the_more_sites_have_a_record(scoring):
+    def error(present):
+        residuals = scoring.y - scoring.batches[0].intercept - scoring.total(present)
+        return np.sqrt(np.mean(residuals**2)) / np.std(scoring.y)
+
+    assert error([0, 1, 2]) < 0.3
+    assert error([1, 2]) > 0.3
+    assert error([1]) > error([1, 2])
+
+
+def test_a_row_without_a_cell_is_missing_and_changes_no_other(scoring):
+    folder = scoring.run.folder
+    table = pl.read_csv(folder / "a-judged.csv")
+    first = int(np.argsort(read_table(folder / "a-judged.csv").ids("id"))[0])
+    others = pl.int_range(pl.len()) != first
+    cells = pl.when(others).then(pl.col("u", "v")).name.keep()
+    table.with_columns(cells).write_csv(folder / "a-blank.csv")
+
+    batch, without = batch_of(scoring.models[0], inputs(folder / "a-blank.csv", None), b"salt")
+
+    is_first = np.arange(len(batch.ids)) == 0
+    assert_array_equal(batch.missing, is_first)
+    assert_array_equal(np.isnan(without.local), is_first)
+    assert_array_equal(~batch.features.any(axis=1), is_first)
+    np.testing.assert_allclose(without.local[1:], scoring.scored[0].local[1:], rtol=1e-12)
+
+
+@pytest.fixture
+def linear(federations):
+    """A linear training: its run, the joined model's file, and the notes."""
+    run = federations["linear"]
+    (joined, *_), notes = run.write("a")
+    return run, joined, notes
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_change_of_the_score_by_one_unit_of_a_column_is_its_coefficient(linear, column):
+    run, joined, _ = linear
+    row = load_model(joined).findings.coefficients[column]
+    model = run.results["a"].model
+    preprocessing = run.prepared["a"].preprocessing
+    features = preprocessing.transform(read_table(run.folder / "a-judged.csv"))
+    before = model.part(model.phi(features), range(3))
+
+    features[:, column] += 0.01 / preprocessing.columns[column].scale
+    after = model.part(model.phi(features), range(3))
+
+    assert row["column"] == "uv"[column]
+    assert np.median((after - before) / 0.01) == pytest.approx(row["coefficient"], rel=1e-6)
+    assert 0 < row["se"] < 1
+
+
+def test_a_linear_training_reports_its_coefficients(linear):
+    _, joined, notes = linear
+    report_of_training = load_model(joined).findings
+    assert 0 < report_of_training.r2 < 1
+    frame = coreg.load_model(joined).coefficients
+    assert frame.to_dicts() == report_of_training.coefficients
+    number = r"-?[\d.e-]+"
+    line = rf"^u +{number} ± [\d.e-]+ +{number} to {number}"
+    assert re.search(line, "\n".join(notes), re.MULTILINE)
+
+
+def test_contributions_add_up_to_the_prediction_less_that_at_the_means(linear):
+    run, joined, _ = linear
+    frame = pl.read_csv(run.folder / "a-judged.csv")
+    model = coreg.load_model(joined)
+    contributions = model.contributions(frame).sum_horizontal().to_numpy()
+    at_the_means = model.predict(frame) - contributions
+    np.testing.assert_allclose(at_the_means, at_the_means[0], rtol=1e-9)
+
+
+def test_a_training_that_is_not_linear_has_no_coefficients(federations):
+    paths, _ = federations["gaussian"].write("a")
+    assert load_model(paths[0]).findings.coefficients is None

@@ -179,19 +179,20 @@ def faults_of(folder, separator, mark, slips):
 
 
 @pytest.mark.parametrize(
-    ("separator", "mark", "cell", "kind", "words"),
+    ("separator_and_mark", "cell", "kind", "words"),
     [
-        (";", ".", "1,5", "decimal comma", "Write it with a point"),
-        (",", ".", "1,5", "decimal comma", "Write it with a point"),
-        (",", ".", "1,234", "decimal comma", "Write it with a point"),
-        (";", ",", "1.5", "decimal point", "this table's decimals have commas ('0,25' in 'a')"),
-        (";", ",", "1.234", "decimal point", "without a mark for thousands"),
+        (";.", "1,5", "decimal comma", "Write it with a point"),
+        (",.", "1,5", "decimal comma", "Write it with a point"),
+        (",.", "1,234", "decimal comma", "Write it with a point"),
+        (";,", "1.5", "decimal point", "this table's decimals have commas ('0,25' in 'a')"),
+        (";,", "1.234", "decimal point", "without a mark for thousands"),
     ],
 )
 @pytest.mark.parametrize("column", ["a", "y"])
 def test_a_stray_mark_is_one_fault_in_its_own_cell(
-    tmp_path, separator, mark, cell, kind, words, column
+    tmp_path, separator_and_mark, cell, kind, words, column
 ):
+    separator, mark = separator_and_mark
     error = faults_of(tmp_path, separator, mark, [(18, column, cell)])
     [fault] = error.faults
     assert fault.lines == (18,)

@@ -271,27 +271,43 @@ def problem(span, *, among, n=12, m=60):
     return make_view(span, Gaussian(2.0), X, y, Z, 0.05), PrivateData(X, y, Z, "ids")
 
 
-@pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()])
-@pytest.mark.parametrize("weight", [0.0, 8.0])
+SHARES = pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()])
+WEIGHTS = pytest.mark.parametrize("weight", [0.0, 8.0])
+
+
+@SHARES
+@WEIGHTS
 def test_it_is_the_share_of_the_sum_s_variance_that_one_label_has(span, weight):
     """By its definition, label by label, from answers to labels that are one at one row and nothing
     elsewhere.
     """
     view, data = problem(span, among=True)
-    unit = [make_view(span, Gaussian(2.0), data.X, e, data.Z, 0.05) for e in np.eye(len(data.y))]
     zero = np.zeros((len(data.Z), 1))
-    H = np.column_stack([v.respond(zero, np.array([weight]))[:, 0] for v in unit])
-    sizes = (H**2).sum(axis=1)
-    shares = [
-        [H[z, i] ** 2 / (sizes[z] + 3 * np.median(sizes)) for i in range(12)] for z in range(60)
-    ]
-    assert share_of_one_label(view, data.X, data.Z, [weight], 4) == pytest.approx(
-        np.max(shares), rel=1e-8
-    )
-    assert share_of_one_label(view, data.X, data.Z, [0.0, weight], 4) >= np.max(shares) * (1 - 1e-9)
-    assert share_of_one_label(view, data.X, data.Z, [weight], 8) < share_of_one_label(
-        view, data.X, data.Z, [weight], 4
-    )
+    influences = []
+    for label in np.eye(len(data.y)):
+        one_label = make_view(span, Gaussian(2.0), data.X, label, data.Z, 0.05)
+        influences.append(one_label.respond(zero, np.array([weight])))
+    squares = np.concatenate(influences, axis=1) ** 2
+    sizes = squares.sum(axis=1, keepdims=True)
+    shares = squares / (sizes + 3 * np.median(sizes))
+    share = share_of_one_label(view, data.X, data.Z, [weight], 4)
+    assert share == pytest.approx(shares.max(), rel=1e-8)
+
+
+@SHARES
+@WEIGHTS
+def test_the_share_on_a_path_is_at_least_that_of_each_weight(span, weight):
+    view, data = problem(span, among=True)
+    alone = share_of_one_label(view, data.X, data.Z, [weight], 4)
+    assert share_of_one_label(view, data.X, data.Z, [0.0, weight], 4) >= alone * (1 - 1e-9)
+
+
+@SHARES
+@WEIGHTS
+def test_the_share_falls_with_the_number_of_sites(span, weight):
+    view, data = problem(span, among=True)
+    of_four = share_of_one_label(view, data.X, data.Z, [weight], 4)
+    assert share_of_one_label(view, data.X, data.Z, [weight], 8) < of_four
 
 
 @pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()])
@@ -304,4 +320,4 @@ def test_of_many_instances_those_like_a_labelled_row_are_looked_at(span, monkeyp
         whole, rel=0.2
     )  # the median is of fewer
     monkeypatch.setattr(leverage, "OTHERS", 5)
-    assert leverage._some(data.X, data.Z).tolist() == [0, 7, 14, 29, 44, 59]
+    assert leverage.some_instances(data.X, data.Z).tolist() == [0, 7, 14, 29, 44, 59]

@@ -335,7 +335,7 @@ def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_fin
 def test_a_file_of_another_user_names_both(folder, monkeypatch, owner, mend):
     """The commonest mistake beside systemd: a command without sudo -u."""
     monkeypatch.setattr("os.geteuid", lambda: 65534)
-    monkeypatch.setattr(command_line, "_name", lambda uid: "nobody" if uid == 65534 else owner)
+    monkeypatch.setattr(command_line, "user_name", lambda uid: "nobody" if uid == 65534 else owner)
     told = owner_hint(PermissionError(13, "Permission denied", str(folder / "none" / "nothing")))
     assert re.fullmatch(
         rf" {folder} belongs to {owner}, and this command runs as nobody: .*{mend}.*\.", told
@@ -455,7 +455,7 @@ def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_trainin
         inputs("north.csv", unlabelled="all.csv"), site_salt(folder / "identity/salt", folder / "x")
     ).data
     computation = AdditiveComputation(plan, plan.objective, "north", data, int, os.urandom)
-    rows = computation._row_set(np.array([[i in data.positions, i > 9] for i in range(16)]))
+    rows = computation.rows_to_open(np.array([[i in data.positions, i > 9] for i in range(16)]))
     ledger = Ledger(folder / "identity" / "ledger.jsonl")
     sums = Disclosure("sums", plan.sites, rows=replace(rows, features=5), opens=True)
     for run in ("r1", "r2"):

@@ -13,7 +13,18 @@ from machine.tiny import Pump, site_with
 from test_data_sets import TABLE
 from test_model_store import Stored, plan
 
-from coreg_core import messages as m
+from coreg_core.messages import (
+    PROTOCOL_VERSION,
+    Fetched,
+    Finished,
+    Hello,
+    Offer,
+    PlanRefused,
+    Proposal,
+    Step,
+    Unaligned,
+    Words,
+)
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
@@ -31,6 +42,7 @@ from site_agent.machine.agreement import AgreementComputation
 from site_agent.machine.alignment import IdList
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
+from site_agent.service.identity_in_use import KeysInUse
 
 SITES = ("north", "south", "west")
 
@@ -46,7 +58,7 @@ def worked(agent, message, *, listening=True):
     """The answers to a message of the coordinator, or to a plan as it proposes it first, and the
     worker's report.
     """
-    message = m.Proposal(message.run, 0, message) if isinstance(message, Plan) else message
+    message = Proposal(message.run, 0, message) if isinstance(message, Plan) else message
     frames, report = agent.workers.work(message, listening=listening)
     assembler = Assembler()
     assembler.expect(message.run, 800_000)
@@ -59,20 +71,18 @@ def answers(agent, message, *, listening=True):
 
 def refusal(agent, message):
     [answer] = answers(agent, message)
-    assert isinstance(answer, m.PlanRefused)
+    assert isinstance(answer, PlanRefused)
     return answer.reason
 
 
 def first_step(offer):
     """Where another site lists the same instances."""
-    return m.Step(offer.run, offer.attempt, 0, roster=(offer, replace(offer, site="south")))
+    return Step(offer.run, offer.attempt, 0, roster=(offer, replace(offer, site="south")))
 
 
 def twice(answer):
     """The sum, where the other site answered alike."""
-    return m.Step(
-        answer.run, answer.attempt, answer.step + 1, summed=m.Words(2 * answer.summed.values)
-    )
+    return Step(answer.run, answer.attempt, answer.step + 1, summed=Words(2 * answer.summed.values))
 
 
 def last_step(agent, offer):
@@ -110,7 +120,7 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
     )
     write(tmp_path, TABLE, "local.csv")
     assert agent.workers.judge(plan("r1")).reason is None
-    assert isinstance(answers(agent, plan("r1"))[0], m.Offer)
+    assert isinstance(answers(agent, plan("r1"))[0], Offer)
     assert agent.workers.tables.troubles == {}
 
 
@@ -228,8 +238,8 @@ def test_the_result_is_on_the_disk_before_the_last_answer_leaves(agent, tmp_path
     assert not any(there)
     [again], report = worked(agent, step)
     assert again.report.outcome == "CONVERGED"
-    [fetched], report = worked(agent, m.Finished("r1", Outcome.CONVERGED, ""))
-    assert isinstance(fetched, m.Fetched)
+    [fetched], report = worked(agent, Finished("r1", Outcome.CONVERGED, ""))
+    assert isinstance(fetched, Fetched)
     assert report.models == 2, "the joined one and the local one"
     assert agent.workers.written[0] == stored(tmp_path)
 
@@ -253,11 +263,11 @@ def test_rows_can_change_before_a_run_is_answered_and_not_after(tmp_path):
     assert offers[0].data_digest != offers[1].data_digest
     agent = process(TABLE)
     words = "rows or their preprocessing have changed since it answered in run r1"
-    assert words in refusal(agent, m.Proposal("r1", 1, plan("r1")))
-    assert isinstance(answers(agent, plan("r2"))[0], m.Offer), "another run can have other rows"
+    assert words in refusal(agent, Proposal("r1", 1, plan("r1")))
+    assert isinstance(answers(agent, plan("r2"))[0], Offer), "another run can have other rows"
     agent.ledger.close()
     agent = process(changed)
-    [offer] = answers(agent, m.Proposal("r1", 1, plan("r1")))
+    [offer] = answers(agent, Proposal("r1", 1, plan("r1")))
     assert offer.data_digest == offers[1].data_digest
     agent.ledger.close()
 
@@ -274,46 +284,59 @@ class AsSite:
         self.missed = ""
 
     def hello(self):
-        return m.Hello("north", m.PROTOCOL_VERSION, "test")
+        return Hello("north", PROTOCOL_VERSION, "test")
 
     def handle(self, message):
         return answers(self.agent, message)
 
 
-def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(tmp_path):
-    policy = Policy(scores_of_two=True)
-    table = inputs(write(tmp_path, "id,a,b\nn2,1,\nn1,0,1\nn4,2,2\nn3,,\n", "monday.csv"), None)
-    agent = Agent(tmp_path, policy=policy, keys=simulated_keys("north"), monday=table)
+@pytest.fixture
+def scored(tmp_path):
+    """An agent that scored a table with the south, whose parts are 1, 2, 3 and 4, and its model."""
+    text = "id,a,b\nn2,1,\nn1,0,1\nn4,2,2\nn3,,\n"
+    table = inputs(write(tmp_path, text, "monday.csv"), None)
+    in_use = KeysInUse(simulated_keys("north"), None)
+    agent = Agent(tmp_path, policy=Policy(scores_of_two=True), in_use=in_use, monday=table)
     [path] = Stored("north", tmp_path / "models").put("t1")
     model = load_model(path)
-    south, _ = batch_of(model, table, b"another salt")
-    south = replace(
-        south, features=np.array([[1.0], [2.0], [3.0], [4.0]]), missing=np.zeros(4, dtype=bool)
-    )
-
-    scoring = replace(
-        plan("s1", objective=Scoring("t1", "agreement")), data="monday", privacy=Privacy()
-    )
-    pump = Pump(scoring, {"north": AsSite(agent), "south": site_with("south", south)}).join().run()
+    batch, _ = batch_of(model, table, b"another salt")
+    parts = np.array([[1.0], [2.0], [3.0], [4.0]])
+    south = replace(batch, features=parts, missing=np.zeros(4, dtype=bool))
+    scoring = plan("s1", objective=Scoring("t1", "agreement"))
+    scoring = replace(scoring, data="monday", privacy=Privacy())
+    sites = {"north": AsSite(agent), "south": site_with("south", south)}
+    pump = Pump(scoring, sites).join().run()
     assert pump.outcome == Outcome.CONVERGED
     assert pump.missed == {}
-    files = agent.workers.written
-    assert [p.relative_to(tmp_path).as_posix() for p in files] == ["models/waits/s1/scores.csv"]
-    own = model.predict(read_table(tmp_path / "monday.csv"))
-    n1, n2, alone, n4 = [line.split(",") for p in files for line in p.read_text().splitlines()[1:]]
-    scores = (n1, n2, n4)
-    means = np.mean([[own[1], own[0], own[2]], [1.0, 2.0, 4.0]], axis=0)
-    np.testing.assert_allclose([float(score) for _, score, _ in scores], means, rtol=1e-9)
-    assert [sites for *_, sites in scores] == ["north south"] * 3
-    assert alone == ["n3", "", "south"], "one site alone: the score would be its part"
-    questions = [entry for entry in read_ledger(agent.ledger.path) if "question" in entry]
-    assert [(e["question"], e["sent"], e["participants"]) for e in questions] == [
-        (question, "sealed", ["north", "south"]) for question in ("keys", "records", "scores")
-    ]
-    assert agent.ledger.memory.summed_with(
-        agent.workers.tables.read(scoring).private.ids_digest
-    ) == (frozenset()), "each individual counts its own sites"
+    yield agent, model, scoring
     agent.ledger.close()
+
+
+def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(scored, tmp_path):
+    agent, model, _ = scored
+    [path] = agent.workers.written
+    assert path.relative_to(tmp_path).as_posix() == "models/waits/s1/scores.csv"
+    _, *lines = path.read_text().splitlines()
+    n1, n2, alone, n4 = [line.split(",") for line in lines]
+    second, first, fourth, _ = model.predict(read_table(tmp_path / "monday.csv"))
+    means = np.array([first + 1.0, second + 2.0, fourth + 4.0]) / 2
+    scores = [float(score) for _, score, _ in (n1, n2, n4)]
+    np.testing.assert_allclose(scores, means, rtol=1e-9)
+    assert [sites for *_, sites in (n1, n2, n4)] == ["north south"] * 3
+    assert alone == ["n3", "", "south"], "one site alone: the score would be its part"
+
+
+def test_the_questions_of_a_scoring_are_in_the_ledger_and_individuals_count_their_own_sites(
+    scored,
+):
+    agent, _, scoring = scored
+    entries = [entry for entry in read_ledger(agent.ledger.path) if "question" in entry]
+    assert [entry["question"] for entry in entries] == ["keys", "records", "scores"]
+    for entry in entries:
+        assert entry["sent"] == "sealed"
+        assert entry["participants"] == ["north", "south"]
+    ids = agent.workers.tables.read(scoring).private.ids_digest
+    assert agent.ledger.memory.summed_with(ids) == frozenset()
 
 
 def test_a_model_of_another_site_scores_nothing(agent, tmp_path):
@@ -344,7 +367,7 @@ def aligned(agent, above, *others):
 
 @pytest.fixture
 def aligner(tmp_path):
-    made = Agent(tmp_path, policy=Policy(), keys=simulated_keys("north"))
+    made = Agent(tmp_path, policy=Policy(), in_use=KeysInUse(simulated_keys("north"), None))
     yield made
     made.ledger.close()
 
@@ -353,14 +376,14 @@ def test_a_run_trains_on_the_ids_of_its_alignment_which_are_kept(aligner):
     """The next run has the ids too, and other rows need another alignment."""
     assert aligner.workers.judge(ALIGNS).reason is None
     said, report = worked(aligner, ALIGNS)
-    assert said == [m.Unaligned("r1")]
+    assert said == [Unaligned("r1")]
     assert report.accepted
     aligned(aligner, ALIGNS, "p1", "p3", "q2")
     for run in ("r1", "r2"):
         [offer] = answers(aligner, replace(ALIGNS, run=run))
         assert offer.n_unlabelled == 3
     write(aligner.ledger.path.parent, TABLE + "q3,1,1,\n", "local.csv")
-    assert answers(aligner, replace(ALIGNS, run="r3")) == [m.Unaligned("r3")]
+    assert answers(aligner, replace(ALIGNS, run="r3")) == [Unaligned("r3")]
 
 
 def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
@@ -396,7 +419,7 @@ def test_a_yes_no_target_in_a_regression_is_told_before_ids_are_compared(tmp_pat
     yes_no = Agent(
         tmp_path,
         policy=Policy(),
-        keys=simulated_keys("north"),
+        in_use=KeysInUse(simulated_keys("north"), None),
         more=inputs(tmp_path / "local.csv", positive="1"),
     )
     asked = replace(ALIGNS, objective=Additive(), data="more")
@@ -428,12 +451,12 @@ def test_an_agent_of_one_run_refuses_a_plan_of_another_kind_before_it_reads_the_
 
 def test_a_run_that_ends_before_its_ids_are_aligned_is_over_and_a_step_of_it_is_refused(aligner):
     answers(aligner, ALIGNS)
-    [refused], report = worked(aligner, m.Step("r1", 0, 0))
+    [refused], report = worked(aligner, Step("r1", 0, 0))
     assert "a step before the ids of this site were aligned" in report.reason
     assert refused.reason == report.reason
     assert report.accepted is False
-    [fetched], report = worked(aligner, m.Finished("r1", Outcome.REFUSED, "south refused"))
-    assert isinstance(fetched, m.Fetched)
+    [fetched], report = worked(aligner, Finished("r1", Outcome.REFUSED, "south refused"))
+    assert isinstance(fetched, Fetched)
     assert report.accepted is None
     assert report.models == 0
 
@@ -449,7 +472,7 @@ def test_a_defect_ends_the_run_here_and_never_the_service(agent, monkeypatch):
     [offer] = answers(agent, plan("r1"))
     monkeypatch.setattr(AgreementComputation, "ask", fails)
     [refused] = answers(agent, first_step(offer))
-    assert refused == m.PlanRefused(
+    assert refused == PlanRefused(
         "r1",
         "an unexpected error here (ZeroDivisionError), which its operator finds in the agent's"
         " log.",
@@ -459,7 +482,7 @@ def test_a_defect_ends_the_run_here_and_never_the_service(agent, monkeypatch):
     assert "test_workers.py:" in told.text
     assert "12.5" not in str(told)
     monkeypatch.undo()
-    assert isinstance(answers(agent, plan("r2"))[0], m.Offer)
+    assert isinstance(answers(agent, plan("r2"))[0], Offer)
 
 
 def test_a_site_without_labels_predicts_the_target_of_the_study(tmp_path):

@@ -16,7 +16,7 @@ from coreg_core.plan import Plan
 from coreg_core.terms import Membership
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare
-from site_agent.machine.additive import _site_rows
+from site_agent.machine.additive import site_rows
 from site_agent.machine.results import AdditiveResult, Judged
 from site_agent.models.store import ModelStore, RunFacts
 
@@ -106,7 +106,7 @@ def trained(
 ) -> Trained:
     """Sites with so many labels each, trained with these rules."""
     made = prepared_sites(tables(folder, labels, values), "" if values is None else values[1])
-    rows = [_site_rows(made[site].data)[0] for site in SITES]
+    rows = [site_rows(made[site].data)[0] for site in SITES]
     fitted = train(rows, SHARED, rules=replace(IN_MEMORY, **rules))
     results = {}
     for site, own, at in zip(SITES, rows, fitted.sites, strict=True):

@@ -226,7 +226,7 @@ def test_a_submission_names_sites_without_certificate_and_another_user_changes_n
     assert before == {
         path: path.read_bytes() for path in (tmp_path / "co").rglob("*") if path.is_file()
     }
-    monkeypatch.setattr(command_line, "_name", lambda uid: "nobody" if uid == 65534 else "root")
+    monkeypatch.setattr(command_line, "user_name", lambda uid: "nobody" if uid == 65534 else "root")
     mend = "run it as root (sudo …), or, if co should be nobody's, change the owner"
     assert mend in owner_hint(PermissionError(13, "Permission denied", str(tmp_path / "co")))
 

@@ -59,6 +59,7 @@ def containers():
 
 @pytest.mark.parametrize("resource", [*resources()])
 def test_kubernetes_takes_every_manifest(resource):
+    """`validate` raises for a field that Kubernetes does not know."""
     kubernetes_validate.validate(resource, "1.27", strict=True)
 
 

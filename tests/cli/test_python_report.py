@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from coreg_federation.report import report_of
-from coreg_federation.site import _like
+from coreg_federation.site import in_kind_of
 from site_agent.models.findings import Findings
 
 FOUND = {
@@ -36,8 +36,8 @@ def test_the_report_has_fields_and_prints_its_text():
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
 def test_scores_come_in_the_callers_kind_of_frame(kind):
     scored = pl.DataFrame({"id": [1, 2], "score": [0.5, None]})
-    found = _like(kind({"id": [1, 2]}), scored)
+    found = in_kind_of(kind({"id": [1, 2]}), scored)
     assert isinstance(found, kind)
     assert list(found.columns) == ["id", "score"]
     assert found["score"].to_list()[0] == 0.5
-    assert _like("t.csv", scored) is scored
+    assert in_kind_of("t.csv", scored) is scored

@@ -5,6 +5,7 @@ loads nothing from elsewhere.
 import json
 import re
 import socket
+import sqlite3
 import urllib.request
 from contextlib import closing
 from html import unescape
@@ -19,6 +20,7 @@ from coordinator.cli.app import app as coordinator_app
 from coordinator.config.federation_toml import FederationSection
 from coordinator.config.study_toml import Study
 from coordinator.machine import notices as n
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import StepDone, Timing
 from coordinator.store.runs import RunStore
 from coordinator.store.status import ROWS, Status, overview
@@ -61,7 +63,7 @@ def shown(tmp_path_factory):
             status,
             NOW,
             opened,
-            n.notice(n.NoticeName.SESSION_REJECTED, site="b", reason="<b> was revoked"),
+            n.notice(NoticeName.SESSION_REJECTED, site="b", reason="<b> was revoked"),
         )
         service = {
             "state": "ready",
@@ -147,16 +149,15 @@ def test_runs_have_a_state_a_phase_and_their_convergence(shown):
 
 def test_a_long_run_has_few_rows_and_its_last_one(store):
     with closing(RunStore(store)) as runs:
-        many = [
-            ("long", i, 0, 3, i, "", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW)
-            for i in range(10 * ROWS + 1)
-        ]
         runs.begin(make_plan(run="long"), NOW)
-        runs._db.executemany(f"insert into rounds values ({', '.join('?' * 13)})", many)
-        before = [
-            ("long", 9999 + i, -1, 3, i, "", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW) for i in range(5)
-        ]
-        runs._db.executemany(f"insert into rounds values ({', '.join('?' * 13)})", before)
+    rest = ("", 1, "[0.1]", "[0.1]", 0.1, 1, 1, NOW)
+    of_this_attempt = [("long", i, 0, 3, i, *rest) for i in range(10 * ROWS + 1)]
+    of_an_earlier_one = [("long", 9999 + i, -1, 3, i, *rest) for i in range(5)]
+    places = ", ".join("?" * 13)
+    with closing(sqlite3.connect(store)) as database, database:
+        database.executemany(
+            f"insert into rounds values ({places})", of_this_attempt + of_an_earlier_one
+        )
     rows = latest(store)["long"]["convergence"]
     assert len(rows) <= ROWS
     assert rows[-1]["round"] == 10 * ROWS, "and none of an earlier attempt"
@@ -176,9 +177,9 @@ def test_a_long_run_has_few_rows_and_its_last_one(store):
 )
 def test_the_state_of_a_run_is_a_word_and_a_sentence(store, status, stop, text, stalled, label):
     status.set_service({"stalled": stalled, "waiting": {"live": text} if text else {}}, LAST)
-    status._db.execute(
-        "update runs set stop = ?, ended = ? where run = 'live'", (stop, stop and NOW)
-    )
+    ended = NOW if stop else None
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("update runs set stop = ?, ended = ? where run = 'live'", (stop, ended))
     with exclusive(store, "a coordinator"):
         run = latest(store)["live"]
     assert run["state"] == label
@@ -216,7 +217,7 @@ def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, sta
     noticed(
         status,
         "2026-01-02T03:04:04.000+00:00",
-        n.notice(n.NoticeName.SESSION_ENDED, site="a", reason="gone"),
+        n.notice(NoticeName.SESSION_ENDED, site="a", reason="gone"),
     )
     assert "disconnected since 2026-01-02T03:04:04" in command("status", store)
 

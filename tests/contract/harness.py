@@ -21,8 +21,21 @@ from coordinator.machine.events import Event, SiteJoined
 from coordinator.transports import Emit, InProcess, SiteFunction, Transport
 from coordinator.transports.grpc_mtls import GrpcServer
 from coordinator.transports.sessions import Sessions
-from coreg_core import messages as m
-from coreg_core.messages import Words
+from coreg_core.messages import (
+    PROTOCOL_VERSION,
+    Answer,
+    Dismissed,
+    Fetched,
+    Finished,
+    FromSite,
+    Hello,
+    Leaving,
+    Rejected,
+    Report,
+    Step,
+    ToSite,
+    Words,
+)
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import Assembler, frames_of
 from coreg_wire.v1 import federation_pb2 as pb
@@ -48,18 +61,18 @@ def within(
     return bounded
 
 
-def hello(site: str = "a", release: str = "test") -> m.Hello:
-    return m.Hello(site, m.PROTOCOL_VERSION, release)
+def hello(site: str = "a", release: str = "test") -> Hello:
+    return Hello(site, PROTOCOL_VERSION, release)
 
 
-def step(count: int = 3, number: int = 0, run: str = RUN) -> m.Step:
+def step(count: int = 3, number: int = 0, run: str = RUN) -> Step:
     """So many words, no two alike, and every bit of them used."""
     words = Words(np.random.default_rng(count).integers(0, 2**64, size=count, dtype="<u8"))
-    return m.Step(run, 0, number, summed=words)
+    return Step(run, 0, number, summed=words)
 
 
-def echo(step: m.Step, site: str = "a") -> m.Answer:
-    return m.Answer(step.run, step.attempt, step.step, m.Report(), step.summed, step.parts)
+def echo(step: Step, site: str = "a") -> Answer:
+    return Answer(step.run, step.attempt, step.step, Report(), step.summed, step.parts)
 
 
 @dataclass
@@ -69,18 +82,18 @@ class EchoSite:
     """
 
     name: str
-    heard: list[m.ToSite] = field(default_factory=list)
+    heard: list[ToSite] = field(default_factory=list)
 
-    def hello(self) -> m.Hello:
+    def hello(self) -> Hello:
         return hello(self.name)
 
-    def handle(self, message: m.ToSite) -> list[m.FromSite]:
+    def handle(self, message: ToSite) -> list[FromSite]:
         self.heard.append(message)
         match message:
-            case m.Step():
+            case Step():
                 return [echo(message, self.name)]
-            case m.Finished(run=run):
-                return [m.Fetched(run), m.Leaving("the run is over")]
+            case Finished(run=run):
+                return [Fetched(run), Leaving("the run is over")]
             case _:
                 return []
 
@@ -124,17 +137,17 @@ class Client:
                 frame if isinstance(frame, bytes) else frame.SerializeToString()
             )
 
-    async def send(self, message: m.FromSite) -> None:
+    async def send(self, message: FromSite) -> None:
         await self.write(*frames_of(message))
 
-    async def receive(self) -> m.ToSite | None:
+    async def receive(self) -> ToSite | None:
         """The next message; None when the coordinator ended the stream.
 
         The last word ends our half.
         """
         while (data := await self.connection.read()) is not None:
             message = self.assembler.feed_coordinator(data)
-            if isinstance(message, m.Rejected):
+            if isinstance(message, Rejected):
                 await self.connection.finish()
             if message is not None:
                 return message
@@ -143,7 +156,7 @@ class Client:
     async def rejection(self) -> str:
         """The reason; after it the stream ends."""
         message = await self.receive()
-        assert isinstance(message, m.Rejected), message
+        assert isinstance(message, Rejected), message
         assert await self.receive() is None
         return message.reason
 
@@ -154,11 +167,11 @@ class Client:
         await self.send(site.hello())
         while (message := await self.receive()) is not None:
             answers = list(await asyncio.to_thread(site.handle, message))
-            over = isinstance(message, m.Dismissed | m.Finished) and message.run == RUN
-            if over and not any(isinstance(answer, m.Leaving) for answer in answers):
-                answers.append(m.Leaving("the run is over"))
+            over = isinstance(message, Dismissed | Finished) and message.run == RUN
+            if over and not any(isinstance(answer, Leaving) for answer in answers):
+                answers.append(Leaving("the run is over"))
             for answer in answers:
-                if not isinstance(answer, m.Leaving):
+                if not isinstance(answer, Leaving):
                     await self.send(answer)
                     continue
                 with contextlib.suppress(ConnectionError):  # the coordinator may close meanwhile

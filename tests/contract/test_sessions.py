@@ -21,12 +21,22 @@ from coordinator.machine.events import (
 )
 from coordinator.transports import sessions as rules
 from coordinator.transports.sessions import MAX_UNHANDLED
-from coreg_core import messages as m
 from coreg_core.errors import Refused
+from coreg_core.messages import (
+    MOST_INSTANCES,
+    PROTOCOL_VERSION,
+    Countersigned,
+    Fault,
+    Hello,
+    Leaving,
+    LedgerHead,
+    Proposal,
+    Rejected,
+)
 from coreg_wire.transport.codec import frames_of
 from coreg_wire.v1 import federation_pb2 as pb
 
-LEAVING = m.Leaving("the run is over")
+LEAVING = Leaving("the run is over")
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +107,7 @@ async def test_a_session_opens_with_hello_or_is_rejected_with_the_reason(
 async def test_a_greeting_comes_first_and_delays_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The site owes no answer to it, so the end does not wait for one."""
     monkeypatch.setattr(rules, "CLOSE_GRACE", 1000.0)
-    receipt = m.Countersigned(RUN, m.LedgerHead(3, "ab", "now"), "now", "05", "06")
+    receipt = Countersigned(RUN, LedgerHead(3, "ab", "now"), "now", "05", "06")
     async with serving() as (sessions, events):
         sessions.greetings = lambda _site, _hello: [receipt]
         client = await joined(sessions, events)
@@ -146,8 +156,8 @@ async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_again(
         ([b"\x0a\xff"], "not a protobuf message"),
         ([head(3, bytes(24), "run-9")], "24 bytes for run 'run-9', where 0 fit"),
         (
-            list(frames_of(offer_of("a", make_plan(), n_unlabelled=m.MOST_INSTANCES + 1))),
-            f"at most {m.MOST_INSTANCES} fit",
+            list(frames_of(offer_of("a", make_plan(), n_unlabelled=MOST_INSTANCES + 1))),
+            f"at most {MOST_INSTANCES} fit",
         ),
     ],
 )
@@ -205,7 +215,7 @@ async def test_a_site_that_reconnects_replaces_its_old_session_without_an_event(
         await sessions.send(
             "a", step(3)
         )  # before the driver knew of the new session: its site has no plan yet
-        for message in (m.Proposal(RUN, 0, make_plan()), step(4)):
+        for message in (Proposal(RUN, 0, make_plan()), step(4)):
             await sessions.send("a", message)
             assert await new.receive() == message
         await new.send(LEAVING)
@@ -230,8 +240,8 @@ async def test_a_replaced_session_that_still_speaks_is_not_heard(last_words: byt
         await sessions.send("a", step(2_000_000))
         new = await joined(sessions, events)
         pipe.incoming.put_nowait(last_words)
-        await new.send(m.Leaving("new"))
-        assert await events.next() == Received("a", m.Leaving("new"))
+        await new.send(Leaving("new"))
+        assert await events.next() == Received("a", Leaving("new"))
         assert len(events.seen) == 3
         pipe.open.set()
 
@@ -246,11 +256,11 @@ async def test_no_more_of_a_session_is_read_than_the_coordinator_handles() -> No
         events.held = []
         b = sessions.dial(("b", b""))
         for number in range(3 * MAX_UNHANDLED):
-            await a.send(m.Fault(RUN, 0, number, ""))
+            await a.send(Fault(RUN, 0, number, ""))
         await at_rest()
         assert len(events.seen) == 1 + MAX_UNHANDLED
         await b.send(hello("b"))  # another session is not held back by it
-        await b.send(m.Fault(RUN, 0, 0, ""))
+        await b.send(Fault(RUN, 0, 0, ""))
         await at_rest()
         assert [type(event) for event in events.seen[-2:]] == [SiteJoined, Received]
         while len(events.seen) < 3 + 3 * MAX_UNHANDLED:
@@ -284,15 +294,15 @@ def test_a_peer_of_protocol_1_reads_what_opens_and_ends_a_session() -> None:
     """Bytes as release 0.1 wrote them: field numbers and lengths by hand, so that nothing of
     today's schema is in them.
     """
-    protocol = bytes([2 << 3, m.PROTOCOL_VERSION])
+    protocol = bytes([2 << 3, PROTOCOL_VERSION])
     said = b"\x0a\x05north" + protocol + b"\x2a\x039.9"
     for frames, old in (
         (
-            frames_of(m.Hello("north", m.PROTOCOL_VERSION, "9.9")),
+            frames_of(Hello("north", PROTOCOL_VERSION, "9.9")),
             b"\x0a" + bytes([len(said)]) + said,
         ),
-        (frames_of(m.Leaving("done")), b"\x32\x06\x0a\x04done"),
-        (frames_of(m.Rejected("install it")), b"\x22\x0c\x0a\x0ainstall it"),
+        (frames_of(Leaving("done")), b"\x32\x06\x0a\x04done"),
+        (frames_of(Rejected("install it")), b"\x22\x0c\x0a\x0ainstall it"),
     ):
         assert [*frames] == [b"\x0a" + bytes([len(old)]) + old]
     assert not {3, 4} & set(pb.Hello.DESCRIPTOR.fields_by_number), (

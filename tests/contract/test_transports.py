@@ -29,8 +29,8 @@ from coordinator.machine.federation import begin
 from coordinator.machine.records import Record, StepDone, Timing
 from coordinator.transports import Transport
 from coordinator.transports.grpc_mtls import GrpcServer
-from coreg_core import messages as m
 from coreg_core.errors import StorageError, UsageError
+from coreg_core.messages import Finished, Rejected
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_wire.transport.codec import PIECE_BYTES
@@ -97,13 +97,13 @@ async def test_a_rejected_site_hears_why_and_nothing_more(wire: Wire) -> None:
         await transport.reject("a", "once more")
         await transport.send("b", step())
         assert await events.next() == Received("b", echo(step(), "b"))
-    assert a.heard == [m.Rejected("its list differs")]
+    assert a.heard == [Rejected("its list differs")]
     assert len(events.seen) == 3, "the end of a rejected session is no event"
 
 
 @within(30)
 async def test_close_delivers_what_is_queued(wire: Wire) -> None:
-    end = m.Finished(RUN, Outcome.CONVERGED, 1000 * "long ")
+    end = Finished(RUN, Outcome.CONVERGED, 1000 * "long ")
     async with started(wire, *SITES) as (transport, _events, sites):
         for name in SITES:
             await transport.send(name, end)

@@ -116,47 +116,68 @@ def test_algorithm_1_certifies_by_the_gradient():
     lam = problem.coupling
     schedule = make_schedule("block-coordinate-descent", terms(problem, views, max_rounds=8))
     for progress, models in verified_rounds(schedule, views):
-        targets = np.array([models.of(v)[:, 0] for v in range(3)])
-        y = np.array(
-            [
-                view.respond(t[:, None], models.weights)[:, 0]
-                for view, t in zip(views, targets, strict=True)
-            ]
-        )
-        g = 4 * lam * (3 * y - y.sum(axis=0)) - 2 * models.weights[0] * (y - targets)
-        gap = 0.25 * float(bounds @ (g**2).sum(axis=1))
+        mu = models.weights[0]
+        targets = []
+        answers = []
+        for v, view in enumerate(views):
+            target = models.of(v)
+            targets.append(target[:, 0])
+            answers.append(view.respond(target, models.weights)[:, 0])
+        y = np.array(answers)
+        disagreement = 3 * y - y.sum(axis=0)
+        g = 4 * lam * disagreement - 2 * mu * (y - np.array(targets))
+        gap = 0.25 * float(bounds @ np.sum(g**2, axis=1))
         assert progress.gap[0] == pytest.approx(gap, rel=1e-6)
         assert progress.prediction_bound[0] == pytest.approx(np.sqrt(bounds.max() * gap), rel=1e-6)
 
 
-@given(arrays(np.float64, st.integers(1, 6), elements=st.floats(1e-6, 1e6)), st.floats(1e-6, 1e6))
-def test_at_a_common_target_the_bounds_are_attained_and_no_looser_than_the_general_ones(
-    bounds, weight
-):
+BOUNDS = arrays(np.float64, st.integers(1, 6), elements=st.floats(1e-6, 1e6))
+
+
+@given(BOUNDS, st.floats(1e-6, 1e6))
+def test_at_a_common_target_the_bounds_are_attained(bounds, weight):
     """One instance and one coordinate a site, N_v = 1/(1 + μb_v): the residual's effect is then
     known in closed form.
     """
     M = len(bounds)
-    stays = (1 / (1 + weight * bounds)).sum()
-    found = consensus_certificate(1.0, 0.0, weight, bounds)
+    stays = np.sum(1 / (1 + weight * bounds))
+
+    certificate = consensus_certificate(1.0, 0.0, weight, bounds)
+
     # Φ(z) − Φ* = μ δ² ΣN with δ = z − z* = M r/ΣN, less what Q gains by the mean answer for z: μM
     # r². At r = 1.
     delta = M / stays
-    gap = weight * (delta**2 * stays - M)
-    assert found.gap == pytest.approx(gap, rel=1e-7, abs=1e-9 * weight * delta**2 * stays)
+    effect = delta**2 * stays
+    gap = weight * (effect - M)
+    assert certificate.gap == pytest.approx(gap, rel=1e-7, abs=1e-9 * weight * effect)
     bound = delta * (1 - 1 / (1 + weight * bounds.max()))
-    assert found.prediction_bound == pytest.approx(bound, rel=1e-7, abs=1e-9 * delta)
-    assert found.gap <= weight**2 * bounds.sum() * (1 + 1e-12)
-    # A federation knows the sum over the sites in place of each b_v: the same gap, and the rounding
-    # of that sum.
-    of_sum = consensus_certificate(
-        1.0, 0.0, weight, np.array([bounds.max(), *[0.0] * (M - 1)]), float(stays)
-    )
-    more = 2 * weight * M * ROUNDING * M / stays
-    assert found.gap * (1 - 1e-9) <= of_sum.gap <= found.gap * (1 + 1e-6) + more
+    assert certificate.prediction_bound == pytest.approx(bound, rel=1e-7, abs=1e-9 * delta)
 
 
-@given(problems(kernels=("gaussian", "linear"), rows=(1, 12), mixed=True))
+@given(BOUNDS, st.floats(1e-6, 1e6))
+def test_a_gap_is_no_looser_than_the_general_one(bounds, weight):
+    certificate = consensus_certificate(1.0, 0.0, weight, bounds)
+    general = weight**2 * bounds.sum()
+    assert certificate.gap <= general * (1 + 1e-12)
+
+
+@given(BOUNDS, st.floats(1e-6, 1e6))
+def test_the_sum_over_the_sites_certifies_as_each_bound_does(bounds, weight):
+    """A federation knows the sum in place of each b_v: the same gap, and rounding of the sum."""
+    M = len(bounds)
+    stays = float(np.sum(1 / (1 + weight * bounds)))
+    largest_alone = np.zeros(M)
+    largest_alone[0] = bounds.max()
+
+    certificate = consensus_certificate(1.0, 0.0, weight, bounds)
+    of_sum = consensus_certificate(1.0, 0.0, weight, largest_alone, stays)
+
+    rounding = 2 * weight * M * ROUNDING * M / stays
+    assert of_sum.gap >= certificate.gap * (1 - 1e-9)
+    assert of_sum.gap <= certificate.gap * (1 + 1e-6) + rounding
+
+
+@given(problems(kernels=("gaussian", "linear"), mixed=True))
 def test_the_bounds_hold(problem):
     """b_v ≥ the largest s², which is that of R's eigenvalues μs²/(1 + μs²): computed from R itself
     by dense eigh.

@@ -3,6 +3,7 @@ tells.
 """
 
 import os
+from dataclasses import dataclass
 from math import log2, sqrt
 
 import numpy as np
@@ -23,6 +24,14 @@ def columns(n, count, seed):
     return x / np.linalg.norm(x, axis=1).max()
 
 
+def limit_of_error(n, places):
+    """Six deviations and √n of [Y; R]ᵀE, in units of the product, and the rounding of Y to 16
+    places.
+    """
+    of_an_entry = cross.DEVIATION * 2**15 / sqrt(3) * sqrt(cross.RANDOM_ROWS)
+    return 6 * of_an_entry * 2.0**-places + n * 2.0**-17
+
+
 @pytest.mark.parametrize("n", [1, 150, 3000])
 def test_the_sum_of_two_sites_shares_opens_their_product(n):
     w = columns(n, 5, 1)
@@ -31,59 +40,110 @@ def test_the_sum_of_two_sites_shares_opens_their_product(n):
     nothing = np.zeros((n, 0), dtype=np.int64)
     one, sent = cross.announce(SEED, cross.fixed(w, of_w), nothing, os.urandom)
     other, asked = cross.announce(SEED, nothing, cross.fixed(y, of_y), os.urandom)
-    shares = [
-        one.share_of_own_encryption(asked.projected),
-        other.share_of_own_projection(sent.encrypted),
-    ]
-    total = sum(cross.rounded(each) for each in shares)
-    # Of [Y; R]ᵀE: deviation σ 2¹⁵/√3 √p in units of the product; and Y is rounded to 16 places. Six
-    # deviations and √n of them.
-    limit = (
-        6 * cross.DEVIATION * 2**15 / sqrt(3) * sqrt(cross.RANDOM_ROWS) * 2.0 ** -(of_w + of_y)
-        + n * 2.0**-17
-    )
-    assert np.abs(cross.opened(total, of_w + of_y) - y.T @ w).max() < limit < max(1e-2, n * 1e-5)
-    changed = sent.encrypted.copy()
+
+    first = one.share_of_own_encryption(asked.projected)
+    second = other.share_of_own_projection(sent.encrypted)
+
+    total = cross.rounded(first) + cross.rounded(second)
+    error = np.abs(cross.opened(total, of_w + of_y) - y.T @ w).max()
+    limit = limit_of_error(n, of_w + of_y)
+    assert error < limit
+    assert limit < max(1e-2, n * 1e-5)
+
+
+def test_a_changed_message_changes_the_share():
+    nothing = np.zeros((150, 0), dtype=np.int64)
+    y = cross.fixed(columns(150, 3, 2), 16)
+    secret, _ = cross.announce(SEED, nothing, y, os.urandom)
+    rows = 150 + cross.RANDOM_ROWS
+    encrypted = np.random.default_rng(0).integers(0, 2**64, size=(rows, 5), dtype=WORD)
+    changed = encrypted.copy()
     changed[0, 0] += WORD(1 << 40)
-    assert (other.share_of_own_projection(changed) != shares[1]).any(), (
-        "a changed message changes the share"
-    )
+    share = secret.share_of_own_projection(encrypted)
+    assert (secret.share_of_own_projection(changed) != share).any()
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(1, 2500), st.sampled_from([1, 7, 2**15, 2**23 - 1]))
-def test_the_product_of_words_is_exact(seed, rows, largest):
+def test_the_share_of_a_projection_is_an_exact_product_of_words(seed, rows, largest):
     rng = np.random.default_rng(seed)
     small = rng.integers(-largest, largest, size=(rows, 2), endpoint=True)
-    wide = rng.integers(0, 2**64, size=(rows, 3), dtype=np.uint64)
-    exact = [
-        [sum(a * b for a, b in zip(x, z, strict=True)) % 2**64 for z in wide.T.tolist()]
-        for x in small.T.tolist()
-    ]
-    assert cross._product(small, wide).tolist() == exact
-    tall = rng.integers(0, 2**64, size=(rows, 2), dtype=np.uint64)
-    assert (cross._times(cross._digits(tall.T), cross._digits(wide)) == tall.T @ wide).all()
+    encrypted = rng.integers(0, 2**64, size=(rows, 3), dtype=WORD)
+    no_columns = np.zeros((cross.SECRET_ROWS, 0), dtype=WORD)
+
+    share = cross.Secret(no_columns, small).share_of_own_projection(encrypted)
+
+    # Python's integers have no limit.
+    exact = small.T.astype(object) @ encrypted.astype(object)
+    assert share.tolist() == (exact % 2**64).tolist()
+
+
+def without_noise(S, n_projected):
+    """Random bytes of a site whose secret is S, and whose R and errors are zero."""
+    zero = np.full(cross.RANDOM_ROWS * n_projected, 1 << 15, dtype="<u2")
+    pieces = [S.tobytes(), zero.tobytes()]
+    return lambda size: pieces.pop(0) if pieces else bytes(size)
+
+
+def public_rows(seed, n_rows, places):
+    """Rows of A: without R the projection of a unit vector is one."""
+    units = np.eye(n_rows, dtype=np.int64)[:, places]
+    nothing = np.zeros((n_rows, 0), dtype=np.int64)
+    random_bytes = without_noise(np.zeros(0, dtype=WORD), len(places))
+    _, message = cross.announce(seed, nothing, units, random_bytes)
+    return message.projected
 
 
 def test_the_public_matrix_depends_on_its_seed_and_its_place_alone():
-    whole = np.concatenate([A for _, A in cross._public(SEED, 3000)])
-    assert_array_equal(whole[7:10], next(cross._public(SEED, 10, start=7))[1])
-    assert (whole[:2] != next(cross._public(SEED[::-1], 2))[1]).any()
-    assert abs(whole.astype(float).mean() / 2**63 - 1) < 0.01
+    rows = public_rows(SEED, 1500, [7, 8, 1400])
+    assert_array_equal(public_rows(SEED, 10, [7, 8]), rows[:2])
+    assert (public_rows(SEED[::-1], 10, [7, 8]) != rows[:2]).any()
+    assert (rows[2] != rows[1]).any()
 
 
-def test_secrets_are_fresh_long_and_of_their_deviation():
-    X = np.zeros((10, 2), dtype=np.int64)
-    one, other = (cross.announce(SEED, X, X, os.urandom) for _ in range(2))
-    assert (one[0].S != other[0].S).all()
-    assert (one[1].encrypted != other[1].encrypted).all(), "the same columns are never sent twice"
-    assert abs(one[0].S.astype(float).mean() / 2**63 - 1) < 0.05, "a short secret would be fatal"
+def test_the_public_matrix_has_the_mean_of_uniform_words():
+    rows = public_rows(SEED, 40, np.arange(40))
+    assert abs(rows.astype(float).mean() / 2**63 - 1) < 0.01
+
+
+def test_an_encryption_without_errors_is_an_exact_product_of_words():
+    S = np.random.default_rng(0).integers(0, 2**64, size=(cross.SECRET_ROWS, 2), dtype=WORD)
+    zeros = np.zeros((5, 2), dtype=np.int64)
+    _, message = cross.announce(SEED, zeros, zeros, without_noise(S, 2))
+    assert_array_equal(message.encrypted[:5], public_rows(SEED, 5, np.arange(5)) @ S)
+
+
+def announced():
+    zeros = np.zeros((10, 2), dtype=np.int64)
+    return cross.announce(SEED, zeros, zeros, os.urandom)
+
+
+def test_a_secret_is_fresh_so_the_same_columns_are_never_sent_twice():
+    one, sent = announced()
+    other, sent_again = announced()
+    assert (one.S != other.S).all()
+    assert (sent.encrypted != sent_again.encrypted).all()
+
+
+def test_a_secret_has_the_mean_of_uniform_words():
+    """A short secret would be fatal."""
+    secret, _ = announced()
+    assert abs(secret.S.astype(float).mean() / 2**63 - 1) < 0.05
+
+
+def test_random_rows_reach_both_ends_of_their_range():
+    secret, _ = announced()
+    R = secret.rows[10:]
+    assert R.min() >= -(1 << 15)
+    assert R.min() < -32_700
+    assert R.max() > 32_700
+    assert R.max() < 1 << 15
+
+
+def test_errors_are_standard_normal():
     errors = cross.normal((200_000,), os.urandom)
     assert errors.std() == pytest.approx(1.0, rel=0.02)
     assert abs(errors.mean()) < 0.02
-    R = one[0].rows[10:]
-    assert -(1 << 15) <= R.min() < -32_700
-    assert 32_700 < R.max() < 1 << 15
 
 
 def test_what_others_can_open_of_a_column_is_less_than_its_entropy():
@@ -93,10 +153,10 @@ def test_what_others_can_open_of_a_column_is_less_than_its_entropy():
     assert 16 * cross.RANDOM_ROWS >= 64 * cross.SECRET_ROWS + 32 * cross.MOST_ENCRYPTED + 2 * 128
 
 
-def test_columns_beyond_one_are_refused():
-    for value in (1.5, np.nan, np.inf):
-        with pytest.raises(BadData, match="at most 1"):
-            cross.fixed(np.array([[value]]), 10)
+@pytest.mark.parametrize("value", [1.5, np.nan, np.inf])
+def test_columns_beyond_one_are_refused(value):
+    with pytest.raises(BadData, match="at most 1"):
+        cross.fixed(np.array([[value]]), 10)
 
 
 # --- attacks that earlier forms fell to -----------------------------------------------------------
@@ -105,94 +165,137 @@ def test_columns_beyond_one_are_refused():
 def solved(A, b, secret):
     """Whether Gauss elimination modulo 2⁶⁴ finds the secret."""
     size = A.shape[1]
-    M = np.concatenate([A, b[:, None]], axis=1)
+    M = np.column_stack([A, b])
     for c in range(size):
+        # A pivot has an inverse if it is odd.
         odd = np.flatnonzero(M[c:, c] & WORD(1))
         if not len(odd):
             return False
-        M[[c, c + odd[0]]] = M[[c + odd[0], c]]
-        M[c] *= WORD(pow(int(M[c, c]), -1, 2**64))
-        M[c + 1 :] -= M[c + 1 :, c][:, None] * M[c][None, :]
+        pivot = c + odd[0]
+        M[[c, pivot]] = M[[pivot, c]]
+        inverse = pow(int(M[c, c]), -1, 2**64)
+        M[c] *= WORD(inverse)
+        below = M[c + 1 :]
+        below -= np.outer(below[:, c], M[c])
     x = M[:size, size].copy()
     for c in range(size - 1, 0, -1):
         x[:c] -= M[:c, c] * x[c]
     return bool((x == secret).all())
 
 
-def hinted(deviation, digits, base, *, round_shares, size=96, rows=400):
-    """A hostile H packs coordinates of E into digits of one word.
+@dataclass
+class Attack:
+    """A hostile H packs coordinates of E into digits of ``base`` bits of one word."""
 
-    The share of them that is read, and whether S is found.
-    """
-    rng = np.random.default_rng(0)
-    A = rng.integers(0, 2**64, size=(rows, size), dtype=np.uint64)
-    S = rng.integers(0, 2**64, size=(size, 3), dtype=np.uint64)
-    E = np.rint(deviation * rng.normal(size=(rows, 3))).astype(np.int64)
-    B = A @ S + E.view(WORD)
-    bits = 32 if round_shares else 64
-    hints = size // digits + 6
-    asked = np.arange(hints * digits)
-    z = WORD(1) << (WORD(base) * np.arange(digits, dtype=WORD) + WORD(64 - bits))
+    deviation: float
+    digits: int
+    base: int
+    round_shares: bool
+    size: int = 96
 
-    def packed(M):
-        return (M[asked].reshape(hints, digits, -1) * z[None, :, None]).sum(axis=1, dtype=WORD)
+    def __post_init__(self):
+        rng = np.random.default_rng(0)
+        rows = 400
+        self.A = rng.integers(0, 2**64, size=(rows, self.size), dtype=WORD)
+        self.S = rng.integers(0, 2**64, size=(self.size, 3), dtype=WORD)
+        self.E = np.rint(self.deviation * rng.normal(size=(rows, 3))).astype(np.int64)
+        self.B = self.A @ self.S + self.E.view(WORD)
+        self.hints = self.size // self.digits + 6
+        self.asked = slice(0, self.hints * self.digits)
+        self.bits = 32 if self.round_shares else 64
 
-    share = WORD(0) - packed(A) @ S  # what `Secret.share_of_own_encryption` returns for this H
-    if round_shares:
-        share = cross.rounded(share) << WORD(32)
-    left = (packed(B) + share).view(np.int64) >> np.int64(64 - bits)
-    read = []
-    for _ in range(digits):
-        digit = ((left + (1 << (base - 1))) & ((1 << base) - 1)) - (1 << (base - 1))
-        read.append(digit)
-        left = (left - digit) >> base
-    errors = np.stack(read, axis=1).reshape(-1, 3)
-    found = [solved(A[asked], (B[asked] - errors.view(WORD))[:, c], S[:, c]) for c in range(3)]
-    return float((errors == E[asked]).mean()), all(found)
+    def packed(self, M):
+        """Rows of M by the hostile H: each word has a coordinate for each digit."""
+        shifts = WORD(self.base) * np.arange(self.digits, dtype=WORD) + WORD(64 - self.bits)
+        weights = WORD(1) << shifts
+        groups = M[self.asked].reshape(self.hints, self.digits, -1)
+        return np.sum(groups * weights[None, :, None], axis=1, dtype=WORD)
+
+    def share(self):
+        """What `Secret.share_of_own_encryption` returns for this H."""
+        share = WORD(0) - self.packed(self.A) @ self.S
+        if self.round_shares:
+            return cross.rounded(share) << WORD(32)
+        return share
+
+    def errors(self):
+        """The coordinates of E that are read, digit by digit, from the lowest."""
+        opened = (self.packed(self.B) + self.share()).view(np.int64)
+        left = opened >> np.int64(64 - self.bits)
+        half = 1 << (self.base - 1)
+        mask = (1 << self.base) - 1
+        digits = []
+        for _ in range(self.digits):
+            digit = ((left + half) & mask) - half
+            digits.append(digit)
+            left = (left - digit) >> self.base
+        return np.stack(digits, axis=1).reshape(-1, 3)
+
+    def share_of_right_coordinates(self):
+        return float(np.mean(self.errors() == self.E[self.asked]))
+
+    def finds_the_secret(self):
+        products = self.B[self.asked] - self.errors().view(WORD)
+        A = self.A[self.asked]
+        return all(solved(A, b, s) for b, s in zip(products.T, self.S.T, strict=True))
 
 
-def test_unrounded_shares_lose_the_secret_and_rounded_ones_tell_two_coordinates_a_word():
-    right, found = hinted(64.0, 7, 9, round_shares=False)
-    assert right > 0.98, "the attack works where shares leave whole"
-    assert found
-    right, found = hinted(cross.DEVIATION, 3, 10, round_shares=True)
-    assert right < 0.5
-    assert not found
-    told = 2 * cross.MOST_PROJECTED + 0.28 * cross.MOST_PROJECTED
-    assert told < cross.SECRET_ROWS / 3, "the dimension that is left is what `core_svp` judges"
+def test_shares_that_leave_whole_lose_the_secret():
+    attack = Attack(deviation=64.0, digits=7, base=9, round_shares=False)
+    assert attack.share_of_right_coordinates() > 0.98
+    assert attack.finds_the_secret()
 
 
-def core_svp(n, log_q, deviation, of_secret=None):
-    """Bits of the primal attack: 0.292 β of the least β that solves (Alkim et al.
+def test_rounded_shares_keep_the_secret():
+    attack = Attack(deviation=cross.DEVIATION, digits=3, base=10, round_shares=True)
+    assert attack.share_of_right_coordinates() < 0.5
+    assert not attack.finds_the_secret()
 
-    2016; a secret scaled by Bai and Galbraith).
-    """
-    scale = of_secret or deviation
+
+def test_two_coordinates_a_word_are_less_than_a_third_of_the_secret():
+    """`core_svp` judges the dimension that is left."""
+    disclosed = 2.28 * cross.MOST_PROJECTED
+    assert disclosed < cross.SECRET_ROWS / 3
+
+
+def core_svp(n, log_q, deviation):
+    """Bits of the primal attack: 0.292 β of the least β that solves (Alkim et al. 2016)."""
+    log_deviation = log2(deviation)
 
     def log_delta(b):
         return log2((np.pi * b) ** (1 / b) * b / (2 * np.pi * np.e)) / (2 * (b - 1))
 
     def feasible(b):
+        delta = log_delta(b)
+        needed = log_deviation + 0.5 * log2(b)
         for m in range(max(b - n, 50), 8 * n, max(8, n // 128)):
             d = n + m + 1
-            volume = (m * log_q + n * log2(deviation / scale)) / d
-            if log2(deviation) + 0.5 * log2(b) <= (2 * b - d - 1) * log_delta(b) + volume:
+            volume = m * log_q / d
+            if needed <= (2 * b - d - 1) * delta + volume:
                 return True
         return False
 
-    low = 60
-    high = 3000
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if feasible(middle) else (middle, high)
-    return 0.292 * high
+    infeasible = 60
+    least = 3000
+    while least - infeasible > 1:
+        middle = (infeasible + least) // 2
+        if feasible(middle):
+            least = middle
+        else:
+            infeasible = middle
+    return 0.292 * least
 
 
-def test_the_dimension_gives_what_it_claims_by_an_estimate_that_knows_published_ones():
+def test_the_estimate_of_security_knows_published_ones():
     assert core_svp(512, log2(3329), sqrt(1.5)) == pytest.approx(118, abs=2), "Kyber512"
     assert core_svp(640, 15, 2.8) == pytest.approx(145, abs=6), "FrodoKEM-640"
-    assert core_svp(cross.SECRET_ROWS, 64, cross.DEVIATION) > 250, "an outsider"
-    known = round(32 / log2(cross.DEVIATION * sqrt(2 * np.pi * np.e)) * cross.MOST_PROJECTED)
-    assert core_svp(cross.SECRET_ROWS - known, 64, cross.DEVIATION) > 150, (
-        "with all that hostile columns tell"
-    )
+
+
+def test_an_outsider_needs_250_bits():
+    assert core_svp(cross.SECRET_ROWS, 64, cross.DEVIATION) > 250
+
+
+def test_with_all_that_hostile_columns_disclose_150_bits_are_left():
+    entropy_of_an_error = log2(cross.DEVIATION * sqrt(2 * np.pi * np.e))
+    known = round(32 / entropy_of_an_error * cross.MOST_PROJECTED)
+    assert core_svp(cross.SECRET_ROWS - known, 64, cross.DEVIATION) > 150

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from scipy.stats import ks_2samp
-from sklearn.base import clone
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import r2_score, roc_auc_score, roc_curve
@@ -48,18 +47,34 @@ def test_auc_and_log_loss_are_scikit_learns(seed: int) -> None:
     assert log_loss(p, labels) == pytest.approx(sklearn_log_loss(labels, p))
 
 
-def test_errors_and_their_standard_errors_by_hand() -> None:
-    residuals = np.array([1.0, 2.0, 2.0, 3.0])  # squares 1, 4, 4, 9: mean 4.5, variance 11
-    rmse = np.sqrt(4.5)
-    se = np.sqrt(11 / 4)
-    assert_allclose(list(vars(estimate(residuals)).values()), [rmse, se / (2 * rmse), 4])
-    ratio = rmse / 2.0  # of the baseline, whose squares are 4; se of the squares as above
-    beside = paired(residuals, np.full(4, 2.0))
-    assert_allclose(list(vars(beside).values()), [0.5, se, ratio - 1, se / (2 * ratio * 4)])
-    p = np.array([0.1, 0.3, *np.linspace(0.4, 0.9, 10)])  # bins of two, two, and eight of one
-    assert calibration_error(p, np.array([1.0, 0.0, *[1.0] * 10])) == pytest.approx(
-        (2 * 0.3 + np.sum(1 - p[2:])) / 12
-    )
+# Squares 1, 4, 4, 9: mean 4.5, variance 11.
+RESIDUALS = np.array([1.0, 2.0, 2.0, 3.0])
+RMSE = np.sqrt(4.5)
+ERROR_OF_SQUARES = np.sqrt(11 / 4)
+
+
+def test_an_error_and_its_standard_error_by_hand() -> None:
+    error = estimate(RESIDUALS)
+    assert error.rmse == pytest.approx(RMSE)
+    assert error.standard_error == pytest.approx(ERROR_OF_SQUARES / (2 * RMSE))
+    assert error.rows == 4
+
+
+def test_a_paired_difference_by_hand() -> None:
+    baseline = np.full(4, 2.0)  # squares 4, without a variance
+    beside = paired(RESIDUALS, baseline)
+    ratio = RMSE / 2.0
+    expected = [0.5, ERROR_OF_SQUARES, ratio - 1, ERROR_OF_SQUARES / (2 * ratio * 4)]
+    assert_allclose(list(vars(beside).values()), expected)
+
+
+def test_a_calibration_error_by_hand() -> None:
+    """Bins of two, two, and eight of one."""
+    certain = np.linspace(0.4, 0.9, 10)
+    p = np.concatenate([[0.1, 0.3], certain])
+    labels = np.concatenate([[1.0, 0.0], np.ones(10)])
+    expected = (2 * 0.3 + np.sum(1 - certain)) / 12
+    assert calibration_error(p, labels) == pytest.approx(expected)
 
 
 @given(seeds)
@@ -75,23 +90,37 @@ def test_ranks_of_one_class_are_not_known() -> None:
 
 
 @given(seeds)
-def test_tenths_are_the_bins_and_the_roc_curve_of_scikit_learn(seed: int) -> None:
-    _, labels = drawn(seed, 200)
-    p = np.random.default_rng(seed).permutation(200) / 199.0  # all different
-    found = tenths(p, labels)
+def test_tenths_are_the_bins_of_scikit_learn(seed: int) -> None:
+    p, labels = different_probabilities(seed)
+    table = tenths(p, labels)
     positive, mean = calibration_curve(labels, p, n_bins=10, strategy="quantile")
-    assert_allclose([found["positive"][::-1], found["probability"][::-1]], [positive, mean])
-    assert_allclose(found["lift"], positive[::-1] / labels.mean())
-    _, recall, at = roc_curve(labels, p, drop_intermediate=False)
-    lowest = np.sort(p)[::-1][19::20]  # of each tenth of 20 rows
-    assert_allclose(found["gain"], [recall[at == each][0] for each in lowest])
+    assert_allclose(table["positive"][::-1], positive)
+    assert_allclose(table["probability"][::-1], mean)
+    assert_allclose(table["lift"], positive[::-1] / labels.mean())
     error = np.abs(positive - mean).mean()
     assert calibration_error(p, labels) == pytest.approx(error, abs=1e-12)
 
 
+@given(seeds)
+def test_gains_of_tenths_are_on_the_roc_curve_of_scikit_learn(seed: int) -> None:
+    p, labels = different_probabilities(seed)
+    _, recall, thresholds = roc_curve(labels, p, drop_intermediate=False)
+    lowest_of_each_tenth = np.sort(p)[::-1][19::20]
+    recall_at = dict(zip(thresholds, recall, strict=True))
+    expected = [recall_at[probability] for probability in lowest_of_each_tenth]
+    assert_allclose(tenths(p, labels)["gain"], expected)
+
+
+def different_probabilities(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    _, labels = drawn(seed, 200)
+    order = np.random.default_rng(seed).permutation(200)
+    return order / 199.0, labels
+
+
 def test_equal_probabilities_share_a_tenth() -> None:
-    found = tenths(np.repeat([0.2, 0.6], [15, 5]), np.repeat([0.0, 1.0], [10, 10]))
-    assert found == {
+    p = np.repeat([0.2, 0.6], [15, 5])
+    labels = np.repeat([0.0, 1.0], [10, 10])
+    assert tenths(p, labels) == {
         "rows": [5.0, 15.0],
         "probability": [pytest.approx(0.6), pytest.approx(0.2)],
         "positive": [1.0, pytest.approx(1 / 3)],
@@ -110,37 +139,46 @@ def test_r_squared_is_scikit_learns(seed: int) -> None:
 @given(seeds)
 def test_no_other_slope_and_offset_fit_the_smoothed_labels_better(seed: int) -> None:
     scores, labels = drawn(seed)
-    found = fit_probability(scores, labels)
+    curve = fit_probability(scores, labels)
     positive = labels.sum()
-    negative = len(labels) - labels.sum()
-    goal = np.where(labels > 0.5, (positive + 1) / (positive + 2), 1 / (negative + 2))
+    negative = len(labels) - positive
+    smoothed_one = (positive + 1) / (positive + 2)
+    smoothed_zero = 1 / (negative + 2)
+    goal = np.where(labels > 0.5, smoothed_one, smoothed_zero)
 
     def loss(slope: float, offset: float) -> float:
         p = expit(slope * scores + offset)
-        prior = 0.5 * (np.log(slope / 4) / 0.5) ** 2
-        return float(-np.sum(goal * np.log(p) + (1 - goal) * np.log1p(-p)) + prior)
+        log_likelihood = goal * np.log(p) + (1 - goal) * np.log1p(-p)
+        deviations = np.log(slope / 4) / 0.5
+        return float(0.5 * deviations**2 - np.sum(log_likelihood))
 
-    least = loss(found.slope, found.offset)
-    for factor, offset in ((1.01, 0.0), (0.99, 0.0), (1.0, 0.01), (1.0, -0.01)):
-        assert least <= loss(found.slope * factor, found.offset + offset) + 1e-9
+    least = loss(curve.slope, curve.offset)
+    for factor in (0.99, 1.01):
+        assert least <= loss(curve.slope * factor, curve.offset) + 1e-9
+    for shift in (-0.01, 0.01):
+        assert least <= loss(curve.slope, curve.offset + shift) + 1e-9
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
 @given(seeds)
-def test_the_order_of_the_scores_stays_even_if_they_run_against_the_labels(seed: int) -> None:
+def test_the_order_of_the_scores_stays_even_if_they_run_against_the_labels(
+    sign: float, seed: int
+) -> None:
     scores, labels = drawn(seed)
-    for s in (scores, -scores):
-        found = fit_probability(s, labels)
-        assert found.slope > 0.0
-        assert auc(found.of(s), labels) == pytest.approx(auc(s, labels))
+    scores = sign * scores
+    curve = fit_probability(scores, labels)
+    assert curve.slope > 0.0
+    assert auc(curve.of(scores), labels) == pytest.approx(auc(scores, labels))
 
 
 @pytest.mark.parametrize("labels", [np.ones(20), np.zeros(20), np.array([0.0, 1.0]), np.zeros(0)])
 def test_one_class_or_few_labels_state_no_certainty(labels: np.ndarray) -> None:
+    scores = np.full(len(labels), 0.5)
+    p = fit_probability(scores, labels).of(np.array([0.0, 0.5, 1.0]))
     assert not can_calibrate(labels)
-    found = fit_probability(np.full(len(labels), 0.5), labels)
-    p = found.of(np.array([0.0, 0.5, 1.0]))
     assert (np.diff(p) > 0).all()
-    assert ((p > 0.001) & (p < 0.999)).all()
+    assert p.min() > 0.001
+    assert p.max() < 0.999
 
 
 # --- the classifier -------------------------------------------------------------------------------
@@ -154,7 +192,9 @@ def table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     latent = rng.normal(size=300)
     X = latent[:, None] + rng.normal(size=(300, 4))
     whole = (latent > 0).astype(float)
-    return X, whole, np.where(np.arange(300) < 30, whole, np.nan)
+    y = whole.copy()
+    y[30:] = np.nan
+    return X, whole, y
 
 
 @pytest.mark.parametrize(("form", "intercept"), [("exact", True), ("semi-parametric", False)])
@@ -162,54 +202,71 @@ def test_without_coupling_the_curves_are_of_refits_without_each_label(
     form: str, intercept: bool
 ) -> None:
     X, whole, y = table()
-    given = {
-        "form": form,
-        "bandwidth": 4.0,
-        "ridge": 1.0,
-        "coupling": 0.0,
-        "fit_intercept": intercept,
-    }
-    model = CoRLSRClassifier(views=VIEWS, **given).fit(X, y)
+    parameters = {"form": form, "bandwidth": 4.0, "ridge": 1.0, "coupling": 0.0}
+    parameters["fit_intercept"] = intercept
+    classifier = CoRLSRClassifier(views=VIEWS, **parameters).fit(X, y)
     scores = np.zeros((2, 30))
     for i in range(30):
-        without = np.where(np.arange(300) == i, np.nan, y - 0.5)
-        one = CoRLSR(views=VIEWS, **given).fit(X, without)
-        scores[:, i] = one.predict_views(X[i : i + 1])[:, 0] + 0.5
-    for found, left_out in zip(model.probabilities_, scores, strict=True):
+        without = y - 0.5
+        without[i] = np.nan
+        refit = CoRLSR(views=VIEWS, **parameters).fit(X, without)
+        scores[:, i] = refit.predict_views(X[i : i + 1])[:, 0] + 0.5
+    for curve, left_out in zip(classifier.probabilities_, scores, strict=True):
         expected = fit_probability(left_out, whole[:30])
-        assert_allclose([found.slope, found.offset], [expected.slope, expected.offset], rtol=1e-4)
+        assert curve.slope == pytest.approx(expected.slope, rel=1e-4)
+        assert curve.offset == pytest.approx(expected.offset, rel=1e-4)
 
 
-def test_agreement_helps_and_the_probabilities_are_of_the_second_class() -> None:
+CHOSEN = {"views": VIEWS, "bandwidth": "loo", "ridge": "loo", "coupling": 0.01}
+
+
+def test_the_probabilities_are_of_the_second_class() -> None:
     X, whole, y = table()
-    model = CoRLSRClassifier(views=VIEWS, bandwidth="loo", ridge="loo", coupling=0.01).fit(X, y)
-    p = model.predict_proba(X)
-    held = slice(30, None)
+    classifier = CoRLSRClassifier(**CHOSEN).fit(X, y)
+    p = classifier.predict_proba(X)
     assert_allclose(p.sum(axis=1), 1.0)
-    assert roc_auc_score(whole[held], p[held, 1]) > 0.85
-    assert_array_equal(model.predict(X), (p[:, 1] > 0.5).astype(float))
-    regression = CoRLSR(views=VIEWS, bandwidth="loo", ridge="loo", coupling=0.01).fit(X, y - 0.5)
-    assert_allclose(model.probability_.of(regression.predict(X) + 0.5), p[:, 1])
-    named = np.where(whole > 0, "yes", "no").astype(object)
-    named[30:] = None
-    assert_array_equal(clone(model).fit(X, named).predict_proba(X), p)
+    assert roc_auc_score(whole[30:], p[30:, 1]) > 0.85
+    assert_array_equal(classifier.predict(X), (p[:, 1] > 0.5).astype(float))
+
+
+def test_a_probability_is_of_the_score_of_a_regression_on_labels_around_zero() -> None:
+    X, _, y = table()
+    classifier = CoRLSRClassifier(**CHOSEN).fit(X, y)
+    regression = CoRLSR(**CHOSEN).fit(X, y - 0.5)
+    scores = regression.predict(X) + 0.5
+    assert_allclose(classifier.probability_.of(scores), classifier.predict_proba(X)[:, 1])
+
+
+def test_names_of_classes_change_no_probability() -> None:
+    X, whole, y = table()
+    names = np.where(whole > 0, "yes", "no").astype(object)
+    names[30:] = None
+    named = CoRLSRClassifier(**CHOSEN).fit(X, names)
+    numbered = CoRLSRClassifier(**CHOSEN).fit(X, y)
+    assert_array_equal(named.predict_proba(X), numbered.predict_proba(X))
+
+
+def test_a_classifier_of_one_class_is_refused() -> None:
+    X, _, _ = table()
     with pytest.raises(BadData, match="one class"):
-        clone(model).fit(X[:30], np.zeros(30))
+        CoRLSRClassifier(**CHOSEN).fit(X[:30], np.zeros(30))
 
 
 def test_probabilities_of_several_classes_are_those_of_a_logistic_regression_with_much_data():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(20_000, 3))
-    logits = 2.5 * scores + [0.5, -0.5, 0.0]
-    truth = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    labels = (rng.random((20_000, 1)) > truth.cumsum(axis=1)).sum(axis=1).astype(float)
+    odds = np.exp(2.5 * scores + [0.5, -0.5, 0.0])
+    truth = odds / odds.sum(axis=1, keepdims=True)
+    ends = truth.cumsum(axis=1)
+    labels = np.sum(rng.random((20_000, 1)) > ends, axis=1).astype(float)
 
-    found = fit_class_probabilities(scores, labels)
+    probabilities = fit_class_probabilities(scores, labels)
 
-    assert found.slope == pytest.approx(2.5, rel=0.05)
-    assert np.abs(found.of(scores) - truth).max() < 0.03
+    assert probabilities.slope == pytest.approx(2.5, rel=0.05)
+    assert np.abs(probabilities.of(scores) - truth).max() < 0.03
 
 
 def test_without_labels_the_largest_score_is_the_most_probable_class():
-    found = fit_class_probabilities(np.zeros((0, 3)), np.zeros(0))
-    assert found.of(np.array([[0.1, 0.9, 0.2]])).argmax() == 1
+    probabilities = fit_class_probabilities(np.zeros((0, 3)), np.zeros(0))
+    scores = np.array([[0.1, 0.9, 0.2]])
+    assert probabilities.of(scores).argmax() == 1

@@ -121,7 +121,7 @@ def test_local_objectives_and_the_oracle_of_the_other_tests(name, form):
 
 # --- random problems ------------------------------------------------------------------------------
 
-unequal = problems(sites=(1, 6), rows=(1, 12), unlabelled=(1, 10), couplings=(-4.0, 2.0))
+unequal = problems(sites=(1, 6), couplings=(-4.0, 2.0))
 
 
 def oracle_rounding(problem, views, expected):

@@ -46,26 +46,46 @@ def test_a_gaussian_far_from_the_origin_keeps_its_digits(seed, offset):
 def test_the_rules_are_sums_over_all_pairs(seed, n, d, offset):
     X = rows(seed, n, d, offset)
     differences = X[:, None] - X[None]
-    squared = (differences**2).sum(axis=2)
-    upper = np.triu_indices(n, 1)
+    squared = np.sum(differences**2, axis=2)
+    pairs = squared[np.triu_indices(n, 1)]
     # 1e-9: rows at up to 100 with differences of order 1 or (rarely) 1e-3.
     assert selection.paper_bandwidth(X) == pytest.approx(squared.sum() / n**2, rel=1e-9)
-    assert selection.median_bandwidth(X) == pytest.approx(np.median(squared[upper]), rel=1e-9)
-    assert selection.paper_ridge(X) == pytest.approx(n / np.linalg.norm(X, axis=1).sum(), rel=1e-12)
+    assert selection.median_bandwidth(X) == pytest.approx(np.median(pairs), rel=1e-9)
 
 
-@pytest.mark.parametrize("rule", ["paper", "median"])
-@pytest.mark.parametrize(
+@given(seeds, st.integers(2, 12), st.integers(1, 4), st.floats(-100, 100))
+def test_the_paper_s_ridge_is_the_inverse_of_the_mean_norm(seed, n, d, offset):
+    X = rows(seed, n, d, offset)
+    norms = np.linalg.norm(X, axis=1)
+    assert selection.paper_ridge(X) == pytest.approx(n / norms.sum(), rel=1e-12)
+
+
+IDENTICAL = pytest.mark.parametrize(
     "X", [np.ones((1, 3)), np.ones((4, 3)), np.full((5, 2), 0.1), np.zeros((3, 1))]
 )
+RULES = pytest.mark.parametrize("rule", ["paper", "median"])
+
+
+@RULES
+@IDENTICAL
 def test_no_bandwidth_for_one_row_or_identical_rows(rule, X):
     with pytest.raises(UsageError, match="bandwidth="):
         selection.resolve_bandwidth(rule, X, "gaussian")
-    # Rounded means must not make a bandwidth out of nothing: 0.1 has no exact mean.
+
+
+@RULES
+@IDENTICAL
+def test_rounded_means_make_no_bandwidth_out_of_nothing(rule, X):
+    """0.1 has no exact mean."""
     with pytest.raises(UsageError, match="bandwidth="):
         selection.resolve_bandwidth(rule, X * 1e5 / 3, "gaussian")
+
+
+@RULES
+@IDENTICAL
+def test_a_given_bandwidth_needs_no_rule_and_a_linear_kernel_has_none(rule, X):
     assert selection.resolve_bandwidth(0.7, X, "gaussian") == 0.7
-    assert selection.resolve_bandwidth(rule, X, "linear") == 1.0, "it has none"
+    assert selection.resolve_bandwidth(rule, X, "linear") == 1.0
 
 
 @pytest.mark.parametrize("value", ["other", 0.0, np.nan, np.inf])
@@ -79,8 +99,14 @@ def test_rules_that_are_none(value):
 def test_kernels_by_name():
     assert kernels.make_kernel("gaussian", bandwidth=2.0) == kernels.Gaussian(2.0)
     assert kernels.make_kernel("linear", bandwidth=2.0) == kernels.Linear()
+
+
+def test_an_unknown_kernel_is_refused_with_those_that_there_are():
     with pytest.raises(UsageError, match=r"'sigmoid'.*'gaussian'"):
         kernels.make_kernel("sigmoid")
+
+
+def test_a_bandwidth_of_zero_is_refused():
     with pytest.raises(UsageError):
         kernels.make_kernel("gaussian", bandwidth=0.0)
 
@@ -90,6 +116,7 @@ def test_the_widths_to_try_follow_the_scale_of_the_columns(power):
     """An absolute threshold dropped every distance of columns in small units."""
     points = np.random.default_rng(0).normal(size=(12, 3))
     points[6:] = points[:6]  # repeated rows have no part in the median
-    scale = 2.0 ** (2 * power)
-    plain, scaled = (selection.widths(points * unit, "gaussian") for unit in (1.0, 2.0**power))
-    assert scaled == tuple(width * scale for width in plain)
+    unit = 2.0**power
+    plain = selection.widths(points, "gaussian")
+    scaled = selection.widths(points * unit, "gaussian")
+    assert scaled == tuple(width * unit**2 for width in plain)

@@ -1,12 +1,13 @@
 """Fixed point, exact sums, masks that cancel and tags that add: the pure half of sealed sums."""
 
+from dataclasses import dataclass
 from fractions import Fraction
 from math import fsum
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.poly1305 import Poly1305
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import coreg_core.secure.sums as fp
@@ -24,67 +25,129 @@ def random_words(rng, n):
 def masked(rows, seed):
     """Each site's words under masks that add up to nothing."""
     rng = np.random.default_rng(seed)
-    masks = [random_words(rng, len(rows[0])) for _ in rows[1:]]
-    return [
-        row + mask for row, mask in zip(rows, [*masks, -total(masks, len(rows[0]))], strict=True)
-    ]
+    n = len(rows[0])
+    masks = [random_words(rng, n) for _ in rows[1:]]
+    masks.append(-total(masks, n))
+    return [row + mask for row, mask in zip(rows, masks, strict=True)]
 
 
 def total(rows, n):
     return sum(rows, np.zeros(n, dtype="<u8"))
 
 
+def exponent_for(bound, n_sites):
+    [exponent] = fp.exponents_for(np.array([bound]), n_sites)
+    return exponent
+
+
 @given(st.integers(1, 10_000), SIZES)
 def test_the_scale_leaves_room_for_every_sum_and_no_more_than_it_needs(n_sites, bound):
-    e = fp.exponents_for(np.array([bound]), n_sites)[0]
-    assert n_sites * Fraction(bound) * Fraction(2) ** e <= 2**62
-    assert 4 * n_sites * Fraction(bound) * Fraction(2) ** (e + 1) > 2**62
-    # √m numbers, each half a step off at most: √m · M · 2⁻⁶¹ of the bound.
-    assert np.sqrt(7) * 2.0 ** -(e + 1) <= bound * np.sqrt(7) * n_sites * 2.0**-61
+    scale = Fraction(2) ** exponent_for(bound, n_sites)
+    largest_sum = n_sites * Fraction(bound) * scale
+    assert largest_sum <= 2**62
+    assert 8 * largest_sum > 2**62
 
 
-@settings(deadline=None)
-@given(
-    st.integers(1, 9),
-    st.integers(1, 8),
-    st.integers(1, 3),
-    st.floats(1e-12, 1e12),
-    st.integers(0, 2**32),
+@given(st.integers(1, 10_000), SIZES)
+def test_half_a_step_is_at_most_m_parts_of_two_to_the_61_of_the_bound(n_sites, bound):
+    half_a_step = 2.0 ** -(exponent_for(bound, n_sites) + 1)
+    assert half_a_step <= bound * n_sites * 2.0**-61
+
+
+@dataclass
+class Summed:
+    """Numbers and scalars of some sites, and their words."""
+
+    layout: Layout
+    exponents: list
+    numbers: list
+    scalars: list
+    words: list
+    bound: float
+
+    def opened(self, rows):
+        return opened(self.layout, total(rows, self.layout.size), self.exponents)
+
+
+def drawn_scalars(rng):
+    magnitudes = 10.0 ** rng.integers(-300, 300, size=2)
+    return tuple((rng.normal(size=2) * magnitudes).tolist())
+
+
+SIZES_OF_SUMS = st.tuples(
+    st.integers(1, 9), st.integers(1, 8), st.integers(1, 3), st.floats(1e-12, 1e12)
 )
-def test_masks_change_no_bit_and_the_sum_is_that_of_the_rounded_numbers(n_sites, m, k, bound, seed):
+seeds = st.integers(0, 2**32)
+
+
+def summed(sizes, seed):
+    n_sites, m, k, bound = sizes
     rng = np.random.default_rng(seed)
-    numbers = [rng.uniform(-bound, bound, size=(m, k)) for _ in range(n_sites)]
-    scalars = [
-        tuple((rng.normal(size=2) * 10.0 ** rng.integers(-300, 300, size=2)).tolist())
-        for _ in range(n_sites)
-    ]
-    exponents = [fp.exponents_for(np.array([bound]), n_sites)[0]] * k
     layout = Layout(m, k, 2)
-    plain = [
-        summand(layout, x, s, exponents, n_sites) for x, s in zip(numbers, scalars, strict=True)
-    ]
-    sealed = masked(plain, seed)
-    values, sums = opened(layout, total(sealed, layout.size), exponents)
-    again, clear = opened(layout, total(plain[::-1], layout.size), exponents)
-    assert values.tobytes() == again.tobytes()
-    assert sums == clear == tuple(fsum(s[j] for s in scalars) for j in range(2))
-    error = np.linalg.norm((values - np.sum(numbers, axis=0)) / n_sites, axis=0)
-    step = 2.0 ** -(fp.exponents_for(np.array([bound]), n_sites)[0] + 1)
-    assert (error <= np.sqrt(m) * (step + 4e-16 * bound * n_sites)).all()
-    if n_sites > 1:
-        assert not any(np.array_equal(a, b) for a, b in zip(sealed, plain, strict=True))
+    exponents = [exponent_for(bound, n_sites)] * k
+    numbers = []
+    scalars = []
+    words = []
+    for _ in range(n_sites):
+        numbers.append(rng.uniform(-bound, bound, size=(m, k)))
+        scalars.append(drawn_scalars(rng))
+        words.append(summand(layout, numbers[-1], scalars[-1], exponents, n_sites))
+    return Summed(layout, exponents, numbers, scalars, words, bound)
+
+
+@given(SIZES_OF_SUMS, seeds)
+def test_masks_change_no_bit(sizes, seed):
+    given_sums = summed(sizes, seed)
+    values, sums = given_sums.opened(masked(given_sums.words, seed))
+    plain, plain_sums = given_sums.opened(given_sums.words[::-1])
+    assert values.tobytes() == plain.tobytes()
+    assert sums == plain_sums
+
+
+@given(SIZES_OF_SUMS, seeds)
+def test_masked_words_of_several_sites_are_none_of_the_plain_ones(sizes, seed):
+    given_sums = summed(sizes, seed)
+    plain = given_sums.words
+    if len(plain) > 1:
+        for row, sealed in zip(plain, masked(plain, seed), strict=True):
+            assert not np.array_equal(row, sealed)
+
+
+@given(SIZES_OF_SUMS, seeds)
+def test_scalars_are_summed_exactly(sizes, seed):
+    given_sums = summed(sizes, seed)
+    _, sums = given_sums.opened(given_sums.words)
+    assert sums == tuple(fsum(column) for column in zip(*given_sums.scalars, strict=True))
+
+
+@given(SIZES_OF_SUMS, seeds)
+def test_the_sum_is_that_of_the_rounded_numbers(sizes, seed):
+    given_sums = summed(sizes, seed)
+    values, _ = given_sums.opened(given_sums.words)
+    n_sites = len(given_sums.words)
+    m = len(values)
+    errors = (values - np.sum(given_sums.numbers, axis=0)) / n_sites
+    half_a_step = 2.0 ** -(given_sums.exponents[0] + 1)
+    rounding = 4e-16 * given_sums.bound * n_sites
+    lengths = np.linalg.norm(errors, axis=0)
+    assert (lengths <= np.sqrt(m) * (half_a_step + rounding)).all()
+
+
+def nearest_float(exact):
+    try:
+        return float(exact)
+    except OverflowError:
+        return float("inf") if exact > 0 else float("-inf")
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
 def test_scalars_add_up_exactly_in_any_order_however_far_they_are_apart(numbers):
     layout = Layout(0, 0, 1)
-    rows = [summand(layout, np.zeros((0, 0)), (x,), (), len(numbers)) for x in numbers]
+    nothing = np.zeros((0, 0))
+    rows = [summand(layout, nothing, (x,), (), len(numbers)) for x in numbers]
+    _, sums = opened(layout, total(rows[::-1], layout.size), ())
     exact = sum(map(Fraction, numbers))
-    try:
-        expected = float(exact)
-    except OverflowError:
-        expected = float("inf") if exact > 0 else float("-inf")
-    assert opened(layout, total(rows[::-1], layout.size), ())[1] == (expected,)
+    assert sums == (nearest_float(exact),)
 
 
 # --- tags -----------------------------------------------------------------------------------------
@@ -101,77 +164,134 @@ def tagged(n_sites, n_words, seed):
     """
     rng = np.random.default_rng(seed)
     most = (2**63 - 1) // n_sites
-    rows = [
-        rng.integers(-most, most, size=n_words, endpoint=True).view("<u8") for _ in range(n_sites)
-    ]
+    rows = []
+    for _ in range(n_sites):
+        numbers = rng.integers(-most, most, size=n_words, endpoint=True)
+        rows.append(numbers.view("<u8"))
     r = rng.bytes(16)
-    return rows, total([tag_words(tag_of(row, r)) for row in rows], TAG_WORDS), r
+    return rows, sum_of_tags(rows, r), r
 
 
-ROOTS = [
-    bytes(16),
-    (1).to_bytes(16, "little"),
-    b"\xff" * 16,
-]  # none, one, and the largest once it is clamped
+def sum_of_tags(rows, r):
+    tags = [tag_words(tag_of(row, r)) for row in rows]
+    return total(tags, TAG_WORDS)
 
 
-@given(
-    st.integers(1, 64), st.integers(1, 33), st.integers(0, 2**32), st.sampled_from([None, *ROOTS])
-)
-def test_the_tag_of_an_honest_sum_is_accepted(n_sites, n_words, seed, root):
+# None, one, and the largest once it is clamped.
+ROOTS = [bytes(16), (1).to_bytes(16, "little"), b"\xff" * 16]
+
+
+@given(st.integers(1, 64), st.integers(1, 33), st.integers(0, 2**32))
+def test_the_tag_of_an_honest_sum_is_accepted(n_sites, n_words, seed):
     rows, tags, r = tagged(n_sites, n_words, seed)
-    if root is not None:
-        r = root
-        tags = total([tag_words(tag_of(row, root)) for row in rows], TAG_WORDS)
-    assert is_sum(tag_of(total(rows, n_words), r), tags, r, n_words, n_sites)
+    tag = tag_of(total(rows, n_words), r)
+    assert is_sum(tag, tags, r, n_words, n_sites)
 
 
-FORGERIES = {
-    "one bit": lambda words, rows: np.r_[words[:-1], words[-1] ^ np.uint64(1)],
-    "the highest bit": lambda words, rows: np.r_[words[0] ^ np.uint64(1 << 63), words[1:]],
-    "moved from one word to the next": lambda words,
-    rows: np.r_[words[0] + np.uint64(1), words[1] - np.uint64(1), words[2:]],
-    "two words exchanged": lambda words, rows: words[np.r_[1, 0, 2 : len(words)]],
-    "nothing": lambda words, rows: np.zeros_like(words),
-    "a site's words left out": lambda words, rows: words - rows[0],
-    "a site's words twice": lambda words, rows: words + rows[0],
-}  # fmt: skip
+@pytest.mark.parametrize("root", ROOTS)
+@given(st.integers(1, 64), st.integers(1, 33), st.integers(0, 2**32))
+def test_the_tag_of_an_honest_sum_is_accepted_at_any_root(root, n_sites, n_words, seed):
+    rows, _, _ = tagged(n_sites, n_words, seed)
+    tag = tag_of(total(rows, n_words), root)
+    assert is_sum(tag, sum_of_tags(rows, root), root, n_words, n_sites)
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
+ONE = np.uint64(1)
+
+
+def one_bit(words, rows):
+    words[-1] ^= ONE
+
+
+def the_highest_bit(words, rows):
+    words[0] ^= np.uint64(1 << 63)
+
+
+def moved_from_one_word_to_the_next(words, rows):
+    words[0] += ONE
+    words[1] -= ONE
+
+
+def two_words_exchanged(words, rows):
+    words[:2] = words[1::-1].copy()
+
+
+def nothing(words, rows):
+    words[:] = 0
+
+
+def a_site_left_out(words, rows):
+    words -= rows[0]
+
+
+def a_site_twice(words, rows):
+    words += rows[0]
+
+
+FORGERIES = [
+    one_bit,
+    the_highest_bit,
+    moved_from_one_word_to_the_next,
+    two_words_exchanged,
+    nothing,
+    a_site_left_out,
+    a_site_twice,
+]
+
+
+@pytest.mark.parametrize("forge", FORGERIES)
 @given(st.integers(2, 9), st.integers(3, 33), st.integers(0, 2**32))
-def test_a_forged_sum_is_refused(forgery, n_sites, n_words, seed):
+def test_a_forged_sum_is_refused(forge, n_sites, n_words, seed):
     rows, tags, r = tagged(n_sites, n_words, seed)
     words = total(rows, n_words)
-    forged = FORGERIES[forgery](words, rows).astype("<u8")
+    forged = words.copy()
+    forge(forged, rows)
     assert not np.array_equal(forged, words)
     assert not is_sum(tag_of(forged, r), tags, r, n_words, n_sites)
 
 
-@given(st.integers(2, 9), st.integers(1, 33), st.integers(0, 2**32))
-def test_a_sum_is_refused_under_other_tags_another_root_and_of_fewer_sites(n_sites, n_words, seed):
+SUMS = given(st.integers(2, 9), st.integers(1, 33), st.integers(0, 2**32))
+
+
+@SUMS
+def test_a_sum_is_refused_under_other_tags(n_sites, n_words, seed):
     rows, tags, r = tagged(n_sites, n_words, seed)
     tag = tag_of(total(rows, n_words), r)
-    assert not is_sum(tag, tags + np.array([1, 0, 0, 0], dtype="<u8"), r, n_words, n_sites)
+    tags[0] += ONE
+    assert not is_sum(tag, tags, r, n_words, n_sites)
+
+
+@SUMS
+def test_a_sum_is_refused_as_one_of_fewer_sites(n_sites, n_words, seed):
+    rows, tags, r = tagged(n_sites, n_words, seed)
+    tag = tag_of(total(rows, n_words), r)
     assert not is_sum(tag, tags, r, n_words, n_sites - 1)
+
+
+@SUMS
+def test_a_sum_is_refused_under_another_root(n_sites, n_words, seed):
+    rows, tags, r = tagged(n_sites, n_words, seed)
     other = bytes([r[0] ^ 1]) + r[1:]
-    assert not is_sum(tag_of(total(rows, n_words), other), tags, other, n_words, n_sites)
+    tag = tag_of(total(rows, n_words), other)
+    assert not is_sum(tag, tags, other, n_words, n_sites)
 
 
 # --- limits ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300, 2.0**23])
-def test_what_would_wrap_is_refused_and_its_size_not_told(value):
+def test_what_would_wrap_is_refused_and_its_size_not_disclosed(value):
+    exponents = [exponent_for(2.0**20, 4)]
     values = np.array([[0.5], [value]])
     with pytest.raises(BadData) as refused:
-        fp.encode(
-            values, [fp.exponents_for(np.array([2.0**20]), 4)[0]], 4, np.zeros(2, dtype="<u8")
-        )
-    assert not any(c.isdigit() for c in str(refused.value))
-    if not np.isfinite(value):
-        with pytest.raises(BadData, match="not finite"):
-            summand(Layout(0, 0, 1), np.zeros((0, 0)), (value,), (), 2)
+        fp.encode(values, exponents, 4, np.zeros(2, dtype="<u8"))
+    assert not any(character.isdigit() for character in str(refused.value))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_scalar_that_is_not_finite_is_refused(value):
+    with pytest.raises(BadData, match="not finite"):
+        summand(Layout(0, 0, 1), np.zeros((0, 0)), (value,), (), 2)
 
 
 @pytest.mark.parametrize(("shape", "scalars"), [((3, 2), ()), ((2, 2), (1.0,)), ((2, 2), ())])

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, KERNELS, SPANS, Site, brute_force_response, gram, random_site
 
 from coreg_core import arrays
+from coreg_core.agreement import views
 from coreg_core.agreement.views import View, make_view
 from coreg_core.errors import UsageError
 from coreg_core.kernels import Gaussian, Linear
@@ -45,11 +46,9 @@ def tolerance(site: Site, view: View, weight: float) -> float:
     below.
     """
     points = np.concatenate([site.X, site.Z])
-    return (
-        1000
-        * EPS
-        * (1 + np.trace(gram(site.kernel, points, points)) / site.ridge + weight * view.bound())
-    )
+    norm = np.trace(gram(site.kernel, points, points))
+    condition = 1 + norm / site.ridge + weight * view.bound()
+    return 1000 * EPS * condition
 
 
 @settings(max_examples=150)
@@ -122,15 +121,27 @@ def test_what_has_no_solution_is_refused(span, X, ridge, told):
         make_view(span, Linear(), X, np.ones(1), np.ones((2, 1)), ridge)
 
 
+def landmarks(X, Z, seed):
+    return make_basis(Landmarks(6, seed=seed), Gaussian(1.0), X, Z).points
+
+
 def test_landmarks_are_drawn_by_the_seed_alone():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(5, 2))
     Z = rng.normal(size=(7, 2))
-    draw = [make_basis(Landmarks(6, seed=3), Gaussian(1.0), X, Z).points for _ in range(2)]
-    assert_array_equal(*draw)
-    assert not np.array_equal(draw[0], make_basis(Landmarks(6, seed=4), Gaussian(1.0), X, Z).points)
+    drawn = landmarks(X, Z, seed=3)
+    assert_array_equal(landmarks(X, Z, seed=3), drawn)
+    assert not np.array_equal(landmarks(X, Z, seed=4), drawn)
+
+
+def test_landmarks_are_rows_without_replacement():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5, 2))
+    Z = rng.normal(size=(7, 2))
     everyone = {tuple(row) for row in np.concatenate([X, Z])}
-    assert len({tuple(row) for row in draw[0]} & everyone) == 6  # without replacement
+    drawn = {tuple(row) for row in landmarks(X, Z, seed=3)}
+    assert len(drawn) == 6
+    assert drawn <= everyone
 
 
 def test_the_rank_counts_directions_and_repeated_rows_once():
@@ -146,6 +157,9 @@ def test_the_rank_counts_directions_and_repeated_rows_once():
     "span", [EveryPoint(), LabelledPoints(), Landmarks(9, 1), LinearFeatures()]
 )
 def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
+    """A shorter product rounds differently, and no worse: eps times a condition number of about 1 +
+    31 · 3 / 0.3.
+    """
     rng = np.random.default_rng(5)
     X = rng.normal(size=(8, 3))
     y = rng.normal(size=8)
@@ -153,44 +167,68 @@ def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
     kernel = Linear() if isinstance(span, LinearFeatures) else Gaussian(2.0)
     t = rng.normal(size=(31, 2))
     mu = np.array([0.4, 3.0])
+
     whole = make_view(span, kernel, X, y, Z, 0.3)
+    answers = whole.respond(t, mu)
+    predictions = whole.solve(t[:, 0], 0.4).predict(Z)
     monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)  # up to seven rows a block
-    assert arrays.block_rows(31) == step
     blocks = make_view(span, kernel, X, y, Z, 0.3)
-    # A shorter product rounds differently, and no worse: eps times a condition number of about 1 +
-    # 31 · 3 / 0.3.
-    assert_allclose(blocks.respond(t, mu), whole.respond(t, mu), rtol=0, atol=1e-11)
+
+    assert arrays.block_rows(31) == step
+    assert_allclose(blocks.respond(t, mu), answers, rtol=0, atol=1e-11)
     assert blocks.bound() == pytest.approx(whole.bound(), rel=1e-11)
-    assert_allclose(
-        blocks.solve(t[:, 0], 0.4).predict(Z),
-        whole.solve(t[:, 0], 0.4).predict(Z),
-        rtol=0,
-        atol=1e-11,
-    )
+    assert_allclose(blocks.solve(t[:, 0], 0.4).predict(Z), predictions, rtol=0, atol=1e-11)
 
 
-def test_factors_are_kept_up_to_a_limit_and_a_column_that_has_stopped_costs_nothing():
-    site = random_site(np.random.default_rng(0), 4, 6)
-    view = site.view()
-    solved = []
-    view._most_factors = 2
-    solve_B = view.solve_B
-    view.solve_B = lambda weight, columns: solved.append(weight) or solve_B(weight, columns)
-    mus = np.array([0.7, 0.2, 0.3, 0.1, 0.3, 0.2])
-    directions = np.ones((6, 6))
-    directions[:, 0] = 0.0  # this column has stopped: nothing is asked along it
-    answers = view.respond(directions, mus, "linear")
+@pytest.fixture
+def factored(monkeypatch):
+    """The matrices that are factored, in order."""
+    matrices = []
+    factor = views.positive_factor
+
+    def counted(matrix, what, remedy):
+        matrices.append(what)
+        return factor(matrix, what, remedy)
+
+    monkeypatch.setattr(views, "positive_factor", counted)
+    return matrices
+
+
+def test_factors_are_kept_up_to_a_limit(factored):
+    view = random_site(np.random.default_rng(0), 4, 6).view()
+    view.most_factors = 2
+    factored.clear()
+    for weight in (0.1, 0.2, 0.2, 0.1, 0.3, 0.1):
+        view.respond(np.ones((6, 1)), np.array([weight]), "linear")
+    assert len(factored) == 3
+    view.respond(np.ones((6, 1)), np.array([0.2]), "linear")
+    assert len(factored) == 4, "the least recently used was dropped"
+
+
+def test_a_column_that_has_stopped_costs_nothing(factored):
+    view = random_site(np.random.default_rng(0), 4, 6).view()
+    weights = np.array([0.7, 0.2])
+    directions = np.ones((6, 2))
+    directions[:, 0] = 0.0
+    factored.clear()
+    answers = view.respond(directions, weights, "linear")
     assert not answers[:, 0].any()
-    assert {*solved} == {0.1, 0.2, 0.3}
-    assert len(view._factors) == 2
+    assert len(factored) == 1
+
+
+def test_columns_of_several_weights_are_answered_as_each_by_itself():
+    site = random_site(np.random.default_rng(0), 4, 6)
+    weights = np.array([0.7, 0.2, 0.3, 0.1, 0.3, 0.2])
+    directions = np.ones((6, 6))
+    answers = site.view().respond(directions, weights, "linear")
     for j in range(6):
-        assert_allclose(
-            answers[:, [j]], site.view().respond(directions[:, [j]], mus[[j]], "linear"), rtol=1e-12
-        )
+        alone = site.view().respond(directions[:, [j]], weights[[j]], "linear")
+        assert_allclose(answers[:, [j]], alone, rtol=1e-12)
 
 
+@pytest.mark.parametrize("mu", [0.1, 3.0])
 @pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()], ids=["exact", "semi-parametric"])
-def test_every_answer_is_a_function_of_m0_and_S(span):
+def test_every_answer_is_a_function_of_m0_and_S(span, mu):
     """The bound on what any number of questions can reveal (privacy.md, "Agreement"), and the two
     ways to ask for it.
     """
@@ -198,21 +236,20 @@ def test_every_answer_is_a_function_of_m0_and_S(span):
     X = rng.normal(size=(12, 2))
     y = rng.normal(size=12)
     Z = rng.normal(size=(7, 2))
+    t = rng.normal(size=(7, 1))
+    weight = np.array([mu])
     view = make_view(span, Gaussian(3.0), X, y, Z, 0.5)
     identity = np.eye(7)
-    one = np.ones(7)
     m0 = view.respond(np.zeros((7, 1)), np.array([0.0]))
-    S = (
-        np.linalg.inv(identity - view.respond(identity, one, "linear")) - identity
-    )  # m linear columns at μ = 1
-    for mu in (0.1, 3.0):
-        t = rng.normal(size=(7, 1))
-        B = identity + mu * S
-        assert_allclose(
-            view.respond(t, np.array([mu])), t - np.linalg.solve(B, t - m0), rtol=1e-9, atol=1e-9
-        )
-        linear = view.respond(t, np.array([mu]), "linear")
-        assert_allclose(linear, t - np.linalg.solve(B, t), rtol=1e-9, atol=1e-9)
+    linear_part = view.respond(identity, np.ones(7), "linear")  # m linear columns at μ = 1
+    S = np.linalg.inv(identity - linear_part) - identity
+    B = identity + mu * S
+
+    affine = view.respond(t, weight)
+    linear = view.respond(t, weight, "linear")
+
+    assert_allclose(affine, t - np.linalg.solve(B, t - m0), rtol=1e-9, atol=1e-9)
+    assert_allclose(linear, t - np.linalg.solve(B, t), rtol=1e-9, atol=1e-9)
 
 
 def label_influence(label, instance, ridge, weight):
@@ -222,31 +259,62 @@ def label_influence(label, instance, ridge, weight):
     return np.sqrt(label / (ridge + label) * instance / (ridge + weight * instance))
 
 
+class OfLabels:
+    """A view, and the same with other labels; one instance is like a labelled row."""
+
+    def __init__(self, site, seed, ridge):
+        rng = np.random.default_rng(seed)
+        d = min(site.X.shape[1], site.Z.shape[1])
+        site.Z[0, :d] = site.X[0, :d]
+        self.change = rng.normal(size=len(site.y))
+        self.target = rng.normal(size=(len(site.Z), 1))
+        changed = site.y + self.change
+        self.view = make_view(site.span, site.kernel, site.X, site.y, site.Z, ridge)
+        self.changed = make_view(site.span, site.kernel, site.X, changed, site.Z, ridge)
+
+
+label_weights = st.sampled_from([0.0, 0.1, 3.0])
+ridges = st.sampled_from([1e-3, 1.0, 50.0])
+
+
 @settings(max_examples=80)
-@given(sites(), seeds, st.sampled_from([0.0, 0.1, 3.0]), st.sampled_from([1e-3, 1.0, 50.0]))
-def test_the_map_is_what_answers_change_by_when_labels_do_and_within_the_bound(
-    site, seed, weight, ridge
-):
-    rng = np.random.default_rng(seed)
-    d = min(site.X.shape[1], site.Z.shape[1])
-    site.Z[0, :d] = site.X[0, :d]  # one instance is like a labelled row
-    other = site.y + rng.normal(size=len(site.y))
-    target = rng.normal(size=(len(site.Z), 1))
-    one, two = (
-        make_view(site.span, site.kernel, site.X, y, site.Z, ridge) for y in (site.y, other)
-    )
+@given(sites(), seeds, label_weights, ridges)
+def test_the_map_is_what_answers_change_by_when_labels_do(site, seed, weight, ridge):
+    given_labels = OfLabels(site, seed, ridge)
     mu = np.array([weight])
-    H = one.label_map(weight)
-    moved = (two.respond(target, mu) - one.respond(target, mu))[:, 0]
-    assert_allclose(moved, H @ (other - site.y), rtol=1e-6, atol=1e-7)
+    before = given_labels.view.respond(given_labels.target, mu)[:, 0]
+    after = given_labels.changed.respond(given_labels.target, mu)[:, 0]
+    H = given_labels.view.label_map(weight)
+    assert_allclose(after - before, H @ given_labels.change, rtol=1e-6, atol=1e-7)
+
+
+@settings(max_examples=80)
+@given(sites(), seeds, label_weights, ridges)
+def test_the_linear_part_of_an_answer_depends_on_no_label(site, seed, weight, ridge):
+    given_labels = OfLabels(site, seed, ridge)
+    mu = np.array([weight])
+    before = given_labels.view.respond(given_labels.target, mu, "linear")
+    after = given_labels.changed.respond(given_labels.target, mu, "linear")
+    assert_array_equal(after, before)
+
+
+@settings(max_examples=80)
+@given(sites(), seeds, label_weights, ridges)
+def test_the_map_of_some_instances_is_those_rows_of_it(site, seed, weight, ridge):
+    view = OfLabels(site, seed, ridge).view
     some = np.array([0, len(site.Z) - 1])
-    assert_allclose(one.label_map(weight, some), H[some], rtol=1e-7, atol=1e-9)
-    assert_allclose(
-        two.respond(target, mu, "linear"), one.respond(target, mu, "linear"), rtol=0, atol=0
-    )
+    H = view.label_map(weight)
+    assert_allclose(view.label_map(weight, some), H[some], rtol=1e-7, atol=1e-9)
+
+
+@settings(max_examples=80)
+@given(sites(), seeds, label_weights, ridges)
+def test_the_map_is_within_the_bound(site, seed, weight, ridge):
+    H = OfLabels(site, seed, ridge).view.label_map(weight)
     of_X = site.kernel.diagonal(site.X)
     of_Z = site.kernel.diagonal(site.Z)
-    most = np.array([[label_influence(a, b, ridge, weight) for a in of_X] for b in of_Z])
+    most = label_influence(of_X[None, :], of_Z[:, None], ridge, weight)
     assert (np.abs(H) <= most * (1 + 1e-7) + 1e-9).all()
     # Where the instance has the features of the row: k_ii / (ν + (1 + μ) k_ii).
-    assert abs(H[0, 0]) <= of_X[0] / (ridge + (1.0 + weight) * of_X[0]) * (1 + 1e-7) + 1e-9
+    own = of_X[0] / (ridge + (1.0 + weight) * of_X[0])
+    assert abs(H[0, 0]) <= own * (1 + 1e-7) + 1e-9

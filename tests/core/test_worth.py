@@ -13,85 +13,102 @@ from coreg_core.additive.worth import STEPS, without, worths
 D = (4, 3, 5)
 
 
-def moments(signal, n=300, seed=0, noise=0.5, d=D):
-    """Of sites with ``d`` independent features each; ``signal``: the weight of each site's."""
+def moments(signal, n=300, seed=0, noise=0.5):
+    """Of three sites with independent features; ``signal``: the weight of each site's."""
     rng = np.random.default_rng(seed)
-    Phi = rng.normal(size=(n, sum(d)))
-    weights = np.repeat(signal, d) / np.sqrt(np.repeat(d, d))
-    y = 7.0 + 3.0 * (Phi @ weights + noise * rng.normal(size=n))
-    return of_rows(Phi, y, d)
+    Phi = rng.normal(size=(n, sum(D)))
+    widths = np.repeat(D, D)
+    weights = np.repeat(signal, D) / np.sqrt(widths)
+    score = Phi @ weights + noise * rng.normal(size=n)
+    return of_rows(Phi, 7.0 + 3.0 * score, D)
 
 
 def of_rows(Phi, y, d):
-    owner = np.arange(len(y)) % len(D)
-    labels = [y[owner == v] for v in range(len(D))]
-    levels = np.array([each.mean() for each in labels])
-    within = float(sum(((each - each.mean()) ** 2).sum() for each in labels))
-    counts = np.array([float(len(each)) for each in labels])
+    n_sites = len(D)
+    owner = np.arange(len(y)) % n_sites
+    counts = np.bincount(owner).astype(float)
+    levels = np.bincount(owner, y) / counts
+    within = float(np.sum((y - levels[owner]) ** 2))
     part = sums(Phi, owner, y, np.ones(len(y)), levels)
-    return Moments(d, Phi.T @ Phi / len(y), len(y), counts, levels, within, (part,))
+    C = Phi.T @ Phi / len(y)
+    return Moments(d, C, len(y), counts, levels, within, (part,))
 
 
 def test_a_fit_without_a_site_is_that_of_moments_that_never_had_its_features():
     rng = np.random.default_rng(1)
     Phi = rng.normal(size=(200, 12))
     y = Phi @ rng.normal(size=12) + rng.normal(size=200)
-    never = fit(of_rows(np.delete(Phi, np.s_[4:7], axis=1), y, (4, 0, 5)), STEPS)
+    second = np.s_[4:7]
+    others = np.delete(Phi, second, axis=1)
+
+    never = fit(of_rows(others, y, (4, 0, 5)), STEPS)
     less = fit(without(of_rows(Phi, y, D), 1), STEPS)
-    assert not less.beta[4:7].any()
-    assert_allclose(np.delete(less.beta, np.s_[4:7]), never.beta, rtol=1e-9, atol=1e-12)
+
+    assert not less.beta[second].any()
+    assert_allclose(np.delete(less.beta, second), never.beta, rtol=1e-9, atol=1e-12)
     assert less.leverage() == pytest.approx(never.leverage())
 
 
 def test_a_partner_of_all_signal_is_worth_it_and_one_of_none_is_worth_nothing():
-    found = worths(fit(moments((0.0, 2.0, 0.0))), (0, 1, 2))
-    assert next(iter(found)) == 1, "the largest first"
+    partners = worths(fit(moments((0.0, 2.0, 0.0))), (0, 1, 2))
+    assert next(iter(partners)) == 1, "the largest first"
     # Of variances 4 + 0.25 of the labels, and 0.25 of the noise.
-    assert found[1].change == pytest.approx(np.sqrt(17.0) - 1.0, rel=0.15)
+    assert partners[1].change == pytest.approx(np.sqrt(17.0) - 1.0, rel=0.15)
     for site in (0, 2):
-        assert abs(found[site].change) < 0.03
-        assert found[site].standard_error < 0.03
+        assert abs(partners[site].change) < 0.03
+        assert partners[site].standard_error < 0.03
 
 
 def test_the_worth_of_a_partner_does_not_depend_on_the_unit_of_the_labels():
-    m = moments((1.0, 0.5, 0.0))
-    part = m.parts[0]
-    scaled = replace(part, b=9.0 * part.b, r=9.0 * part.r, s=81.0 * part.s)
-    other = replace(m, levels=9.0 * m.levels, within=81.0 * m.within, parts=(scaled,))
-    before = worths(fit(m), (1, 2), label_noise=0.3)
-    after = worths(fit(other), (1, 2), label_noise=81.0 * 0.3)
-    assert list(before) == list(after)
-    assert_allclose(
-        [[each.change, each.standard_error] for each in before.values()],
-        [[each.change, each.standard_error] for each in after.values()],
-        rtol=1e-6,
+    plain = moments((1.0, 0.5, 0.0))
+    [part] = plain.parts
+    part_in_another_unit = replace(part, b=9.0 * part.b, r=9.0 * part.r, s=81.0 * part.s)
+    in_another_unit = replace(
+        plain,
+        levels=9.0 * plain.levels,
+        within=81.0 * plain.within,
+        parts=(part_in_another_unit,),
     )
+
+    before = worths(fit(plain), (1, 2), label_noise=0.3)
+    after = worths(fit(in_another_unit), (1, 2), label_noise=81.0 * 0.3)
+
+    assert list(before) == list(after)
+    for site, worth in before.items():
+        assert after[site].change == pytest.approx(worth.change, rel=1e-6)
+        assert after[site].standard_error == pytest.approx(worth.standard_error, rel=1e-6)
 
 
 def test_noise_on_labels_is_not_counted_as_an_error_of_the_score():
     """Noise of deviation 3 · 0.4 on the labels beside that of the score, 3 · 0.3."""
-    plain = worths(fit(moments((1.0, 1.0, 0.0), n=3000, noise=0.3)), (0,))[0]
+    plain = fit(moments((1.0, 1.0, 0.0), n=3000, noise=0.3))
     noisy = fit(moments((1.0, 1.0, 0.0), n=3000, noise=0.5))
-    assert worths(noisy, (0,))[0].change < 0.8 * plain.change
-    corrected = worths(noisy, (0,), label_noise=(3 * 0.4) ** 2)[0]
-    assert corrected.change == pytest.approx(plain.change, rel=0.1)
+    expected = worths(plain, (0,))[0].change
+    uncorrected = worths(noisy, (0,))[0].change
+    corrected = worths(noisy, (0,), label_noise=(3 * 0.4) ** 2)[0].change
+    assert uncorrected < 0.8 * expected
+    assert corrected == pytest.approx(expected, rel=0.1)
 
 
 def test_with_few_labels_only_the_order_is_known():
-    found = worths(fit(moments((0.2, 2.0, 0.8), n=147)), (0, 1, 2))
-    assert list(found.items()) == [(1, None), (2, None), (0, None)]
+    partners = worths(fit(moments((0.2, 2.0, 0.8), n=147)), (0, 1, 2))
+    assert list(partners.items()) == [(1, None), (2, None), (0, None)]
 
 
 def test_noise_on_labels_widens_the_interval():
     whole = fit(moments((1.0, 1.0, 0.0)))
-    assert worths(whole, (0,), 1.2)[0].standard_error > 1.5 * worths(whole, (0,))[0].standard_error
+    plain = worths(whole, (0,))[0]
+    noisy = worths(whole, (0,), 1.2)[0]
+    assert noisy.standard_error > 1.5 * plain.standard_error
 
 
 def test_an_interval_of_the_worth_holds_that_of_many_labels():
-    truth = worths(fit(moments((1.0, 0.6, 0.3), n=30_000, seed=99)), (0, 1, 2))
+    signal = (1.0, 0.6, 0.3)
+    truth = worths(fit(moments(signal, n=30_000, seed=99)), (0, 1, 2))
     inside = []
     for seed in range(20):
-        found = worths(fit(moments((1.0, 0.6, 0.3), n=300, seed=seed)), (0, 1, 2))
-        for site, each in found.items():
-            inside.append(abs(each.change - truth[site].change) < 1.96 * each.standard_error)
+        estimates = worths(fit(moments(signal, n=300, seed=seed)), (0, 1, 2))
+        for site, worth in estimates.items():
+            error = abs(worth.change - truth[site].change)
+            inside.append(error < 1.96 * worth.standard_error)
     assert np.mean(inside) > 0.9

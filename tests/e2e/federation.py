@@ -23,7 +23,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from processes import Process
+from processes import Job, Process
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import create_authority
@@ -258,11 +258,8 @@ class Federation:
         out, err = (self.folder / f"{name}.{kind}" for kind in ("out", "err"))
         for file in (out, err):
             file.touch()  # it can be read before the process writes to it
-        entry = program.removeprefix("coreg-")
         argv = [program, *map(str, arguments)]
-        process = Process(
-            entry, argv, cwd=self.folder, env=env or {}, out=out, err=err, first=first
-        )
+        process = Process(Job(argv, self.folder, out, err, env or {}, first))
         self.processes.append(process)
         return process
 

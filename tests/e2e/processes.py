@@ -14,8 +14,10 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 
 CHILD_SUBREAPER = 36  # prctl: children of a process that has ended become ours
 PATIENCE = 600.0
@@ -29,22 +31,25 @@ def _forkserver():
     return subprocess.Popen([sys.executable, __file__], env=clean, **pipes)
 
 
+@dataclass(frozen=True)
+class Job:
+    """A command of ours; ``out`` and ``err`` are files."""
+
+    argv: list[str]
+    cwd: str | Path
+    out: str | Path
+    err: str | Path
+    env: dict[str, str] = field(default_factory=dict)
+    first: str = ""  # executed before the command
+
+
 class Process:
     """As `subprocess.Popen`, so far as tests need it."""
 
-    def __init__(self, entry, arguments, *, cwd, env, out, err, first=""):
-        asked = {
-            "entry": entry,
-            "argv": arguments,
-            "cwd": cwd,
-            "env": env,
-            "out": out,
-            "err": err,
-            "first": first,
-        }
+    def __init__(self, job):
         server = _forkserver()
         self.returncode = None
-        server.stdin.write(json.dumps(asked, default=str) + "\n")
+        server.stdin.write(json.dumps(asdict(job), default=str) + "\n")
         server.stdin.flush()
         self.pid = int(server.stdout.readline())
 
@@ -80,7 +85,7 @@ def _serve():
         reading, writing = os.pipe()
         if (first := os.fork()) == 0:
             if (pid := os.fork()) == 0:
-                _become(**json.loads(line))
+                _become(Job(**json.loads(line)))
             os.write(writing, str(pid).encode())
             os._exit(0)
         os.waitpid(first, 0)
@@ -89,20 +94,25 @@ def _serve():
         os.close(writing)
 
 
-def _become(entry, argv, cwd, env, out, err, first):
+PACKAGES = {
+    "coreg-coordinator": "coordinator",
+    "coreg-agent": "site_agent",
+    "coreg-sim": "coreg_sim",
+}
+
+
+def _become(job):
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.chdir(cwd)
-        os.environ.update(env)
-        for number, path in enumerate(("/dev/null", out, err)):
+        os.chdir(job.cwd)
+        os.environ.update(job.env)
+        for number, path in enumerate(("/dev/null", job.out, job.err)):
             os.dup2(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), number)
-        sys.argv = argv
-        exec(first, {})
-        import_module(
-            {"coordinator": "coordinator", "agent": "site_agent", "sim": "coreg_sim"}[entry]
-            + ".cli.app"
-        ).main()
+        sys.argv = job.argv
+        exec(job.first, {})
+        package = PACKAGES[job.argv[0]]
+        import_module(f"{package}.cli.app").main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - of the process that this one has become

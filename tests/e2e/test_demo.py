@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from federation import PROGRAMS, well
-from processes import Process
+from processes import Job, Process
 
 from examples.demo import demo, draws, processes, shown
 
@@ -25,18 +25,8 @@ def test_demo(tmp_path, monkeypatch, capsys):
 
     def forked(command, *, cwd, stdout, stderr):
         out = tmp_path / "shown" if stdout is None else stdout.name
-        entry = command[0].removeprefix("coreg-")
-        started.append(
-            Process(
-                entry,
-                command,
-                cwd=cwd,
-                env={},
-                out=out,
-                err=out if stderr is None else stderr.name,
-                first="",
-            )
-        )
+        err = out if stderr is None else stderr.name
+        started.append(Process(Job(command, cwd, out, err)))
         return started[-1]
 
     monkeypatch.setattr(

@@ -46,6 +46,25 @@ def lines_of(folder, site, kind):
     return [entry for entry in ledger if entry["kind"] == kind]
 
 
+def the_terminal_prints_the_same(folder, score):
+    config = ("--config", "north.toml")
+    out = well("coreg-agent", "score", "--ids", "p1,only-north", *config, cwd=folder)
+    first, second = out.splitlines()[:2]
+    assert first.startswith(f"p1  {score:.6g}  ")
+    assert second.endswith("(joined model)")
+    assert run("coreg-agent", "score", "--ids", "nobody", *config, cwd=folder)[0] == 4
+
+
+def what_is_refused_sends_nothing(folder, port):
+    before = len(lines_of(folder, "north", "Wanted"))
+    assert asked(port, ["nobody"])[0] == 422
+    assert asked(port, ["p1"], host="evil.example.org")[0] == 421
+    assert asked(port, ["p1"], kind="text/plain")[0] == 415
+    assert asked(port, "{}")[0] == 400
+    assert asked(port, ["only-north"])[0] == 200, "without another site"
+    assert len(lines_of(folder, "north", "Wanted")) == before
+
+
 def test_one_agent_asks_for_the_scores_of_single_individuals(tmp_path):
     with federation(tmp_path, POLICY) as fed:
         port = free_port()
@@ -96,21 +115,8 @@ def test_one_agent_asks_for_the_scores_of_single_individuals(tmp_path):
         everything = (tmp_path / "coordinator.err").read_text()
         assert "only-north" not in everything + (tmp_path / "south.err").read_text()
 
-        # The same in the terminal.
-        config = ("--config", "north.toml")
-        out = well("coreg-agent", "score", "--ids", "p1,only-north", *config, cwd=tmp_path)
-        assert out.splitlines()[0].startswith(f"p1  {first['score']:.6g}  ")
-        assert out.splitlines()[1].endswith("(joined model)")
-        assert run("coreg-agent", "score", "--ids", "nobody", *config, cwd=tmp_path)[0] == 4
-
-        # What is refused, and sends nothing.
-        before = len(lines_of(tmp_path, "north", "Wanted"))
-        assert asked(port, ["nobody"])[0] == 422
-        assert asked(port, ["p1"], host="evil.example.org")[0] == 421
-        assert asked(port, ["p1"], kind="text/plain")[0] == 415
-        assert asked(port, "{}")[0] == 400
-        assert asked(port, ["only-north"])[0] == 200, "without another site"
-        assert len(lines_of(tmp_path, "north", "Wanted")) == before
+        the_terminal_prints_the_same(tmp_path, first["score"])
+        what_is_refused_sends_nothing(tmp_path, port)
 
         # A site is away, and the plan needs three.
         west.kill()

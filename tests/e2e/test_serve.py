@@ -99,6 +99,66 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
             assert run(program, "status", *where, cwd=tmp_path)[0] == 7
 
 
+def sites_of(fed):
+    """What the coordinator shows of each site."""
+    [status] = as_json("coreg-coordinator", "status", cwd=fed.folder)
+    return {line["site"]: line for line in status["sites"]}
+
+
+def pages_show(run, numbers, pages):
+    metrics = fetched(numbers, "/metrics")
+    assert 'coreg_runs_finished_total{stop="CONVERGED",study="asked"} 1.0' in metrics
+    assert 'coreg_site_connected{site="west"} 1.0' in metrics
+    [latest] = json.loads(fetched(pages, "/status.json"))["latest"]
+    assert latest["run"] == run
+    assert latest["state"] == "converged"
+    assert len(latest["convergence"]) > 1
+
+
+def a_second_agent_and_a_revoked_one_go_on(fed, agents):
+    second = fed.stays("north", tag="-2")
+    until(lambda: "another agent has joined under this name" in fed.said("north"))
+    assert agents["north"].poll() is second.poll() is None, "no message ends a service"
+    well("coreg-coordinator", "revoke", "co", "south", cwd=fed.folder)
+    until(lambda: "its certificate was never signed here, or was revoked" in fed.said("south"))
+    assert agents["south"].poll() is None, "its operator may sign it again"
+
+    until(lambda: not sites_of(fed)["south"]["connected"])
+    assert "was revoked" in sites_of(fed)["south"]["refusal"]
+    assert sites_of(fed)["west"]["connected"]
+
+
+def a_changed_file_is_reloaded(fed, coordinator):
+    """A faulty one is not; a site that is signed and not listed is rejected, and is shown so."""
+
+    def status():
+        return well("coreg-coordinator", "status", cwd=fed.folder)
+
+    file = fed.folder / "co" / "federation.toml"
+    whole = file.read_text()
+    file.write_text(f"{whole}\nroun = 1\n")
+    coordinator.send_signal(signal.SIGHUP)
+    until(lambda: "not reloaded" in status())
+    file.write_text(whole.replace("west", "elsewhere"))
+    coordinator.send_signal(signal.SIGHUP)
+    until(lambda: "not reloaded" not in status())
+    until(lambda: "list of sites" in (sites_of(fed)["west"]["refusal"] or ""))
+    until(lambda: not sites_of(fed)["west"]["listed"])
+
+
+def nothing_of_the_tables_is_logged(fed):
+    logged = "".join(map(fed.said, ("coordinator", *SITES, "north-2")))
+    words = set(re.findall(r"\w+", logged))
+    numbers = set(re.findall(r"[-+.\w]+", logged))
+    for site in SITES:
+        _, *rows = (fed.folder / f"{site}.csv").read_text().splitlines()
+        for row in rows:
+            name, *cells = row.split(",")
+            assert name not in words
+            assert not {cell for cell in cells if cell} & numbers
+    assert "PRIVATE KEY" not in logged
+
+
 def test_what_operators_say_to_a_federation_that_stands(tmp_path):
     """Consent by hand, cancelling, revoking, two agents under one name, a proxy; and nothing of the
     tables in any log.
@@ -144,14 +204,7 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         through = {"https_proxy": proxy.url, "no_proxy": ""}
         well("coreg-agent", "check", "--config", "west.toml", cwd=tmp_path, env=through)
         assert proxy.connects == [fed.address] * 2, "and so does its check"
-        assert 'coreg_runs_finished_total{stop="CONVERGED",study="asked"} 1.0' in fetched(
-            numbers, "/metrics"
-        )
-        assert 'coreg_site_connected{site="west"} 1.0' in fetched(numbers, "/metrics")
-        [seen] = json.loads(fetched(pages, "/status.json"))["latest"]
-        assert seen["run"] == agreed
-        assert seen["state"] == "converged"
-        assert len(seen["convergence"]) > 1
+        pages_show(agreed, numbers, pages)
 
         stop, reason = ended(
             fed.submit("narrow")
@@ -173,47 +226,10 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         well("coreg-coordinator", "cancel", queued, cwd=tmp_path)
         until(lambda: fed.over(queued) and waiting() == [])
 
-        second = fed.stays("north", tag="-2")
-        until(lambda: "another agent has joined under this name" in fed.said("north"))
-        assert agents["north"].poll() is second.poll() is None, "no message ends a service"
-        well("coreg-coordinator", "revoke", "co", "south", cwd=tmp_path)
-        until(lambda: "its certificate was never signed here, or was revoked" in fed.said("south"))
-        assert agents["south"].poll() is None, "its operator may sign it again"
+        a_second_agent_and_a_revoked_one_go_on(fed, agents)
+        a_changed_file_is_reloaded(fed, coordinator)
 
-        def sites():
-            return {
-                line["site"]: line
-                for line in as_json("coreg-coordinator", "status", cwd=tmp_path)[0]["sites"]
-            }
-
-        until(lambda: not sites()["south"]["connected"])
-        assert "was revoked" in sites()["south"]["refusal"]
-        assert sites()["west"]["connected"]
-        file = tmp_path / "co" / "federation.toml"
-        whole = file.read_text()
-        file.write_text(f"{whole}\nroun = 1\n")
-        coordinator.send_signal(signal.SIGHUP)
-        until(lambda: "not reloaded" in well("coreg-coordinator", "status", cwd=tmp_path))
-        # A site that is signed and not listed is rejected, and the list of sites shows it too.
-        file.write_text(whole.replace("west", "elsewhere"))
-        coordinator.send_signal(signal.SIGHUP)
-        until(lambda: "not reloaded" not in well("coreg-coordinator", "status", cwd=tmp_path))
-        until(lambda: "list of sites" in (sites()["west"]["refusal"] or ""))
-        until(lambda: not sites()["west"]["listed"])
-
-        rows = [
-            line.split(",")
-            for site in SITES
-            for line in (tmp_path / f"{site}.csv").read_text().splitlines()[1:]
-        ]
-        logged = "".join(map(fed.said, ("coordinator", *SITES, "north-2")))
-        assert not {cell for _, *cells in rows for cell in cells if cell} & set(
-            re.findall(r"[-+.\w]+", logged)
-        )
-        assert not {row[0] for row in rows} & set(re.findall(r"\w+", logged)), (
-            "no id of an instance"
-        )
-        assert "PRIVATE KEY" not in logged
+        nothing_of_the_tables_is_logged(fed)
         coordinator.send_signal(signal.SIGTERM)
         assert coordinator.wait() == 0
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -51,18 +52,27 @@ def test_an_append_is_whole_and_synchronised_or_an_error(tmp_path, monkeypatch):
     assert synced == [b"one\n", b"one\ntwo\n"]
     file.close()
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
+
+
+def test_a_full_disk_is_an_error():
     full = Disk().append_to(Path("/dev/full"))
     with pytest.raises(OSError, match="No space left"):
         full.write(b"three\n")
     full.close()
 
-    class Half:
-        def write(self, data):
-            return len(data) // 2
 
-    full._file = Half()
-    with pytest.raises(OSError, match="No space left") as error:
-        full.write(b"three\n")  # a full disk takes a part without an error
+def test_a_disk_that_takes_a_part_of_an_append_is_full(tmp_path):
+    """The system reports no error: the file may have eight bytes, and four of six are written."""
+    file = Disk().append_to(tmp_path / "log")
+    file.write(b"one\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, hard))
+    try:
+        with pytest.raises(OSError, match="No space left") as error:
+            file.write(b"three\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    file.close()
     assert error.value.errno == errno.ENOSPC
 
 

@@ -8,10 +8,41 @@ from typing import Any
 
 from machine.tiny import TIMEOUTS, TinySite, begun_by, bits, hello, make_site, site_with
 
-from coordinator.machine import events as e
+from coordinator.machine.events import (
+    Action,
+    BeginRun,
+    CloseRun,
+    CountersignHead,
+    DeadlinePassed,
+    Event,
+    Finish,
+    HeadCountersigned,
+    NotifyObservers,
+    Persist,
+    QueueChanged,
+    QueueRead,
+    ReadQueue,
+    Received,
+    Reject,
+    SendToSite,
+    SetDeadline,
+    SiteJoined,
+    Submitted,
+)
 from coordinator.machine.federation import FederationState, Scheduler, handle
 from coordinator.machine.records import HeadSigned, Record, StepDone
-from coreg_core import messages as m
+from coreg_core.messages import (
+    Countersigned,
+    Dismissed,
+    Fetched,
+    Finished,
+    FromSite,
+    Hello,
+    Proposal,
+    Rejected,
+    ToSite,
+    Unaligned,
+)
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.plan import Plan, next_alignment
 from site_agent.machine.alignment import IdList
@@ -35,18 +66,18 @@ class AgentOfRuns:
         self.shared = tuple[str, ...]()
         self.policy = None
 
-    def hello(self) -> m.Hello:
+    def hello(self) -> Hello:
         return hello(self.name)
 
-    def handle(self, message: m.ToSite) -> list[m.FromSite]:
+    def handle(self, message: ToSite) -> list[FromSite]:
         run = getattr(message, "run", None)
-        if isinstance(message, m.Rejected) or run is None:
+        if isinstance(message, Rejected) or run is None:
             return []
         if run not in self.runs:
-            if not isinstance(message, m.Proposal):
-                return [m.Fetched(run)] if isinstance(message, m.Finished) else []
+            if not isinstance(message, Proposal):
+                return [Fetched(run)] if isinstance(message, Finished) else []
             if message.plan.align is not None and not self.shared:
-                return [m.Unaligned(run)]
+                return [Unaligned(run)]
             own = IdList(self.ids, "no instance yet", self.name.encode())
             aligns = isinstance(message.plan.objective, Alignment)
             self.runs[run] = (
@@ -58,7 +89,7 @@ class AgentOfRuns:
             self.has[run] = found
         if isinstance(site.result, AlignmentResult):
             self.shared = site.result.ids
-        if isinstance(message, m.Finished | m.Dismissed):
+        if isinstance(message, Finished | Dismissed):
             del self.runs[run]
         return answers
 
@@ -73,74 +104,78 @@ class Service:
             TIMEOUTS, SITES, Scheduler(max_concurrent_runs, **scheduler)
         )
         self.agents = {name: AgentOfRuns(name) for name in SITES}
-        self.events: deque[e.Event] = deque()
+        self.events: deque[Event] = deque()
         self.queue: list[Plan] = []
         self.records: dict[str, list[Record]] = {}
-        self.closed: dict[str, e.CloseRun] = {}
-        self.finished: dict[str, e.Finish] = {}
-        self.ends: dict[tuple[str, str], m.Finished] = {}  # the last end that each was sent
-        self.deadlines: dict[str, e.SetDeadline] = {}
+        self.closed: dict[str, CloseRun] = {}
+        self.finished: dict[str, Finish] = {}
+        self.ends: dict[tuple[str, str], Finished] = {}  # the last end that each was sent
+        self.deadlines: dict[str, SetDeadline] = {}
         self.notices: list[Any] = []
         self.rejected: dict[str, str] = {}
 
-    def tell(self, *events: e.Event) -> "Service":
+    def tell(self, *events: Event) -> "Service":
         self.events.extend(events)
         while self.events:
             self.one()
         return self
 
-    def one(self) -> list[e.Action]:
+    def one(self) -> list[Action]:
         self.federation, actions = handle(self.federation, self.events.popleft())
         for action in actions:
             self.carry_out(action)
         return actions
 
-    def carry_out(self, action: e.Action) -> None:
+    def carry_out(self, action: Action) -> None:
         match action:
-            case e.SendToSite(name, message):
-                if isinstance(message, m.Finished):
+            case SendToSite(name, message):
+                if isinstance(message, Finished):
                     self.ends[message.run, name] = message
                 self.events.extend(
-                    e.Received(name, answer) for answer in self.agents[name].handle(message)
+                    Received(name, answer) for answer in self.agents[name].handle(message)
                 )
-            case e.Persist(run, record):
+            case Persist(run, record):
                 self.records.setdefault(run, []).append(record)
-            case e.Finish(run):
+            case Finish(run):
                 self.finished[run] = action
                 self.deadlines.pop(run, None)
-            case e.SetDeadline(run):
+            case SetDeadline(run):
                 self.deadlines[run] = action
-            case e.Reject(name, reason):
+            case Reject(name, reason):
                 self.rejected[name] = reason
-            case e.NotifyObservers(notice):
+            case NotifyObservers(notice):
                 self.notices.append(notice)
-            case e.ReadQueue():
-                self.events.append(e.QueueRead(tuple(self.queue)))
-            case e.BeginRun(plan):
-                self.queue = [each for each in self.queue if each != plan]
-                while plan.run in self.finished:  # as the store names it
-                    plan = next_alignment(plan)
-                self.events.append(e.Submitted(plan, begun_by(self.records.get(plan.run, ()))))
-            case e.CloseRun(plan):
+            case ReadQueue():
+                self.events.append(QueueRead(tuple(self.queue)))
+            case BeginRun(plan):
+                self.begin(plan)
+            case CloseRun(plan):
                 self.closed[plan.run] = action
-            case e.CountersignHead(name, fetched):
-                receipt = m.Countersigned(fetched.run, fetched.head, "now", "05", "06")
+            case CountersignHead(name, fetched):
+                receipt = Countersigned(fetched.run, fetched.head, "now", "05", "06")
                 signed = HeadSigned(name, fetched.signature, "04", receipt)
-                self.events.append(e.HeadCountersigned(fetched.run, signed))
+                self.events.append(HeadCountersigned(fetched.run, signed))
+
+    def begin(self, plan: Plan) -> None:
+        self.queue = [queued for queued in self.queue if queued != plan]
+        while plan.run in self.finished:  # as the store names it
+            plan = next_alignment(plan)
+        begun = begun_by(self.records.get(plan.run, ()))
+        self.events.append(Submitted(plan, begun))
 
     # --- what happens -----------------------------------------------------------------------------
 
     def submit(self, *plans: Plan) -> "Service":
         self.queue += plans
-        return self.tell(e.QueueChanged())
+        return self.tell(QueueChanged())
 
     def joined(self, *names: str) -> "Service":
         return self.tell(
-            *(e.SiteJoined(self.agents[name].hello(), "2027-01-01") for name in names or SITES)
+            *(SiteJoined(self.agents[name].hello(), "2027-01-01") for name in names or SITES)
         )
 
     def out_of_time(self, run: str) -> "Service":
-        return self.tell(e.DeadlinePassed(run, self.deadlines[run].token))
+        return self.tell(DeadlinePassed(run, self.deadlines[run].token))
 
     def bits(self, run: str) -> dict[str, Any]:
         return {name: agent.has[run] for name, agent in self.agents.items() if run in agent.has}
@@ -160,12 +195,12 @@ def until_answered(service: Service, step: int = 0) -> Service:
     return service
 
 
-def holding_back(agent: AgentOfRuns, kind: type[m.ToSite]) -> list[m.FromSite]:
+def holding_back(agent: AgentOfRuns, kind: type[ToSite]) -> list[FromSite]:
     """The agent's answers to messages of that kind, which are on their way for a while."""
-    held = list[m.FromSite]()
+    held = list[FromSite]()
     handle = agent.handle
 
-    def late(message: m.ToSite) -> list[m.FromSite]:
+    def late(message: ToSite) -> list[FromSite]:
         answered = handle(message)
         if not isinstance(message, kind):
             return answered

@@ -8,16 +8,26 @@ from typing import Any
 import numpy as np
 from machine.tiny import TIMEOUTS, Machine, hello, make_plan, offer_of
 
-from coordinator.machine import events as e
 from coordinator.machine import notices as n
+from coordinator.machine.events import (
+    Action,
+    Event,
+    NotifyObservers,
+    Persist,
+    Received,
+    Reject,
+    SendToSite,
+    SiteJoined,
+)
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Phase, Record
-from coreg_core import messages as m
+from coreg_core.messages import Answer, Approval, Dismissed, Fetched, Part, Report, Step, Words
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 
 RUN = "run-1"
-CONVERGED = m.Report(outcome="CONVERGED")
-ROUND = m.Report(question="respond linear")
+CONVERGED = Report(outcome="CONVERGED")
+ROUND = Report(question="respond linear")
 
 
 def started(plan: Plan | None = None, begun: Begun = NOT_BEGUN) -> Machine:
@@ -46,62 +56,62 @@ def begun(plan: Plan | None = None, *joining: str) -> Machine:
     return machine
 
 
-def joins(site: str, **changes: Any) -> e.Event:
-    return e.SiteJoined(hello(site, **changes))
+def joins(site: str, **changes: Any) -> Event:
+    return SiteJoined(hello(site, **changes))
 
 
-def offers(machine: Machine, site: str, /, **changes: Any) -> e.Event:
-    return e.Received(site, offer_of(site, machine.plan, machine.attempt, **changes))
+def offers(machine: Machine, site: str, /, **changes: Any) -> Event:
+    return Received(site, offer_of(site, machine.plan, machine.attempt, **changes))
 
 
-def comes_back(machine: Machine, site: str) -> list[e.Event]:
+def comes_back(machine: Machine, site: str) -> list[Event]:
     """In the same process: its keys are what they were."""
     return [joins(site), offers(machine, site)]
 
 
-def words(*numbers: int) -> m.Words:
-    return m.Words(np.array(numbers, dtype="<u8"))
+def words(*numbers: int) -> Words:
+    return Words(np.array(numbers, dtype="<u8"))
 
 
 def answer(
     step: int = 0,
     attempt: int = 0,
-    summed: m.Words | None = None,
-    parts: Iterable[m.Part] = (),
-    report: m.Report | None = None,
-) -> m.Answer:
+    summed: Words | None = None,
+    parts: Iterable[Part] = (),
+    report: Report | None = None,
+) -> Answer:
     """Of a round of the agreement, unless the report says otherwise."""
     report = report or ROUND
-    return m.Answer(RUN, attempt, step, report, summed, tuple(parts))
+    return Answer(RUN, attempt, step, report, summed, tuple(parts))
 
 
 def answers(
-    site: str, step: int = 0, attempt: int = 0, summed: m.Words | None = None, **more: Any
-) -> e.Event:
-    return e.Received(site, answer(step, attempt, summed, **more))
+    site: str, step: int = 0, attempt: int = 0, summed: Words | None = None, **more: Any
+) -> Event:
+    return Received(site, answer(step, attempt, summed, **more))
 
 
-def fetches(site: str) -> e.Event:
-    return e.Received(site, m.Fetched(RUN))
+def fetches(site: str) -> Event:
+    return Received(site, Fetched(RUN))
 
 
-def sends(actions: list[e.Action]) -> list[e.SendToSite]:
-    return [a for a in actions if isinstance(a, e.SendToSite)]
+def sends(actions: list[Action]) -> list[SendToSite]:
+    return [a for a in actions if isinstance(a, SendToSite)]
 
 
-def steps_sent(actions: list[e.Action]) -> dict[str, m.Step]:
-    return {a.site: a.message for a in sends(actions) if isinstance(a.message, m.Step)}
+def steps_sent(actions: list[Action]) -> dict[str, Step]:
+    return {a.site: a.message for a in sends(actions) if isinstance(a.message, Step)}
 
 
-def written(actions: list[e.Action]) -> list[Record]:
-    return [a.record for a in actions if isinstance(a, e.Persist)]
+def written(actions: list[Action]) -> list[Record]:
+    return [a.record for a in actions if isinstance(a, Persist)]
 
 
-def told(actions: list[e.Action]) -> list[Notice]:
-    return [a.notice for a in actions if isinstance(a, e.NotifyObservers)]
+def told(actions: list[Action]) -> list[Notice]:
+    return [a.notice for a in actions if isinstance(a, NotifyObservers)]
 
 
-def all_of(machine: Machine, events: Iterable[e.Event]) -> list[e.Action]:
+def all_of(machine: Machine, events: Iterable[Event]) -> list[Action]:
     return [action for event in events for action in machine.handle(event)]
 
 
@@ -109,17 +119,17 @@ def members(records: Iterable[Record]) -> list[tuple[str, ...]]:
     return [r.participants for r in records if isinstance(r, AttemptBegan)]
 
 
-def rejected(machine: Machine, event: e.Event) -> str:
+def rejected(machine: Machine, event: Event) -> str:
     """The one reason that a session hears when it is closed, and that the operator sees too."""
     [reject, notify] = machine.handle(event)
-    assert isinstance(reject, e.Reject)
-    assert notify == e.NotifyObservers(
-        n.notice(n.NoticeName.SESSION_REJECTED, site=reject.site, reason=reject.reason)
+    assert isinstance(reject, Reject)
+    assert notify == NotifyObservers(
+        n.notice(NoticeName.SESSION_REJECTED, site=reject.site, reason=reject.reason)
     )
     return reject.reason
 
 
-def dismissed(machine: Machine, event: e.Event, outcome: Outcome, *, excluded: bool) -> str:
+def dismissed(machine: Machine, event: Event, outcome: Outcome, *, excluded: bool) -> str:
     """The one reason that a site hears when a run does not go on with it; on record where it is for
     good.
     """
@@ -127,28 +137,26 @@ def dismissed(machine: Machine, event: e.Event, outcome: Outcome, *, excluded: b
     [(at, send)] = [
         (i, a)
         for i, a in enumerate(actions)
-        if isinstance(a, e.SendToSite) and isinstance(a.message, m.Dismissed)
+        if isinstance(a, SendToSite) and isinstance(a.message, Dismissed)
     ]
-    assert isinstance(send.message, m.Dismissed)
+    assert isinstance(send.message, Dismissed)
     assert send.message.run == RUN
     assert send.message.outcome == outcome
-    assert actions[at + 1] == e.NotifyObservers(
+    assert actions[at + 1] == NotifyObservers(
         n.notice(
-            n.NoticeName.SITE_DISMISSED,
+            NoticeName.SITE_DISMISSED,
             RUN,
             send.site,
             reason=send.message.reason,
             excluded=excluded,
         )
     )
-    assert not any(isinstance(a, e.Reject) for a in actions), (
-        "its session stays open for other runs"
-    )
+    assert not any(isinstance(a, Reject) for a in actions), "its session stays open for other runs"
     return send.message.reason
 
 
-def approval(site: str, given: bool = False) -> e.Received[m.Approval]:
-    return e.Received(site, m.Approval(RUN, given))
+def approval(site: str, given: bool = False) -> Received[Approval]:
+    return Received(site, Approval(RUN, given))
 
 
 def waits(machine: Any) -> str:

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core.test_exchange import short  # noqa: F401 - the fixture: short secrets, the same sums
+from core.test_exchange import short, shorten  # noqa: F401 - short secrets
 from machine.tiny import Pump, TinySite, allowing, altered, site_with
 
-from coreg_core import messages as m
 from coreg_core.additive.channel import ExactSums
 from coreg_core.additive.exchange import SiteExchange
 from coreg_core.additive.moments import ScoreWeights
 from coreg_core.additive.training import run_in_memory
 from coreg_core.errors import Refused
-from coreg_core.messages import Words
+from coreg_core.messages import Answer, Step, ToSite, Words
 from coreg_core.objectives.additive import Additive
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -51,106 +50,153 @@ def rows_of(
     private ones.
     """
     g = np.random.default_rng(0)
-    M = len(sites)
-    N = labelled * M + unlabelled
-    z = g.normal(size=(N + private * M, 4))
-    X = [z @ g.normal(size=(4, 3)) + g.normal(size=(len(z), 3)) for _ in sites]
-    y = sum(np.sin(x[:, 0]) + 0.5 * x[:, 1] for x in X) + 0.3 * g.normal(size=len(z))
-    out = {}
+    n_common = labelled * len(sites) + unlabelled
+    individuals = n_common + private * len(sites)
+    z = g.normal(size=(individuals, 4))
+    tables = []
+    for _ in sites:
+        signal = z @ g.normal(size=(4, 3))
+        tables.append(signal + g.normal(size=(individuals, 3)))
+    y = sum(np.sin(x[:, 0]) + 0.5 * x[:, 1] for x in tables)
+    y = y + 0.3 * g.normal(size=individuals)
+    ids = tuple(f"p{i}" for i in range(n_common))
+    data = {}
     for v, name in enumerate(sites):
-        rows = np.concatenate(
-            [
-                first + np.arange(v * labelled, (v + 1) * labelled),
-                N + np.arange(v * private, (v + 1) * private),
-            ]
-        )
-        at = np.where(rows < N, rows, -1)
-        ids = tuple(f"p{i}" for i in range(N))
-        out[name] = PrivateData(X[v][rows], y[rows], X[v][:N], "digest", name.encode(), at, ids=ids)
-    return out
+        common = first + v * labelled + np.arange(labelled)
+        own = n_common + v * private + np.arange(private)
+        rows = np.concatenate([common, own])
+        positions = np.where(rows < n_common, rows, -1)
+        X = tables[v]
+        salt = name.encode()
+        data[name] = PrivateData(X[rows], y[rows], X[:n_common], "digest", salt, positions, ids=ids)
+    return data
 
 
 def federation(data: dict[str, PrivateData], plan: Plan, **rules: Any) -> Pump:
-    return (
-        Pump(plan, {name: site_with(name, rows, **rules) for name, rows in data.items()})
-        .join()
-        .run()
-    )
+    sites = {name: site_with(name, rows, **rules) for name, rows in data.items()}
+    return Pump(plan, sites).join().run()
 
 
 def exchange(site: TinySite) -> Any:
     return site.computation.exchange
 
 
-def over_exact_sums(made: list[SiteExchange]) -> list[SiteExchange]:
+def over_exact_sums(exchanges: list[SiteExchange]) -> list[SiteExchange]:
     """The same exchange with sums of float64."""
-    again = [
-        SiteExchange(v, each.start, EXACT, ExactSums(), seed=each.seed, random_bytes=os.urandom)
-        for v, each in enumerate(made)
-    ]
-    normals = np.zeros((1, made[0].start.n_common))
-    run_in_memory(again, made[0].terms, [normals] * len(made))
-    return again
-
-
-@pytest.mark.parametrize(("sites", "private"), [("abc", 0), ("abc", 40), ("ab", 30), ("abcde", 0)])
-def test_a_session_ends_as_memory_does(sites: str, private: int) -> None:
-    pump = federation(
-        rows_of(sites, 100 if sites == "ab" else 60, private=private), plan_of(sites=sites)
-    )
-    assert pump.outcome is Outcome.CONVERGED, pump.end
-    made = [exchange(pump.sites[name]) for name in sites]
-    assert all((each.fits[0].beta == made[0].fits[0].beta).all() for each in made), (
-        "all sites opened the same sums"
-    )
-    exact = over_exact_sums(made)
-    T = made[0].terms
-    everyone = range(len(sites))
-    weights, wanted = (
-        ScoreWeights.of(fit).of_sites(everyone) for fit in (made[0].fits[0], exact[0].fits[0])
-    )
-    Phi = np.concatenate([each.common[:, :d] for each, d in zip(made, T.d, strict=True)], axis=1)
-    assert np.abs(Phi @ (weights - wanted)).max() < 5e-3 * T.targets[0].deviation
-    for name, each in zip(sites, made, strict=True):
-        result = pump.sites[name].result
-        assert isinstance(result, AdditiveResult)
-        gains = result.judged.verdict.gains
-        assert (gains["score"].change < -0.1) if len(sites) > 2 else ("score" not in gains), (
-            "two sites score nothing"
+    exact = []
+    for v, sealed in enumerate(exchanges):
+        site = SiteExchange(
+            v, sealed.start, EXACT, ExactSums(), seed=sealed.seed, random_bytes=os.urandom
         )
-        start = each.start
+        exact.append(site)
+    normals = np.zeros((1, exchanges[0].start.n_common))
+    run_in_memory(exact, exchanges[0].terms, [normals] * len(exchanges))
+    return exact
+
+
+CASES = {"three": ("abc", 0), "private": ("abc", 40), "two": ("ab", 30), "five": ("abcde", 0)}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def session(request: pytest.FixtureRequest) -> tuple[Pump, list[SiteExchange]]:
+    """A session, and each site's exchange."""
+    sites, private = CASES[request.param]
+    labelled = 100 if sites == "ab" else 60
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch)
+        pump = federation(rows_of(sites, labelled, private=private), plan_of(sites=sites))
+    assert pump.outcome is Outcome.CONVERGED, pump.end
+    return pump, [exchange(pump.sites[name]) for name in sites]
+
+
+def weights_of(site: SiteExchange) -> np.ndarray:
+    """Of the score of all sites."""
+    return ScoreWeights.of(site.fits[0]).of_sites(range(site.terms.n_sites))
+
+
+def test_all_sites_opened_the_same_sums(session: tuple[Pump, list[SiteExchange]]) -> None:
+    first, *others = session[1]
+    for site in others:
+        np.testing.assert_array_equal(site.fits[0].beta, first.fits[0].beta)
+
+
+def test_a_session_ends_as_memory_does(session: tuple[Pump, list[SiteExchange]]) -> None:
+    _, exchanges = session
+    exact = over_exact_sums(exchanges)
+    terms = exchanges[0].terms
+    features = [site.common[:, :d] for site, d in zip(exchanges, terms.d, strict=True)]
+    Phi = np.concatenate(features, axis=1)
+    errors = Phi @ (weights_of(exchanges[0]) - weights_of(exact[0]))
+    assert np.abs(errors).max() < 5e-3 * terms.targets[0].deviation
+
+
+def test_a_score_pays_for_three_sites_and_two_have_none(
+    session: tuple[Pump, list[SiteExchange]],
+) -> None:
+    pump, _ = session
+    for site in pump.sites.values():
+        gains = site.result.judged.verdict.gains
+        if len(pump.sites) > 2:
+            assert gains["score"].change < -0.1
+        else:
+            assert "score" not in gains
+
+
+def test_a_model_s_part_is_that_of_the_exchange(
+    session: tuple[Pump, list[SiteExchange]],
+) -> None:
+    pump, exchanges = session
+    everyone = range(len(exchanges))
+    weights = weights_of(exchanges[0])
+    for site, own in zip(pump.sites.values(), exchanges, strict=True):
+        assert isinstance(site.result, AdditiveResult)
+        model = site.result.model
+        start = own.start
         # The forest predicts own rows out of bag.
         others = np.setdiff1d(np.arange(start.n_common), start.rows.own)
-        phi = result.model.phi(start.rows.X[others])
-        np.testing.assert_allclose(
-            result.model.part(phi, everyone),
-            start.W[others, : T.d[each.site]] @ weights[T.blocks[each.site]],
-            atol=1e-9,
-        )
+        part = model.part(model.phi(start.rows.X[others]), everyone)
+        W = start.W[others, : own.terms.d[own.site]]
+        np.testing.assert_allclose(part, W @ weights[own.terms.blocks[own.site]], atol=1e-9)
 
 
-def test_a_target_of_two_classes_has_probabilities_and_refusals_say_what_was_found() -> None:
-    data = {
-        name: replace(rows, y=(rows.y > 0).astype(float), positive="yes")
-        for name, rows in rows_of("abc").items()
-    }
-    pump = federation(data, plan_of(replace(EXACT, task="classification")))
+def of_two_classes() -> dict[str, PrivateData]:
+    data = {}
+    for name, rows in rows_of("abc").items():
+        positive = (rows.y > 0).astype(float)
+        data[name] = replace(rows, y=positive, positive="yes")
+    return data
+
+
+def test_a_target_of_two_classes_has_probabilities() -> None:
+    pump = federation(of_two_classes(), plan_of(replace(EXACT, task="classification")))
     for site in pump.sites.values():
-        assert min(each.slope for each in site.result.probabilities) > 0
-    assert federation(data, plan_of()).outcome is Outcome.REFUSED
+        assert min(curve.slope for curve in site.result.probabilities) > 0
+
+
+def test_a_target_of_two_classes_is_refused_by_a_plan_of_numbers() -> None:
+    assert federation(of_two_classes(), plan_of()).outcome is Outcome.REFUSED
+
+
+def test_a_refusal_has_the_number_of_labelled_individuals() -> None:
     few = federation(rows_of("abc", 40), plan_of())
     assert "120 labelled common individuals, where least_rows is 150" in few.end.reason
+
+
+def test_two_labelled_rows_of_an_individual_are_refused() -> None:
     data = rows_of("abc")
-    twice = replace(data["a"], positions=np.where(np.arange(60) == 1, 0, data["a"].positions))
-    assert "two labelled rows" in federation(data | {"a": twice}, plan_of()).end.reason
+    positions = data["a"].positions.copy()
+    positions[1] = 0
+    data["a"] = replace(data["a"], positions=positions)
+    assert "two labelled rows" in federation(data, plan_of()).end.reason
 
 
 def test_labels_in_another_unit_end_no_run_and_their_site_is_told() -> None:
     data = rows_of("abc")
-    pump = federation(data | {"c": replace(data["c"], y=18.0 * data["c"].y)}, plan_of(Additive()))
+    data["c"] = replace(data["c"], y=18.0 * data["c"].y)
+    pump = federation(data, plan_of(Additive()))
     assert pump.outcome is Outcome.CONVERGED
-    said = report.recommended(findings.of_training(pump.sites["c"].result.judged))
-    assert any("Check their unit" in sentence for sentence in said)
+    judged = findings.of_training(pump.sites["c"].result.judged)
+    assert "Check their unit" in "\n".join(report.recommended(judged))
 
 
 def without_labels(rows: PrivateData) -> PrivateData:
@@ -212,7 +258,7 @@ def test_label_noise_of_two_sizes_is_drawn_apart() -> None:
     for size in (0.5, 1.0):
         terms = Additive(label_noise=size)
         computation = AdditiveComputation(plan_of(terms), terms, "a", data, int, os.urandom)
-        normals.append(computation._label_normals)
+        normals.append(computation.label_normals)
     assert abs(np.corrcoef(normals)[0, 1]) < 0.5
 
 
@@ -299,21 +345,21 @@ def test_of_two_runs_at_once_with_one_row_of_difference_the_second_opens_nothing
 
 # --- what is done to messages on their way --------------------------------------------------------
 
-Change = Callable[[str, m.Step], m.Step | None]
+Change = Callable[[str, Step], Step | None]
 
 
 def attacked(
-    change: Change, terms: Additive = LINEAR, heard: dict[tuple[str, int], m.Answer] | None = None
+    change: Change, terms: Additive = LINEAR, heard: dict[tuple[str, int], Answer] | None = None
 ) -> Pump:
     """A run in which a step reaches a site changed; ``heard`` are the answers of (site, step)."""
     kept = {} if heard is None else heard
 
-    def carried(site: str, message: m.ToSite) -> m.ToSite | None:
-        return change(site, message) if isinstance(message, m.Step) else message
+    def carried(site: str, message: ToSite) -> ToSite | None:
+        return change(site, message) if isinstance(message, Step) else message
 
-    def hearing(name: str) -> Callable[[m.ToSite, Any], Any]:
+    def hearing(name: str) -> Callable[[ToSite, Any], Any]:
         return lambda _message, said: (
-            said if not isinstance(said, m.Answer) else kept.setdefault((name, said.step), said)
+            said if not isinstance(said, Answer) else kept.setdefault((name, said.step), said)
         )
 
     sites = {
@@ -322,7 +368,7 @@ def attacked(
     return Pump(plan_of(terms), sites, wire=carried).join().run()
 
 
-def with_bit(step: m.Step, sender: str = "") -> m.Step:
+def with_bit(step: Step, sender: str = "") -> Step:
     """A bit of the sum changed, or of what a site sealed."""
     if not sender:
         assert step.summed is not None
@@ -336,9 +382,9 @@ def with_bit(step: m.Step, sender: str = "") -> m.Step:
 
 def cases() -> dict[str, Change]:
     """The coordinator's attacks on the reference's exchange, and on what this one adds to it."""
-    old: dict[int, m.Step] = {}
+    old: dict[int, Step] = {}
 
-    def earlier(step: m.Step) -> m.Step:
+    def earlier(step: Step) -> Step:
         """With the words and parts of another attempt with the same rows."""
         if not old:
             attacked(
@@ -346,10 +392,10 @@ def cases() -> dict[str, Change]:
             )
         return replace(step, summed=old[step.step].summed, parts=old[step.step].parts)
 
-    def at(number: int, change: Callable[[m.Step], m.Step], only: str = "abc") -> Change:
+    def at(number: int, change: Callable[[Step], Step], only: str = "abc") -> Change:
         return lambda site, step: change(step) if step.step == number and site in only else step
 
-    def other_key(step: m.Step) -> m.Step:
+    def other_key(step: Step) -> Step:
         return replace(
             step, roster=(replace(step.roster[0], key=step.roster[1].key), *step.roster[1:])
         )
@@ -384,7 +430,7 @@ def test_a_coordinator_reads_no_label_no_feature_and_no_part() -> None:
     """Nothing that it relays has more equal words in two attempts than random bytes have, but the
     plan.
     """
-    runs: list[dict[tuple[str, int], m.Answer]] = [{}, {}]
+    runs: list[dict[tuple[str, int], Answer]] = [{}, {}]
     for heard in runs:
         attacked(lambda _site, step: step, EXACT, heard)
     assert runs[0].keys() == runs[1].keys()

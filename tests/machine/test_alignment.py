@@ -60,7 +60,7 @@ def test_every_site_learns_which_of_its_ids_all_have_and_how_many_have_the_other
     while pump.end is None:
         pump.step()
         of_a = pump.sites["a"].computation
-        begun = of_a is not None and hasattr(of_a, "_sites")
+        begun = of_a is not None and hasattr(of_a, "sites")
         portions.append(of_a.news("r").fields["portion"] if begun else portions[-1])
     assert portions == sorted(portions)
     assert portions[-1] == 1.0
@@ -100,7 +100,7 @@ def test_every_attempt_and_every_set_of_sites_has_other_secrets() -> None:
         (("a", "b"), b"other"),
     ):
         computation.begin(sites, key, b"", each_by_itself)
-        seen.append((computation._exponents, computation._secret(b"order")))
+        seen.append((computation.exponents, computation.secret(b"order")))
     assert seen[0] == seen[1], "within an attempt a repeated step gets the same bytes"
     assert len({repr(each) for each in seen}) == 3
 
@@ -119,10 +119,10 @@ def passes_on(change: Callable[[Any], Any]) -> type[AlignmentComputation]:
     """Changes the points of the lists that it passes on."""
 
     def passed(computation: AlignmentComputation, place: Any) -> Any:
-        points = AlignmentComputation._passed(computation, place)
+        points = AlignmentComputation.passed(computation, place)
         return change(points) if place.hop else points
 
-    return type("Liar", (AlignmentComputation,), {"_passed": passed})
+    return type("Liar", (AlignmentComputation,), {"passed": passed})
 
 
 def states(change: Callable[[Any], None]) -> type[AlignmentComputation]:
@@ -153,15 +153,15 @@ class Tagger(AlignmentComputation):
     It forges the counts of canaries.
     """
 
-    def _take_pass(self, place: Any, to_me: Any) -> None:
-        honest = self._exponents
-        if place.hop < len(self._sites) - 1:
+    def take_pass(self, place: Any, to_me: Any) -> None:
+        honest = self.exponents
+        if place.hop < len(self.sites) - 1:
             tag = exponents(b"tag" + bytes([place.owner])).passing
-            self._exponents = replace(honest, passing=tag)
+            self.exponents = replace(honest, passing=tag)
         try:
-            super()._take_pass(place, to_me)
+            super().take_pass(place, to_me)
         finally:
-            self._exponents = honest
+            self.exponents = honest
 
     def answer(self, question: Any, chain: bytes) -> Any:
         reply = super().answer(question, chain)
@@ -225,17 +225,17 @@ def heard_by(
     """The points that one site opened, with whose they were; and all computations."""
     heard = []
     made = dict[str, AlignmentComputation]()
-    honest = AlignmentComputation._take_pass
+    honest = AlignmentComputation.take_pass
 
     def listening(computation: AlignmentComputation, place: Any, to_me: Any) -> None:
         made[computation.name] = computation
         honest(computation, place, to_me)
-        if computation.name == name and to_me and place.hop < len(computation._sites) - 1:
+        if computation.name == name and to_me and place.hop < len(computation.sites) - 1:
             [data] = to_me.values()
             points = np.frombuffer(data, np.uint8).reshape(-1, 32)
-            heard.append((computation._sites[place.owner], points))
+            heard.append((computation.sites[place.owner], points))
 
-    monkeypatch.setattr(AlignmentComputation, "_take_pass", listening)
+    monkeypatch.setattr(AlignmentComputation, "take_pass", listening)
     assert Pump(plan_of(), sites_of()).join().run().outcome is Outcome.CONVERGED
     return heard, made
 
@@ -249,7 +249,7 @@ def test_a_site_with_a_dictionary_finds_no_id_of_another_list(
     heard, jobs = heard_by("b", monkeypatch)
     assert [owner for owner, _ in heard] == ["a", "c"]
     guesses = points_of([f"i{text}" for text in IDS["a"]], "align-1")
-    own = jobs["b"]._exponents
+    own = jobs["b"].exponents
     tried = [guesses, *(multiplied(guesses, e) for e in (own.start, own.passing, own.end))]
     for owner, points in heard:
         known = {point.tobytes() for point in points}
@@ -259,7 +259,7 @@ def test_a_site_with_a_dictionary_finds_no_id_of_another_list(
         # The negative control: with the owner's and the earlier sites' exponents every guess is
         # confirmed.
         if owner == "a":
-            opened = {point.tobytes() for point in multiplied(guesses, jobs["a"]._exponents.start)}
+            opened = {point.tobytes() for point in multiplied(guesses, jobs["a"].exponents.start)}
             assert opened <= known
 
 

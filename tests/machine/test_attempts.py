@@ -19,7 +19,7 @@ from machine.tiny import (
 )
 
 from coordinator.machine.records import AttemptBegan
-from coreg_core import messages as m
+from coreg_core.messages import PlanRefused, Proposal, Step
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 
@@ -84,11 +84,11 @@ def test_a_site_that_is_lost_and_is_the_same_process_goes_on_with_the_attempt() 
 # --- what a step is answered with -----------------------------------------------------------------
 
 
-def under_way(plan: Plan, steps: int) -> tuple[TinySite, list[m.Step]]:
+def under_way(plan: Plan, steps: int) -> tuple[TinySite, list[Step]]:
     """Site a of a run, which has answered step ``steps``, and its steps so far."""
     pump = Pump(plan, make_sites("abc")).join().steps(steps)
     return pump.sites["a"], [
-        s.message for s in pump.sent if s.site == "a" and isinstance(s.message, m.Step)
+        s.message for s in pump.sent if s.site == "a" and isinstance(s.message, Step)
     ]
 
 
@@ -124,21 +124,21 @@ def test_older_newer_and_foreign_steps_have_no_answer(plan: Plan) -> None:
         replace(last, attempt=1),
     ):
         [said] = site.handle(wrong)
-        assert isinstance(said, m.PlanRefused)
+        assert isinstance(said, PlanRefused)
         assert "expected step" in said.reason
-    [offer] = site.handle(m.Proposal(plan.run, 1, plan))
+    [offer] = site.handle(Proposal(plan.run, 1, plan))
     assert offer.attempt == 1
     assert all(site.handle(step) == [] for step in sent), (
         "an attempt that is over is not gone back to"
     )
-    [later] = site.handle(m.Proposal(plan.run, 0, plan))
+    [later] = site.handle(Proposal(plan.run, 0, plan))
     assert later == offer, "records that are older than its keys hear of the later attempt"
     pump = undisturbed(plan)
-    last = [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, m.Step)][-1]
+    last = [s.message for s in pump.sent if s.site == "a" and isinstance(s.message, Step)][-1]
     [said] = pump.sites["a"].handle(last)
     assert said.report.outcome == "CONVERGED"
     [said] = pump.sites["a"].handle(replace(last, step=last.step + 1))
-    assert isinstance(said, m.PlanRefused), "after the last answer no step has another"
+    assert isinstance(said, PlanRefused), "after the last answer no step has another"
     alone = make_sites("a")["a"]
-    [said] = alone.handle(m.Step("run-1", 0, 0))
+    [said] = alone.handle(Step("run-1", 0, 0))
     assert "whose plan this site did not accept" in said.reason

@@ -21,8 +21,28 @@ import pytest
 from machine.stepwise import CONVERGED, ROUND, answer
 from machine.tiny import TIMEOUTS, hello, make_plan, offer_of
 
-from coordinator.machine import events as e
 from coordinator.machine.dispatch import TABLE
+from coordinator.machine.events import (
+    AccessRefused,
+    Action,
+    Aligned,
+    BeginRun,
+    Breached,
+    Cancelled,
+    DeadlinePassed,
+    Event,
+    Finish,
+    HeadCountersigned,
+    Interrupted,
+    Persist,
+    Received,
+    Reject,
+    RunEvent,
+    SendToSite,
+    SetDeadline,
+    SiteJoined,
+    SiteLost,
+)
 from coordinator.machine.federation import FederationState, begin, handle
 from coordinator.machine.records import (
     TRANSITIONS,
@@ -36,7 +56,22 @@ from coordinator.machine.records import (
     next_phase,
 )
 from coordinator.machine.run import Run
-from coreg_core import messages as m
+from coreg_core.messages import (
+    Answer,
+    Approval,
+    Countersigned,
+    Dismissed,
+    Fault,
+    Fetched,
+    Finished,
+    FromSite,
+    Leaving,
+    LedgerHead,
+    PlanRefused,
+    Proposal,
+    Step,
+    Unaligned,
+)
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -57,7 +92,7 @@ def tiny_plan(on_dropout: str, beginning: str) -> Plan:
     )
 
 
-def said(step: int, attempt: int) -> m.Answer:
+def said(step: int, attempt: int) -> Answer:
     """Empty, since no number decides; the last one says so."""
     return answer(step, attempt, report=CONVERGED if step >= LAST else ROUND)
 
@@ -91,60 +126,60 @@ def likeness(federation: FederationState) -> tuple[object, ...]:
     )
 
 
-def events_for(federation: FederationState) -> list[e.Event]:
+def events_for(federation: FederationState) -> list[Event]:
     run = run_of(federation)
-    events: list[e.Event] = [
-        e.Aligned(RUN, Outcome.CONVERGED, ""),
+    events: list[Event] = [
+        Aligned(RUN, Outcome.CONVERGED, ""),
         time_passes(run),
-        e.Interrupted(),
-        e.Cancelled(RUN, "enough"),
-        e.AccessRefused("z", "no"),
+        Interrupted(),
+        Cancelled(RUN, "enough"),
+        AccessRefused("z", "no"),
     ]
     for site in run.plan.sites:
-        events.append(e.SiteJoined(hello(site)))
+        events.append(SiteJoined(hello(site)))
         if site not in federation.sessions:
             continue
-        events += [e.SiteLost(site, "its stream ended"), e.Breached(site, "10 MB")]
+        events += [SiteLost(site, "its stream ended"), Breached(site, "10 MB")]
         events += [countersigned(site)] if site in run.here else []
-        events += [e.Received(site, message) for message in messages_for(run, site)]
+        events += [Received(site, message) for message in messages_for(run, site)]
     return events
 
 
-def time_passes(run: Run) -> e.RunEvent:
+def time_passes(run: Run) -> RunEvent:
     """While the ids are aligned, the other run has the deadlines."""
     return (
-        e.Aligned(RUN, Outcome.STALLED, "b is gone")
+        Aligned(RUN, Outcome.STALLED, "b is gone")
         if run.aligning
-        else e.DeadlinePassed(RUN, run.token)
+        else DeadlinePassed(RUN, run.token)
     )
 
 
-HEAD = m.LedgerHead(7, "ab", "2026-01-01")
+HEAD = LedgerHead(7, "ab", "2026-01-01")
 
 
-def countersigned(site: str) -> e.HeadCountersigned:
-    receipt = m.Countersigned(RUN, HEAD, "2026-01-02", "05", "06", "")
-    return e.HeadCountersigned(RUN, HeadSigned(site, "03", "04", receipt))
+def countersigned(site: str) -> HeadCountersigned:
+    receipt = Countersigned(RUN, HEAD, "2026-01-02", "05", "06", "")
+    return HeadCountersigned(RUN, HeadSigned(site, "03", "04", receipt))
 
 
-def messages_for(run: Run, site: str) -> Iterator[m.FromSite]:
+def messages_for(run: Run, site: str) -> Iterator[FromSite]:
     yield hello(site)
-    asked = run.steps.get(site, m.Step(RUN, run.attempt, 0))
+    asked = run.steps.get(site, Step(RUN, run.attempt, 0))
     step = asked.step
     attempt = asked.attempt
     yield offer_of(site, run.plan, run.attempt)
     yield offer_of(site, run.plan, run.attempt, key="of another process")
     yield offer_of(site, run.plan, run.attempt, n_unlabelled=2)
     yield offer_of(site, run.plan, run.attempt + 1)  # these records are old
-    yield m.Unaligned(RUN)
-    yield m.PlanRefused(RUN, "no")
-    yield m.Approval(RUN, run.approvals.get(site) is False)
+    yield Unaligned(RUN)
+    yield PlanRefused(RUN, "no")
+    yield Approval(RUN, run.approvals.get(site) is False)
     yield said(step, attempt)
     yield replace(said(step, attempt), report=replace(ROUND, round=7))
-    yield m.Fault(RUN, attempt, step, "no")
-    yield m.Fetched(RUN)
-    yield m.Fetched(RUN, HEAD, "03")
-    yield m.Leaving("stopped")
+    yield Fault(RUN, attempt, step, "no")
+    yield Fetched(RUN)
+    yield Fetched(RUN, HEAD, "03")
+    yield Leaving("stopped")
 
 
 @dataclass
@@ -191,20 +226,20 @@ def first_state(plan: Plan, beginning: str) -> FederationState:
     if beginning == "stalled":
         for event in islice(whole_run(plan), 8):
             federation, _ = handle(federation, event)
-        return handle(federation, e.DeadlinePassed(RUN, run_of(federation).token))[0]
+        return handle(federation, DeadlinePassed(RUN, run_of(federation).token))[0]
     for event in whole_run(plan):
         federation, _ = handle(federation, event)
     return federation
 
 
-def whole_run(plan: Plan) -> Iterator[e.Event]:
-    yield from (e.SiteJoined(hello(s)) for s in plan.sites)
+def whole_run(plan: Plan) -> Iterator[Event]:
+    yield from (SiteJoined(hello(s)) for s in plan.sites)
     if plan.align is not None:
-        yield from (e.Received(s, m.Unaligned(RUN)) for s in plan.sites)
-        yield e.Aligned(RUN, Outcome.CONVERGED, "")
-    yield from (e.Received(s, offer_of(s, plan)) for s in plan.sites)
+        yield from (Received(s, Unaligned(RUN)) for s in plan.sites)
+        yield Aligned(RUN, Outcome.CONVERGED, "")
+    yield from (Received(s, offer_of(s, plan)) for s in plan.sites)
     for step, site in product(range(LAST + 1), plan.sites):
-        yield e.Received(site, said(step, 0))
+        yield Received(site, said(step, 0))
 
 
 @cache
@@ -241,7 +276,7 @@ def explored(on_dropout: str, beginning: str) -> Explored:
 @cache
 def steps(
     on_dropout: str, beginning: str
-) -> list[tuple[FederationState, FederationState, list[e.Action]]]:
+) -> list[tuple[FederationState, FederationState, list[Action]]]:
     """Of every state and every event that could come next: the state before and after, and the
     actions.
     """
@@ -249,38 +284,38 @@ def steps(
     return [(state, *handle(state, event)) for state in states for event in events_for(state)]
 
 
-def cooperate(federation: FederationState) -> e.Finish | None:
+def cooperate(federation: FederationState) -> Finish | None:
     """The sites that can still take part connect again, accept and answer. No other site acts."""
     run = run_of(federation)
     plan = run.plan
-    events = deque[e.Event](e.SiteJoined(hello(site)) for site in run.members)
+    events = deque[Event](SiteJoined(hello(site)) for site in run.members)
     events.extend(countersigned(site) for site in sorted(run.signing))
-    events.extend([e.Aligned(RUN, Outcome.CONVERGED, "")] * run.aligning)
+    events.extend([Aligned(RUN, Outcome.CONVERGED, "")] * run.aligning)
     while events:
         federation, actions = handle(federation, events.popleft())
         for action in actions:
             match action:
-                case e.SendToSite(site, m.Proposal(attempt=attempt)):
+                case SendToSite(site, Proposal(attempt=attempt)):
                     run = run_of(federation)
                     agreed = max(
                         (run.offers[s].n_unlabelled for s in run.ready), default=6
                     )  # a site may have said 2
                     events.append(
-                        e.Received(site, offer_of(site, plan, attempt, n_unlabelled=agreed))
+                        Received(site, offer_of(site, plan, attempt, n_unlabelled=agreed))
                     )
-                case e.BeginRun():
-                    events.append(e.Aligned(RUN, Outcome.CONVERGED, ""))
-                case e.SendToSite(site, m.Step(step=step, attempt=attempt)):
-                    events.append(e.Received(site, said(step, attempt)))
-                case e.SendToSite(site, m.Finished()):
-                    events.append(e.Received(site, m.Fetched(RUN)))
-                    events.append(e.Received(site, m.Leaving("it has its model")))
-                case e.SendToSite(site, m.Dismissed(reason=reason)):
+                case BeginRun():
+                    events.append(Aligned(RUN, Outcome.CONVERGED, ""))
+                case SendToSite(site, Step(step=step, attempt=attempt)):
+                    events.append(Received(site, said(step, attempt)))
+                case SendToSite(site, Finished()):
+                    events.append(Received(site, Fetched(RUN)))
+                    events.append(Received(site, Leaving("it has its model")))
+                case SendToSite(site, Dismissed(reason=reason)):
                     assert run_of(federation).ending is not None, f"{site} was sent away: {reason}"
                     assert site not in run_of(federation).participants, reason
-                case e.Reject(site, reason):
+                case Reject(site, reason):
                     raise AssertionError(f"{site} was rejected: {reason}")
-                case e.Finish():
+                case Finish():
                     return action
     return None
 
@@ -315,14 +350,14 @@ def test_steps_go_to_members_that_offered_and_are_answered_by_all(
     for state, federation, actions in steps(on_dropout, beginning):
         run = run_of(federation)
         for action in actions:
-            if isinstance(action, e.SendToSite) and isinstance(action.message, m.Step):
+            if isinstance(action, SendToSite) and isinstance(action.message, Step):
                 assert action.site in run.ready
                 assert action.site in run.participants
                 assert len(run.participants) >= run.plan.membership.min_sites
                 assert action.message.attempt == run.attempt == run.attempt
                 if action.message.step == 0:
                     assert [o.site for o in action.message.roster] == list(run.participants)
-            if isinstance(action, e.Persist) and isinstance(action.record, StepDone):
+            if isinstance(action, Persist) and isinstance(action.record, StepDone):
                 assert len(run_of(state).answers) == len(run_of(state).participants) - 1
         assert set(run.answers) <= set(run.participants)
 
@@ -338,7 +373,7 @@ def test_no_attempt_is_begun_twice_or_gone_back_to_and_none_gains_a_site(
         began = [
             a.record.attempt
             for a in actions
-            if isinstance(a, e.Persist) and isinstance(a.record, AttemptBegan)
+            if isinstance(a, Persist) and isinstance(a.record, AttemptBegan)
         ]
         assert all((before.phase, before.attempt) == (Phase.PLANNING, number) for number in began)
         assert after.attempt >= before.attempt
@@ -360,11 +395,9 @@ def test_a_site_that_is_out_stays_out_and_is_never_asked_counted_or_awaited(
         assert out >= set(before.plan.sites) - set(before.members)
         assert not out & (run.here | run.ready | set(run.awaited))
         late = [
-            a.message
-            for a in actions
-            if isinstance(a, e.SendToSite) and a.site not in before.members
+            a.message for a in actions if isinstance(a, SendToSite) and a.site not in before.members
         ]
-        assert all(isinstance(message, m.Dismissed) for message in late)
+        assert all(isinstance(message, Dismissed) for message in late)
 
 
 @worlds
@@ -377,9 +410,9 @@ def test_every_list_of_actions_ends_a_wait_or_begins_at_most_one(
     for state, federation, actions in steps(on_dropout, beginning):
         before = run_of(state)
         run = run_of(federation)
-        deadlines = [a.token for a in actions if isinstance(a, e.SetDeadline)]
+        deadlines = [a.token for a in actions if isinstance(a, SetDeadline)]
         assert deadlines in ([], [before.token + 1])
-        ends = [a for a in actions if isinstance(a, e.Finish)]
+        ends = [a for a in actions if isinstance(a, Finish)]
         assert ends == ([actions[-1]] if run.phase is Phase.DONE else [])
         if run.phase not in (before.phase, Phase.DONE):
             assert deadlines, "a new phase has its own deadline"

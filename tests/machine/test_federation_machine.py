@@ -27,12 +27,46 @@ from machine.stepwise import (
 )
 from machine.tiny import Machine, allowing, hello, make_plan, offer_of, sealed, undisturbed
 
-from coordinator.machine import events as e
 from coordinator.machine import notices as n
-from coordinator.machine.events import BeginRun, CloseRun
+from coordinator.machine.events import (
+    Action,
+    Aligned,
+    BeginRun,
+    Breached,
+    Cancelled,
+    CloseRun,
+    CountersignHead,
+    Draining,
+    Event,
+    Finish,
+    Interrupted,
+    NotifyObservers,
+    QueueChanged,
+    QueueRead,
+    Received,
+    Reconfigured,
+    Reject,
+    Revoked,
+    SendToSite,
+    SetDeadline,
+    SiteJoined,
+    SiteLost,
+    Submitted,
+)
 from coordinator.machine.federation import Scheduler
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import Ended, Phase, StepDone
-from coreg_core import messages as m
+from coreg_core.messages import (
+    OLDEST_PROTOCOL,
+    PROTOCOL_VERSION,
+    Dismissed,
+    Fault,
+    Fetched,
+    Finished,
+    LedgerHead,
+    Proposal,
+    Unaligned,
+)
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, alignment_of, aligns_for, plan_fault
@@ -46,12 +80,12 @@ FOUR = ("a", "b", "c", "d")
     ("late", "words"),
     [
         (
-            hello("b", protocol=m.OLDEST_PROTOCOL - 1, release="0.3.0"),
+            hello("b", protocol=OLDEST_PROTOCOL - 1, release="0.3.0"),
             "b: its release 0.3.0 is too old for this coordinator. Upgrade it on the site's"
             " machine: pip install --upgrade coreg-federation",
         ),
         (
-            hello("b", protocol=m.PROTOCOL_VERSION + 1, release="0.9.0"),
+            hello("b", protocol=PROTOCOL_VERSION + 1, release="0.9.0"),
             "b: its release 0.9.0 is newer than the coordinator's. The coordinator is upgraded",
         ),
         (hello("z"), "not in this federation's list of sites (a, b, c)"),
@@ -60,10 +94,10 @@ FOUR = ("a", "b", "c", "d")
 def test_a_session_that_cannot_stay_gets_the_reason(late: Any, words: str) -> None:
     machine = started()
     machine.handle(joins("a"))
-    assert words in rejected(machine, e.SiteJoined(late))
+    assert words in rejected(machine, SiteJoined(late))
     assert machine.awaited == ("b", "c")
     assert machine.handle(joins("b")) == [
-        e.NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "b", here=2, of=3))
+        NotifyObservers(n.notice(NoticeName.JOINED, RUN, "b", here=2, of=3))
     ]  # once it is mended
 
 
@@ -71,13 +105,13 @@ def test_a_site_that_does_not_know_a_plan_is_told_and_keeps_its_session() -> Non
     machine = started()
     machine.handle(joins("a"))
 
-    actions = machine.handle(e.SiteJoined(hello("b", plans=0, release="0.3.9")))
+    actions = machine.handle(SiteJoined(hello("b", plans=0, release="0.3.9")))
 
-    [dismissal] = [a.message for a in actions if isinstance(a, e.SendToSite)]
-    assert isinstance(dismissal, m.Dismissed)
+    [dismissal] = [a.message for a in actions if isinstance(a, SendToSite)]
+    assert isinstance(dismissal, Dismissed)
     assert "release 0.3.9 does not know the terms of this plan" in dismissal.reason
     assert "pip install --upgrade coreg-federation" in dismissal.reason
-    assert not any(isinstance(action, e.Reject) for action in actions)
+    assert not any(isinstance(action, Reject) for action in actions)
     assert "b" in machine.awaited, "it can come back with another release"
     machine.handle(joins("b"))
     assert machine.awaited == ("c",)
@@ -86,18 +120,18 @@ def test_a_site_that_does_not_know_a_plan_is_told_and_keeps_its_session() -> Non
 @pytest.mark.parametrize(
     ("event", "reason"),
     [
-        (e.Received("b", hello("b")), "b sent Hello twice in one session."),
-        (e.Breached("b", "a message of 10 MB"), "a message of 10 MB"),
+        (Received("b", hello("b")), "b sent Hello twice in one session."),
+        (Breached("b", "a message of 10 MB"), "a message of 10 MB"),
     ],
 )
 def test_a_breach_excludes_the_site_once_the_plan_is_out(event: Any, reason: str) -> None:
     machine = started()
     machine.handle(joins("b"))
-    assert e.NotifyObservers(n.left(RUN, "b", reason, lost=True)) in machine.handle(event)
+    assert NotifyObservers(n.left(RUN, "b", reason, lost=True)) in machine.handle(event)
     assert machine.awaited == ("a", "b", "c"), "no plan is out, so it may try again"
     machine = planned()
     why = f"b broke the protocol: {reason}"
-    assert n.notice(n.NoticeName.SITE_DISMISSED, RUN, "b", reason=why, excluded=True) in told(
+    assert n.notice(NoticeName.SITE_DISMISSED, RUN, "b", reason=why, excluded=True) in told(
         machine.handle(event)
     )
     assert machine.handle(event) == [], "its session has ended"
@@ -120,11 +154,11 @@ def both() -> Machine:
     first = begun()
     second = Machine(make_plan(run="run-2", sites=("b", "c", "d")))
     second.federation = first.federation
-    assert told(second.handle(e.Submitted(second.plan))) == [
-        n.notice(n.NoticeName.ANSWERS_IN_CLEAR, "run-2"),
+    assert told(second.handle(Submitted(second.plan))) == [
+        n.notice(NoticeName.ANSWERS_IN_CLEAR, "run-2"),
         n.run_began("run-2", "", 0, ("b", "c", "d"), 1.0),
-        n.notice(n.NoticeName.JOINED, "run-2", "b", here=1, of=3),
-        n.notice(n.NoticeName.JOINED, "run-2", "c", here=2, of=3),
+        n.notice(NoticeName.JOINED, "run-2", "b", here=1, of=3),
+        n.notice(NoticeName.JOINED, "run-2", "c", here=2, of=3),
     ], "sessions that are open join it at once"
     return second
 
@@ -132,8 +166,8 @@ def both() -> Machine:
 def test_a_run_hears_of_its_own_sites_alone_and_of_the_messages_that_name_it(both: Machine) -> None:
     first = both.federation.runs[RUN]
     assert told(both.handle(joins("d"))) == [
-        n.notice(n.NoticeName.JOINED, "run-2", "d", here=3, of=3),
-        n.notice(n.NoticeName.PLAN_SENT, "run-2", sites=("b", "c", "d"), seconds=2.0),
+        n.notice(NoticeName.JOINED, "run-2", "d", here=3, of=3),
+        n.notice(NoticeName.PLAN_SENT, "run-2", sites=("b", "c", "d"), seconds=2.0),
     ]
     all_of(both, [offers(both, s) for s in "bcd"])
     assert both.run.phase is Phase.ASKING
@@ -142,20 +176,20 @@ def test_a_run_hears_of_its_own_sites_alone_and_of_the_messages_that_name_it(bot
     both.handle(answers("b"))  # of run 1
     assert both.federation.runs[RUN].awaited == ("a", "c")
     assert both.run == second
-    assert both.handle(e.Received("a", offer_of("a", both.plan))) == [], "a is not in run 2"
+    assert both.handle(Received("a", offer_of("a", both.plan))) == [], "a is not in run 2"
 
 
 def test_a_lost_session_concerns_every_run_of_the_site_and_an_exclusion_only_one(
     both: Machine,
 ) -> None:
     lost = [n.left(run, "c", "gone", lost=True) for run in (RUN, "run-2")]
-    assert told(both.handle(e.SiteLost("c", "gone"))) == lost
-    both.handle(e.Received("b", m.Fault(RUN, 0, 0, "the disk is full")))
+    assert told(both.handle(SiteLost("c", "gone"))) == lost
+    both.handle(Received("b", Fault(RUN, 0, 0, "the disk is full")))
     assert set(both.federation.runs[RUN].excluded) == {"b"}
     assert "b" in both.federation.sessions
     assert both.run.here == {"b"}
     assert not both.federation.done
-    assert both.handle(e.Interrupted())[-1] == e.Finish("run-2", Outcome.INTERRUPTED, "")
+    assert both.handle(Interrupted())[-1] == Finish("run-2", Outcome.INTERRUPTED, "")
     assert both.federation.done
     assert rejected(both, joins("a")) == "a: run run-1, run-2 is over."
 
@@ -169,7 +203,7 @@ def test_runs_come_and_go_over_the_same_sessions_and_do_not_meet(limit: int) -> 
     service = Service(max_concurrent_runs=limit).joined()
     most = 0
     service.queue += plans
-    service.events.append(e.QueueChanged())
+    service.events.append(QueueChanged())
     while service.events:
         service.one()
         most = max(most, len(service.federation.computing))
@@ -187,14 +221,14 @@ def test_a_cancelled_run_is_over_for_good_wherever_it_is_and_the_federation_goes
         .joined("a")
         .submit(make_plan(run="run-1"), make_plan(run="run-2"))
     )
-    service.tell(e.QueueRead((), {"run-1": "not today", "run-2": "nor this", "unknown": "x"}))
-    assert service.finished == {"run-1": e.Finish("run-1", Outcome.CANCELLED, "not today")}
+    service.tell(QueueRead((), {"run-1": "not today", "run-2": "nor this", "unknown": "x"}))
+    assert service.finished == {"run-1": Finish("run-1", Outcome.CANCELLED, "not today")}
     assert [type(r) for r in service.records["run-1"]] == [Ended]
     assert not service.federation.done
     assert set(service.federation.runs) <= {"run-2"}
     service = Service().joined()
-    service.events.append(e.Submitted(make_plan(run="run-1")))
-    until_answered(service, 4).tell(e.Cancelled("run-1", "enough"))  # between two steps
+    service.events.append(Submitted(make_plan(run="run-1")))
+    until_answered(service, 4).tell(Cancelled("run-1", "enough"))  # between two steps
     assert service.finished["run-1"].outcome is Outcome.CANCELLED
     assert {end.outcome for end in service.ends.values()} == {Outcome.CANCELLED}
     assert service.federation.runs == {}
@@ -202,17 +236,17 @@ def test_a_cancelled_run_is_over_for_good_wherever_it_is_and_the_federation_goes
 
 def test_a_revoked_or_unlisted_site_is_expelled_with_the_reason_and_missed() -> None:
     service = Service(max_concurrent_runs=1).joined()
-    service.tell(e.Revoked("b", "b is not in the list"), e.Revoked("z", "was never here"))
+    service.tell(Revoked("b", "b is not in the list"), Revoked("z", "was never here"))
     assert service.rejected == {"b": "b is not in the list"}
     for notice in (
-        n.notice(n.NoticeName.SESSION_REJECTED, site="b", reason="b is not in the list"),
-        n.notice(n.NoticeName.SESSION_ENDED, site="b", reason="b is not in the list"),
+        n.notice(NoticeName.SESSION_REJECTED, site="b", reason="b is not in the list"),
+        n.notice(NoticeName.SESSION_ENDED, site="b", reason="b is not in the list"),
     ):
         assert notice in service.notices
     service.submit(make_plan(run="run-1", min_sites=3))
     assert service.federation.runs["run-1"].awaited == ("b",)
     assert service.joined("b").finished["run-1"].outcome is Outcome.CONVERGED
-    service.tell(e.Reconfigured(("a", "b", "d"), 2), joins("d"), joins("c"))
+    service.tell(Reconfigured(("a", "b", "d"), 2), joins("d"), joins("c"))
     assert set(service.federation.sessions) == {"a", "b", "d"}
     assert "c: not in this federation's list of sites (a, b, d)" in service.rejected["c"]
     service.submit(make_plan(run="one"), make_plan(run="two"), make_plan(run="three"))
@@ -227,32 +261,32 @@ def test_draining_leaves_what_is_under_way_and_waits_for_what_is_over() -> None:
     third is being loaded.
     """
     service = Service().joined().submit(make_plan(run="waits", sites=FOUR, min_sites=4))
-    held = holding_back(service.agents["c"], m.Finished)
+    held = holding_back(service.agents["c"], Finished)
     service.submit(make_plan(run="over"), make_plan(run="queued", sites=FOUR, min_sites=4))
     service.queue.append(make_plan(run="late"))
-    service.tell(e.QueueRead(tuple(service.queue)), e.Draining())
+    service.tell(QueueRead(tuple(service.queue)), Draining())
     assert service.finished["waits"].outcome is Outcome.INTERRUPTED
     assert "waits" not in service.records, (
         "no end is written down: the next process begins it again"
     )
     service.queue = [later := make_plan(run="later")]
-    service.tell(e.QueueChanged())
+    service.tell(QueueChanged())
     assert service.queue == [later], "it stays in the queue"
     assert list(service.federation.runs) == ["over"], "no run begins in a process that drains"
     assert not service.federation.done
-    service.tell(*(e.Received("c", answer) for answer in held))
+    service.tell(*(Received("c", answer) for answer in held))
     assert service.federation.done
     assert service.finished["over"].outcome is Outcome.CONVERGED
 
 
 def test_only_the_head_of_a_run_that_ends_is_countersigned() -> None:
-    signed = m.LedgerHead(7, "ab", "2026-01-01")
+    signed = LedgerHead(7, "ab", "2026-01-01")
     service = Service().joined()
-    service.events.append(e.Submitted(make_plan(run="run-1")))
-    until_answered(service).events.append(e.Received("a", m.Fetched("invented", signed, "03")))
-    asked = list[e.Action]()
+    service.events.append(Submitted(make_plan(run="run-1")))
+    until_answered(service).events.append(Received("a", Fetched("invented", signed, "03")))
+    asked = list[Action]()
     while service.events:
-        asked += [a for a in service.one() if isinstance(a, e.CountersignHead)]
+        asked += [a for a in service.one() if isinstance(a, CountersignHead)]
     assert asked == []
     assert service.finished["run-1"].outcome is Outcome.CONVERGED
 
@@ -261,7 +295,7 @@ def test_a_service_of_one_study_is_done_when_its_queue_is_empty() -> None:
     service = Service(exit_when_idle=True, waiting=(make_plan(run="one"),), max_concurrent_runs=1)
     service.queue.append(make_plan(run="one"))
     assert not service.federation.done
-    service.tell(e.QueueChanged()).out_of_time("one")
+    service.tell(QueueChanged()).out_of_time("one")
     assert service.finished["one"].outcome is Outcome.TOO_FEW_SITES
     assert service.federation.done
 
@@ -274,12 +308,12 @@ OF_TWO = replace(PLAN, membership=replace(PLAN.membership, min_sites=2))
 FIRST = f"{RUN}-ids-0"
 
 
-def unaligned(site: str) -> e.Event:
-    return e.Received(site, m.Unaligned(RUN))
+def unaligned(site: str) -> Event:
+    return Received(site, Unaligned(RUN))
 
 
-def begins(actions: list[e.Action]) -> list[e.BeginRun]:
-    return [action for action in actions if isinstance(action, e.BeginRun)]
+def begins(actions: list[Action]) -> list[BeginRun]:
+    return [action for action in actions if isinstance(action, BeginRun)]
 
 
 def test_the_plan_of_an_alignment_is_the_runs_own_for_all_of_its_sites() -> None:
@@ -309,24 +343,24 @@ def test_the_ids_are_aligned_once_if_a_site_asks_for_it_and_then_the_plan_is_sen
     machine = planned(PLAN)
     said = [offers(machine, s) if s in aligned else unaligned(s) for s in "abc"]
     assert begins(all_of(machine, said[:2])) == []
-    assert begins(machine.handle(said[2])) == [e.BeginRun(alignment_of(PLAN, 0))]
+    assert begins(machine.handle(said[2])) == [BeginRun(alignment_of(PLAN, 0))]
     assert waits(machine) == "waiting for the alignment of ids"
     assert machine.awaited == ()
     assert begins(machine.handle(offers(machine, "a"))) == []
-    again = machine.handle(e.Aligned(RUN, Outcome.CONVERGED, ""))
+    again = machine.handle(Aligned(RUN, Outcome.CONVERGED, ""))
     assert [(s.site, s.message) for s in sends(again)] == [
-        (s, m.Proposal(RUN, 0, PLAN)) for s in "abc"
+        (s, Proposal(RUN, 0, PLAN)) for s in "abc"
     ]
     all_of(machine, [offers(machine, s) for s in "abc"])
     assert machine.phase is Phase.ASKING
-    assert machine.handle(e.Aligned(RUN, Outcome.CONVERGED, "")) == []
+    assert machine.handle(Aligned(RUN, Outcome.CONVERGED, "")) == []
 
 
 def test_offers_that_differ_are_aligned_and_dismissed_if_they_differ_still() -> None:
     machine = planned(PLAN)
     differ = [offers(machine, "a"), offers(machine, "b"), offers(machine, "c", n_unlabelled=5)]
     assert len(begins(all_of(machine, differ))) == 1
-    machine.handle(e.Aligned(RUN, Outcome.CONVERGED, ""))
+    machine.handle(Aligned(RUN, Outcome.CONVERGED, ""))
     all_of(machine, differ[:2])
     assert "5 at c" in dismissed(machine, differ[2], Outcome.REFUSED, excluded=False)
     reason = dismissed(machine, unaligned("b"), Outcome.REFUSED, excluded=False)
@@ -352,13 +386,13 @@ def test_ids_are_aligned_by_all_sites_or_not_at_all_and_without_a_result_the_run
         assert begins(all_of(machine, [*map(unaligned, here), machine.deadline])) == []
         assert machine.ending[0] is Outcome.TOO_FEW_SITES
     machine = planned(PLAN)
-    all_of(machine, [*map(unaligned, "abc"), e.SiteLost("c", "gone"), joins("c")])
+    all_of(machine, [*map(unaligned, "abc"), SiteLost("c", "gone"), joins("c")])
     actions = all_of(machine, [approval("c"), approval("c", given=True), unaligned("c")])
-    assert not any(isinstance(action, e.SetDeadline) for action in actions), (
+    assert not any(isinstance(action, SetDeadline) for action in actions), (
         "the other run has the deadlines"
     )
     assert machine.aligning
-    machine.handle(e.Aligned(RUN, Outcome.NOTHING_SHARED, "b left"))
+    machine.handle(Aligned(RUN, Outcome.NOTHING_SHARED, "b left"))
     assert machine.ending == (Outcome.NOTHING_SHARED, "the ids could not be aligned: b left")
 
 
@@ -366,7 +400,7 @@ def aligning() -> Service:
     """In the middle of the alignment: a step is answered, and messages are on their way."""
     service = Service()
     service.submit(PLAN)
-    service.events.extend(e.SiteJoined(agent.hello()) for agent in service.agents.values())
+    service.events.extend(SiteJoined(agent.hello()) for agent in service.agents.values())
     while not any(isinstance(record, StepDone) for record in service.records.get(FIRST, ())):
         service.one()
     return service
@@ -380,7 +414,7 @@ def outcomes(service: Service) -> dict[str, Outcome]:
 def test_an_alignment_and_its_run_end_alike_and_the_next_run_trains_at_once(
     outcome: Outcome,
 ) -> None:
-    service = aligning().tell(*[e.Cancelled(RUN, "enough")] * (outcome is Outcome.CANCELLED))
+    service = aligning().tell(*[Cancelled(RUN, "enough")] * (outcome is Outcome.CANCELLED))
     assert outcomes(service) == {FIRST: outcome, RUN: outcome}
     if outcome is Outcome.CONVERGED:
         assert {agent.shared for agent in service.agents.values()} == {("ann", "bob")}

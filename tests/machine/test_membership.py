@@ -28,10 +28,19 @@ from machine.stepwise import (
 )
 from machine.tiny import IDS, Machine, Pump, make_plan, make_sites, sealed, undisturbed
 
-from coordinator.machine import events as e
 from coordinator.machine import notices as n
+from coordinator.machine.events import (
+    Action,
+    Finish,
+    NotifyObservers,
+    Received,
+    SendToSite,
+    SetDeadline,
+    SiteLost,
+)
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import AttemptBegan, Begun, Ended, Phase
-from coreg_core import messages as m
+from coreg_core.messages import Dismissed, Fault, Finished, PlanRefused, Proposal
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 
@@ -48,11 +57,11 @@ def test_too_few_sites_join_or_offer_in_time() -> None:
     [ended] = written(actions := machine.handle(machine.deadline))
     assert ended == Ended(Outcome.TOO_FEW_SITES, reason)
     assert actions[1:] == [
-        e.NotifyObservers(n.run_ended(RUN, Outcome.TOO_FEW_SITES, reason)),
-        e.SendToSite("b", m.Finished(RUN, Outcome.TOO_FEW_SITES, reason)),
-        e.SetDeadline(RUN, 2, 3.0),
+        NotifyObservers(n.run_ended(RUN, Outcome.TOO_FEW_SITES, reason)),
+        SendToSite("b", Finished(RUN, Outcome.TOO_FEW_SITES, reason)),
+        SetDeadline(RUN, 2, 3.0),
     ]
-    assert machine.handle(fetches("b"))[-1] == e.Finish(RUN, Outcome.TOO_FEW_SITES, reason)
+    assert machine.handle(fetches("b"))[-1] == Finish(RUN, Outcome.TOO_FEW_SITES, reason)
     machine = planned()
     all_of(machine, [offers(machine, "a"), approval("c"), machine.deadline])
     assert machine.ending == (Outcome.TOO_FEW_SITES, "b, c did not accept the plan in time")
@@ -74,7 +83,7 @@ def test_a_rehearsal_ends_with_the_offers_and_sends_no_step() -> None:
 
 def test_a_rehearsal_hears_every_site_before_it_ends_refused() -> None:
     machine = planned(REHEARSAL)
-    machine.handle(e.Received("b", m.PlanRefused(RUN, "noise is below its policy.")))
+    machine.handle(Received("b", PlanRefused(RUN, "noise is below its policy.")))
     assert machine.ending is None, "the others say what they would do"
     all_of(machine, [offers(machine, "a"), offers(machine, "c")])
     outcome, reason = machine.ending
@@ -93,7 +102,7 @@ def test_sites_end_a_rehearsal_without_a_result() -> None:
 def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> None:
     machine = planned()
     assert told(machine.handle(approval("c"))) == [
-        n.notice(n.NoticeName.APPROVAL_AWAITED, RUN, sites=("c",), approved=0, of=3, seconds=500.0)
+        n.notice(NoticeName.APPROVAL_AWAITED, RUN, sites=("c",), approved=0, of=3, seconds=500.0)
     ]
     assert (
         waits(machine)
@@ -101,9 +110,9 @@ def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> 
     )
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b")])
     assert told(actions)[-1] == n.notice(
-        n.NoticeName.APPROVAL_AWAITED, RUN, sites=("c",), approved=2, of=3, seconds=500.0
+        NoticeName.APPROVAL_AWAITED, RUN, sites=("c",), approved=2, of=3, seconds=500.0
     )
-    assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [500.0]
+    assert [a.seconds for a in actions if isinstance(a, SetDeadline)] == [500.0]
     assert waits(machine) == "waiting for approval by c"
     assert machine.handle(approval("c")) == [], (
         "it comes again with a new session, and changes nothing"
@@ -113,8 +122,8 @@ def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> 
     late.handle(late.deadline)
     assert late.ending[1] == "b, c did not approve the plan within 500 s"
     actions = machine.handle(approval("c", given=True))
-    assert told(actions) == [n.notice(n.NoticeName.APPROVED, RUN, "c")]
-    assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [2.0], "it factors now"
+    assert told(actions) == [n.notice(NoticeName.APPROVED, RUN, "c")]
+    assert [a.seconds for a in actions if isinstance(a, SetDeadline)] == [2.0], "it factors now"
     assert machine.handle(approval("c")) == []
     machine.handle(offers(machine, "c"))
     assert machine.phase is Phase.ASKING
@@ -140,7 +149,7 @@ def test_an_offer_that_cannot_be_used_excludes_the_site(plan: Plan, changes: Any
 def test_a_fault_that_a_site_can_correct_dismisses_it_until_it_comes_back() -> None:
     for event in (
         lambda machine: offers(machine, "b", n_unlabelled=0),
-        lambda _: e.Received("b", m.PlanRefused(RUN, "column u is missing", for_now=True)),
+        lambda _: Received("b", PlanRefused(RUN, "column u is missing", for_now=True)),
     ):
         machine = planned(make_plan(min_sites=3))
         assert dismissed(machine, event(machine), Outcome.REFUSED, excluded=False)
@@ -150,20 +159,20 @@ def test_a_fault_that_a_site_can_correct_dismisses_it_until_it_comes_back() -> N
 
 
 def test_a_refusal_ends_a_run_that_needs_the_site_and_is_borne_where_enough_remain() -> None:
-    refusal = e.Received("b", m.PlanRefused(RUN, "no"))
+    refusal = Received("b", PlanRefused(RUN, "no"))
     reason = "b refused the plan: no"
     actions = planned(make_plan(min_sites=3)).handle(refusal)
     assert told(actions)[0] == n.notice(
-        n.NoticeName.SITE_DISMISSED, RUN, "b", reason=reason, excluded=True
+        NoticeName.SITE_DISMISSED, RUN, "b", reason=reason, excluded=True
     )
     assert sends(actions) == [
-        e.SendToSite("b", m.Dismissed(RUN, Outcome.REFUSED, reason)),
-        *(e.SendToSite(s, m.Finished(RUN, Outcome.REFUSED, reason)) for s in "ac"),
+        SendToSite("b", Dismissed(RUN, Outcome.REFUSED, reason)),
+        *(SendToSite(s, Finished(RUN, Outcome.REFUSED, reason)) for s in "ac"),
     ]
     machine = planned()
     all_of(machine, [offers(machine, s) for s in "ac"])
     assert steps_sent(machine.handle(refusal)).keys() == set("ac")
-    assert machine.handle(e.Received("b", m.PlanRefused("another-run", "no"))) == []
+    assert machine.handle(Received("b", PlanRefused("another-run", "no"))) == []
     machine = started()
     all_of(machine, [joins("a"), joins("b"), machine.deadline, offers(machine, "a"), refusal])
     assert machine.phase == Phase.PLANNING, "it did not join, and is needed again"
@@ -202,7 +211,7 @@ def test_the_site_that_differs_is_named_whoever_came_first(
         "not: to reconnect, it is connected"
     )
     actions = all_of(machine, comes_back(machine, wrong))
-    assert e.SendToSite(wrong, m.Proposal(RUN, 0, machine.plan)) in actions
+    assert SendToSite(wrong, Proposal(RUN, 0, machine.plan)) in actions
     assert machine.phase == Phase.ASKING
     assert machine.participants == ("a", "b", "c")
 
@@ -216,7 +225,7 @@ def test_of_two_sites_that_differ_both_are_dismissed_and_come_back_with_the_same
     assert waits(machine).startswith(
         "waiting for a, b to correct this: the sites list different numbers"
     )
-    assert machine.handle(e.Received("a", m.PlanRefused(RUN, "no"))) == [], (
+    assert machine.handle(Received("a", PlanRefused(RUN, "no"))) == [], (
         "a site that is dismissed is not heard"
     )
     all_of(machine, [*comes_back(machine, "a"), *comes_back(machine, "b")])
@@ -234,7 +243,7 @@ def test_a_dismissed_site_is_no_member_and_no_measure_for_members() -> None:
         ],
     )
     assert machine.participants == ("b", "c"), "the timeout of the plan leaves the sites that agree"
-    all_of(machine, [e.SiteLost("b", "gone"), joins("b"), offers(machine, "b", key="new")])
+    all_of(machine, [SiteLost("b", "gone"), joins("b"), offers(machine, "b", key="new")])
     assert not any(
         send.site == "a" for send in sends(machine.handle(offers(machine, "a", n_unlabelled=5)))
     )
@@ -252,7 +261,7 @@ def test_a_dismissed_site_is_no_member_and_no_measure_for_members() -> None:
 def test_a_site_that_comes_back_changed_is_refused_and_may_come_back_as_it_was() -> None:
     machine = begun()
     for other in (0, 5):
-        all_of(machine, [e.SiteLost("b", "gone"), joins("b")])
+        all_of(machine, [SiteLost("b", "gone"), joins("b")])
         dismissed(
             machine, offers(machine, "b", n_unlabelled=other), Outcome.REFUSED, excluded=False
         )
@@ -264,7 +273,7 @@ def test_a_site_that_comes_back_changed_is_refused_and_may_come_back_as_it_was()
 # --- dropped --------------------------------------------------------------------------------------
 
 
-def next_attempt(machine: Machine, *sites: str) -> list[e.Action]:
+def next_attempt(machine: Machine, *sites: str) -> list[Action]:
     return all_of(machine, [offers(machine, s) for s in sites])
 
 
@@ -272,25 +281,25 @@ def test_a_plan_that_continues_goes_on_in_another_attempt_and_a_dropped_site_sta
     machine = begun(CONTINUES)
     actions = all_of(machine, [answers("a"), answers("b"), machine.deadline])
     assert told(actions) == [
-        n.notice(n.NoticeName.GOING_ON_WITHOUT, RUN, sites=("c",), what="answer in time"),
+        n.notice(NoticeName.GOING_ON_WITHOUT, RUN, sites=("c",), what="answer in time"),
         n.notice(
-            n.NoticeName.SITE_DISMISSED,
+            NoticeName.SITE_DISMISSED,
             RUN,
             "c",
             reason="c: did not answer in time.",
             excluded=True,
         ),
-        n.notice(n.NoticeName.PLAN_SENT, RUN, sites=("a", "b"), seconds=2.0),
+        n.notice(NoticeName.PLAN_SENT, RUN, sites=("a", "b"), seconds=2.0),
     ]
     assert sends(actions) == [
-        e.SendToSite("c", m.Dismissed(RUN, Outcome.STALLED, "c: did not answer in time.")),
-        *(e.SendToSite(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"),
+        SendToSite("c", Dismissed(RUN, Outcome.STALLED, "c: did not answer in time.")),
+        *(SendToSite(s, Proposal(RUN, 1, CONTINUES)) for s in "ab"),
     ]
     assert machine.handle(answers("c")) == [], "the run does not hear it"
     assert written(next_attempt(machine, "a", "b")) == [AttemptBegan(1, ("a", "b"))]
     reason = dismissed(machine, joins("c"), Outcome.STALLED, excluded=True)
     assert reason == "c: no longer in this run: c: did not answer in time."
-    assert machine.handle(offers(machine, "c")) == machine.handle(e.SiteLost("c", "gone")) == []
+    assert machine.handle(offers(machine, "c")) == machine.handle(SiteLost("c", "gone")) == []
     all_of(machine, [answers(s, 0, 1) for s in "ab"])
     assert machine.phase == Phase.ASKING
     assert machine.participants == ("a", "b")
@@ -298,14 +307,12 @@ def test_a_plan_that_continues_goes_on_in_another_attempt_and_a_dropped_site_sta
 
 def test_below_the_minimum_it_waits_and_goes_on_as_soon_as_it_may() -> None:
     machine = begun(CONTINUES)
-    all_of(
-        machine, [e.SiteLost("b", "gone"), e.SiteLost("c", "gone"), answers("a"), machine.deadline]
-    )
+    all_of(machine, [SiteLost("b", "gone"), SiteLost("c", "gone"), answers("a"), machine.deadline])
     assert machine.phase == Phase.STALLED
     assert machine.awaited == ("b", "c")
     all_of(machine, comes_back(machine, "b"))
     assert sends(machine.handle(answers("b"))) == [
-        e.SendToSite(s, m.Proposal(RUN, 1, CONTINUES)) for s in "ab"
+        SendToSite(s, Proposal(RUN, 1, CONTINUES)) for s in "ab"
     ]
     next_attempt(machine, "a", "b")
     assert machine.participants == ("a", "b")
@@ -315,9 +322,7 @@ def test_below_the_minimum_it_waits_and_goes_on_as_soon_as_it_may() -> None:
 def test_a_missing_site_that_is_back_has_its_time_to_answer(answers_too: bool) -> None:
     """To be dropped is for good."""
     machine = begun(CONTINUES)
-    all_of(
-        machine, [e.SiteLost("b", "gone"), e.SiteLost("c", "gone"), answers("a"), machine.deadline]
-    )
+    all_of(machine, [SiteLost("b", "gone"), SiteLost("c", "gone"), answers("a"), machine.deadline])
     all_of(machine, [*comes_back(machine, "b"), *comes_back(machine, "c")])
     assert machine.handle(answers("b")) == []
     actions = machine.handle(answers("c") if answers_too else machine.deadline)
@@ -336,7 +341,7 @@ def test_under_sealed_sums_nobody_is_dropped_unless_the_plan_allows_it(
     faulty = begun(plan)
     all_of(machine, [answers("a"), answers("b"), machine.deadline])
     assert machine.phase is phase
-    faulty.handle(e.Received("b", m.Fault(RUN, 0, 0, "x")))
+    faulty.handle(Received("b", Fault(RUN, 0, 0, "x")))
     assert faulty.phase is (Phase.PLANNING if may_change else Phase.ENDING)
 
 
@@ -351,7 +356,7 @@ def test_a_site_that_does_not_offer_again_is_dropped_where_the_plan_continues(
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
     if goes_on:
         assert n.notice(
-            n.NoticeName.GOING_ON_WITHOUT, RUN, sites=("c",), what="accept the plan in time"
+            NoticeName.GOING_ON_WITHOUT, RUN, sites=("c",), what="accept the plan in time"
         ) in told(actions)
         assert machine.participants == ("a", "b")
     else:
@@ -365,7 +370,7 @@ def test_connected_sites_that_have_not_offered_when_it_begins_are_dismissed() ->
     machine = planned()
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
     reason = "c: the run began without this site."
-    assert e.SendToSite("c", m.Dismissed(RUN, Outcome.STALLED, reason)) in sends(actions)
+    assert SendToSite("c", Dismissed(RUN, Outcome.STALLED, reason)) in sends(actions)
     assert dismissed(machine, joins("c"), Outcome.STALLED, excluded=True).endswith(reason)
 
 
@@ -397,15 +402,15 @@ FOUR = make_plan(sites=("a", "b", "c", "d"), min_sites=2)
 def test_a_run_that_begins_again_waits_for_its_own_sites_and_begins_from_its_beginning() -> None:
     machine = Machine(FOUR, begun=AGAIN)
     assert machine.start() == [
-        e.NotifyObservers(n.notice(n.NoticeName.ANSWERS_IN_CLEAR, RUN)),
-        e.NotifyObservers(n.run_began(RUN, "", 3, ("a", "b", "c"), 1.0)),
-        e.SetDeadline(RUN, 1, 1.0),
+        NotifyObservers(n.notice(NoticeName.ANSWERS_IN_CLEAR, RUN)),
+        NotifyObservers(n.run_began(RUN, "", 3, ("a", "b", "c"), 1.0)),
+        SetDeadline(RUN, 1, 1.0),
     ]
     assert machine.phase is Phase.ENROLLING
     dismissed(machine, joins("d"), Outcome.STALLED, excluded=True)
     assert sends(all_of(machine, [joins("a"), joins("b")])) == []
     assert sends(machine.handle(joins("c"))) == [
-        e.SendToSite(s, m.Proposal(RUN, 3, FOUR)) for s in "abc"
+        SendToSite(s, Proposal(RUN, 3, FOUR)) for s in "abc"
     ]
     actions = next_attempt(machine, "a", "b", "c")
     assert written(actions) == [AttemptBegan(3, ("a", "b", "c"))]
@@ -424,7 +429,7 @@ def test_a_run_that_begins_again_goes_on_without_a_site_where_the_plan_does(
     if not goes_on:
         assert machine.ending == (Outcome.TOO_FEW_SITES, "b did not join within 1 s")
         return
-    assert n.notice(n.NoticeName.GOING_ON_WITHOUT, RUN, sites=("b",), what="join in time") in told(
+    assert n.notice(NoticeName.GOING_ON_WITHOUT, RUN, sites=("b",), what="join in time") in told(
         actions
     )
     dismissed(machine, joins("b"), Outcome.STALLED, excluded=True)

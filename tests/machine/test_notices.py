@@ -10,6 +10,7 @@ import pytest
 from machine.stepwise import RUN
 
 from coordinator.machine import notices as n
+from coordinator.machine.notices import SENTENCES, NoticeName
 from coordinator.machine.records import StepDone, Timing
 from coreg_core.messages import Report
 from coreg_core.outcomes import Notice, Outcome
@@ -51,9 +52,9 @@ def test_a_notice_is_one_line_and_one_json_object(name: str) -> None:
     is_one_line_and_one_json_object(notice)
 
 
-@pytest.mark.parametrize("kind", n.SENTENCES)
-def test_a_sentence_names_its_fields(kind: n.NoticeName) -> None:
-    names = {name for _, name, *_ in Formatter().parse(n.SENTENCES[kind]) if name}
+@pytest.mark.parametrize("kind", SENTENCES)
+def test_a_sentence_names_its_fields(kind: NoticeName) -> None:
+    names = {name for _, name, *_ in Formatter().parse(SENTENCES[kind]) if name}
     fields: dict[str, Any] = dict.fromkeys(names - {"site", "until"}, ("b", "c"))
     if "until" in names:
         fields["seconds"] = math.inf

@@ -137,7 +137,7 @@ def test_no_one_opens_what_is_for_another_and_no_receiver_opens_a_single_part() 
     receiver = pump.sites["b"]
     [of_a, *_] = of_b.parts
     opened = receiver.attempt.seal.open_text(context, of_a.data, "a", to_all=False)
-    single = np.frombuffer(opened, "<i8") * 2.0**receiver.computation._power
+    single = np.frombuffer(opened, "<i8") * 2.0**receiver.computation.power
     assert np.abs(single).min() > 1e3, "blinded: a number of 64 random bits"
 
 

@@ -25,11 +25,10 @@ from machine.tiny import (
     undisturbed,
 )
 
-from coreg_core import messages as m
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.agreement.rounds import norm_fault, scalar_fault
-from coreg_core.messages import Words
+from coreg_core.messages import Answer, Fault, Offer, PlanRefused, Proposal, Step, ToSite, Words
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_sim.simulate import fingerprint_of, identity_of, simulated_keys
@@ -68,32 +67,32 @@ class Wire:
     its way.
     """
 
-    def __init__(self, change: Callable[["Wire", str, m.Step], m.Step | None], plan: Plan = PLAN):
-        self.steps: dict[int, m.Step] = {}
-        self.answers: dict[tuple[str, int], m.Answer] = {}
-        self.replies: list[tuple[m.Step, Any]] = []  # of steps that were changed
+    def __init__(self, change: Callable[["Wire", str, Step], Step | None], plan: Plan = PLAN):
+        self.steps: dict[int, Step] = {}
+        self.answers: dict[tuple[str, int], Answer] = {}
+        self.replies: list[tuple[Step, Any]] = []  # of steps that were changed
         self._change = change
-        self._sites = make_sites(plan.sites)
-        for site in self._sites.values():
+        self.sites = make_sites(plan.sites)
+        for site in self.sites.values():
             altered(site, partial(self._heard, site.name))
-        self.pump = Pump(plan, self._sites, wire=self._carried).join().run()
+        self.pump = Pump(plan, self.sites, wire=self._carried).join().run()
 
-    def _carried(self, site: str, message: m.ToSite) -> m.ToSite | None:
-        if not isinstance(message, m.Step):
+    def _carried(self, site: str, message: ToSite) -> ToSite | None:
+        if not isinstance(message, Step):
             return message
         self.steps[message.step] = message
         return self._change(self, site, message)
 
-    def _heard(self, site: str, message: m.ToSite, said: Any) -> Any:
-        if isinstance(message, m.Step):
+    def _heard(self, site: str, message: ToSite, said: Any) -> Any:
+        if isinstance(message, Step):
             if message != self.steps[message.step]:
                 self.replies.append((message, said))
-            if isinstance(said, m.Answer):
+            if isinstance(said, Answer):
                 self.answers[site, said.step] = said
         return said
 
 
-def with_words(step: m.Step, change: Callable[[np.ndarray], np.ndarray]) -> m.Step:
+def with_words(step: Step, change: Callable[[np.ndarray], np.ndarray]) -> Step:
     assert step.summed is not None
     return replace(step, summed=Words(change(step.summed.values.copy())))
 
@@ -112,7 +111,7 @@ def answered(wire: Wire, site: str, step: int) -> np.ndarray:
     return found.values
 
 
-SUMS: dict[str, Callable[[Wire, m.Step], m.Step]] = {
+SUMS: dict[str, Callable[[Wire, Step], Step]] = {
     "a bit of its first word": lambda w, s: with_words(s, bit(0)),
     "one word more": lambda w, s: with_words(s, lambda v: np.append(v, v[:1])),
     "all zeros": lambda w, s: with_words(s, np.zeros_like),
@@ -135,13 +134,13 @@ def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from
     """
     at = FIRST + 3
 
-    def change(wire: Wire, site: str, step: m.Step) -> m.Step:
+    def change(wire: Wire, site: str, step: Step) -> Step:
         return SUMS[what](wire, step) if step.step == at else step
 
     wire = Wire(change)
     assert wire.replies
     for _, said in wire.replies:
-        assert isinstance(said, m.Fault)
+        assert isinstance(said, Fault)
         assert (
             "the sum of this step does not match the sites' answers" in said.reason
             or "one word" in what
@@ -152,10 +151,10 @@ def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from
 
 
 def test_after_a_changed_sum_the_true_one_still_serves_and_a_withheld_one_ends_it() -> None:
-    def change(wire: Wire, site: str, step: m.Step) -> m.Step:
+    def change(wire: Wire, site: str, step: Step) -> Step:
         if step.step == FIRST + 2:
-            [said] = wire._sites[site].handle(with_words(step, bit(0)))
-            assert isinstance(said, m.Fault)
+            [said] = wire.sites[site].handle(with_words(step, bit(0)))
+            assert isinstance(said, Fault)
         return step
 
     assert Wire(change).pump.bits == undisturbed(PLAN).bits
@@ -176,11 +175,11 @@ def test_two_sums_under_one_step_are_found_by_the_sites_themselves(last: bool) -
     plan = sealed(make_plan(min_sites=3, max_rounds=3, tolerance=0.0, prediction_tolerance=0.0))
     at = max(Wire(lambda w, site, step: step, plan).steps) - (0 if last else 2)
 
-    def change(wire: Wire, site: str, step: m.Step) -> m.Step:
+    def change(wire: Wire, site: str, step: Step) -> Step:
         return with_words(step, bit(0)) if site == "b" and step.step == at else step
 
     wire = Wire(change, plan)
-    assert [type(said) for _, said in wire.replies] == [m.Fault]
+    assert [type(said) for _, said in wire.replies] == [Fault]
     true = undisturbed(plan).bits
     assert wire.pump.bits == ({"a": true["a"], "c": true["c"]} if last else {})
 
@@ -188,37 +187,37 @@ def test_two_sums_under_one_step_are_found_by_the_sites_themselves(last: bool) -
 # --- who is on the roster -------------------------------------------------------------------------
 
 
-def meets(change: Callable[[dict[str, m.Offer]], Any], plan: Plan = PLAN, **rules: Any) -> str:
+def meets(change: Callable[[dict[str, Offer]], Any], plan: Plan = PLAN, **rules: Any) -> str:
     """What site a says of a roster that the coordinator has changed; empty where it answers."""
     sites = {
         name: site_with(name, private_data(name), **(rules if name == "a" else {}))
         for name in plan.sites
     }
-    offers = {name: site.handle(m.Proposal(plan.run, 0, plan))[0] for name, site in sites.items()}
+    offers = {name: site.handle(Proposal(plan.run, 0, plan))[0] for name, site in sites.items()}
     changed = change(offers)
     roster = tuple(offers.values()) if changed is None else changed
-    [said] = sites["a"].handle(m.Step(plan.run, 0, 0, roster))
-    return said.reason if isinstance(said, m.PlanRefused) else ""
+    [said] = sites["a"].handle(Step(plan.run, 0, 0, roster))
+    return said.reason if isinstance(said, PlanRefused) else ""
 
 
-def as_b(offers: dict[str, m.Offer], keys: RunKeys, **changes: Any) -> None:
+def as_b(offers: dict[str, Offer], keys: RunKeys, **changes: Any) -> None:
     """b's offer, made and signed with these keys."""
     empty = dict.fromkeys(("key", "identity", "signature"), "")
     offers["b"] = keys.draw(replace(offers["b"], **empty)).offer
     if changes:
         from coreg_wire.identity.signatures import sign
-        from site_agent.identity.run_keys import _statement
+        from site_agent.identity.run_keys import offer_statement
 
         shown = replace(offers["b"], **changes)
-        offers["b"] = replace(shown, signature=sign(identity_of("b"), _statement(shown)))
+        offers["b"] = replace(shown, signature=sign(identity_of("b"), offer_statement(shown)))
 
 
-def with_b(changes: Callable[[dict[str, m.Offer]], Any]) -> Callable[[dict[str, m.Offer]], Any]:
+def with_b(changes: Callable[[dict[str, Offer]], Any]) -> Callable[[dict[str, Offer]], Any]:
     """The roster with b's offer changed."""
     return lambda o: (o["a"], replace(o["b"], **changes(o)), o["c"])
 
 
-ROSTERS: dict[str, tuple[Callable[[dict[str, m.Offer]], Any], str]] = {
+ROSTERS: dict[str, tuple[Callable[[dict[str, Offer]], Any], str]] = {
     "as it is": (lambda o: None, ""),
     "without the site": (
         lambda o: (o["b"], o["c"]),
@@ -296,7 +295,7 @@ def test_of_a_site_that_gives_another_contribution_to_each_nobody_opens_a_sum(
     honest = AttemptSecrets.wrap
 
     def each_another(
-        secrets: AttemptSecrets, roster: tuple[m.Offer, ...], transcript: bytes
+        secrets: AttemptSecrets, roster: tuple[Offer, ...], transcript: bytes
     ) -> dict[str, bytes]:
         if secrets.offer.site != "b":
             return honest(secrets, roster, transcript)

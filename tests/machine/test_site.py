@@ -24,10 +24,10 @@ from machine.tiny import (
 from numpy.testing import assert_allclose
 
 from coordinator.machine.records import StepDone
-from coreg_core import messages as m
 from coreg_core.agreement.views import make_view
 from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels import Gaussian
+from coreg_core.messages import PROTOCOL_VERSION, Fetched, Finished, Hello, PlanRefused, Proposal
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
@@ -40,13 +40,13 @@ from site_agent.site_data import PrivateData
 
 def proposed(site: TinySite, plan: Plan | None = None, attempt: int = 0) -> Any:
     plan = plan or make_plan()
-    [said] = site.handle(m.Proposal(plan.run, attempt, plan))
+    [said] = site.handle(Proposal(plan.run, attempt, plan))
     return said
 
 
 def refused(site: TinySite, plan: Plan | None = None) -> str:
     said = proposed(site, plan)
-    assert isinstance(said, m.PlanRefused), said
+    assert isinstance(said, PlanRefused), said
     return said.reason
 
 
@@ -86,7 +86,7 @@ def test_a_plan_that_this_site_cannot_carry_out_is_refused_with_the_reason(
 def test_hello_and_offer_tell_what_was_agreed_and_no_more() -> None:
     plan = make_plan()
     site = make_site("a")
-    assert site.hello() == m.Hello("a", m.PROTOCOL_VERSION, "test")
+    assert site.hello() == Hello("a", PROTOCOL_VERSION, "test")
     offer = proposed(site, plan)
     assert offer.run == plan.run
     assert offer.plan_digest == plan.digest
@@ -249,7 +249,7 @@ def test_the_memory_of_many_labels_is_their_features_and_a_block() -> None:
 
 def test_an_end_with_a_result_that_this_site_has_not_come_to_is_told() -> None:
     site = Pump(make_plan(), make_sites("abc")).join().steps(3).sites["a"]
-    assert site.handle(m.Finished("run-1", Outcome.CONVERGED, "")) == [m.Fetched("run-1")]
+    assert site.handle(Finished("run-1", Outcome.CONVERGED, "")) == [Fetched("run-1")]
     assert "before this site had received its last step" in site.missed
 
 
@@ -257,16 +257,16 @@ def test_the_result_is_there_with_the_last_answer_and_the_end_changes_nothing() 
     pump = Pump(
         make_plan(),
         make_sites("abc"),
-        wire=lambda site, x: None if isinstance(x, m.Finished) else x,
+        wire=lambda site, x: None if isinstance(x, Finished) else x,
     )
     site = pump.join().run().sites["a"]
     result = site.result
     assert result.outcome is Outcome.CONVERGED
     assert result.sites == ("a", "b", "c")
     assert len(result.name) == 64
-    assert site.handle(m.Finished("run-1", Outcome.CANCELLED, "")) == [m.Fetched("run-1")]
+    assert site.handle(Finished("run-1", Outcome.CANCELLED, "")) == [Fetched("run-1")]
     assert site.result is result
-    site.handle(m.Proposal("run-1", 1, pump.machine.plan))
+    site.handle(Proposal("run-1", 1, pump.machine.plan))
     assert site.result is None, "another attempt replaces it"
 
 

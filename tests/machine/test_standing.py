@@ -11,9 +11,21 @@ from machine.test_scoring import SITES, M, batch, lacks, mean, plan_of
 from machine.tiny import TIMEOUTS, Pump, TinySite, hello, offer_of, site_with
 from numpy.testing import assert_allclose
 
-from coordinator.machine import events as e
+from coordinator.machine.events import (
+    BeginRun,
+    CallStanding,
+    Cancelled,
+    CloseRun,
+    Event,
+    Received,
+    Rested,
+    SendToSite,
+    SiteJoined,
+    SiteLost,
+    Submitted,
+)
 from coordinator.machine.federation import FederationState, Scheduler, handle
-from coreg_core import messages as m
+from coreg_core.messages import Finished, Step, Unaligned, Wanted
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
@@ -39,11 +51,11 @@ def questions(site: TinySite) -> list[str]:
 
 def sizes(pump: Pump) -> list[tuple[str, list[int]]]:
     """What the coordinator sees of the answers that it forwards."""
-    steps = [each for each in pump.sent if isinstance(each.message, m.Step)]
+    steps = [each for each in pump.sent if isinstance(each.message, Step)]
     return sorted(
         (each.site, [len(part.data) for part in each.message.parts])
         for each in steps
-        if isinstance(each.message, m.Step)
+        if isinstance(each.message, Step)
     )
 
 
@@ -140,37 +152,37 @@ class Asked:
 
     def __init__(self) -> None:
         self.federation = FederationState(TIMEOUTS, SITES, Scheduler(4))
-        self.calls = list[e.CallStanding]()
-        self.tell(*(e.SiteJoined(hello(site)) for site in SITES))
+        self.calls = list[CallStanding]()
+        self.tell(*(SiteJoined(hello(site)) for site in SITES))
 
-    def tell(self, *events: e.Event) -> "Asked":
+    def tell(self, *events: Event) -> "Asked":
         for event in events:
             self.federation, actions = handle(self.federation, event)
-            self.calls += [each for each in actions if isinstance(each, e.CallStanding)]
+            self.calls += [each for each in actions if isinstance(each, CallStanding)]
         return self
 
     def wants(self, site: str, study: str = "now") -> "Asked":
-        return self.tell(e.Received(site, m.Wanted(study)))
+        return self.tell(Received(site, Wanted(study)))
 
     def begins(self, name: str) -> Plan:
         plan = on_demand(NOW, name)
-        self.tell(e.Submitted(plan))
+        self.tell(Submitted(plan))
         return plan
 
     def ends(self, plan: Plan) -> None:
-        self.tell(e.Cancelled(plan.run, "over"))
+        self.tell(Cancelled(plan.run, "over"))
 
 
 def test_a_request_begins_one_run_and_the_next_waits_for_its_end() -> None:
     service = Asked().wants("a")
-    assert service.calls == [e.CallStanding("now", ("a",))]
+    assert service.calls == [CallStanding("now", ("a",))]
     plan = service.begins("1")
     service.wants("b").wants("b").wants("c")
     assert len(service.calls) == 1, "one run of a study at a time"
     service.ends(plan)
     assert len(service.calls) == 1, "nor within the pause"
-    service.tell(e.Rested("now"))
-    assert service.calls[1:] == [e.CallStanding("now", ("b", "c"))]
+    service.tell(Rested("now"))
+    assert service.calls[1:] == [CallStanding("now", ("b", "c"))]
 
 
 def test_a_site_that_asks_without_end_waits_for_the_pause_and_stops_no_other() -> None:
@@ -180,8 +192,8 @@ def test_a_site_that_asks_without_end_waits_for_the_pause_and_stops_no_other() -
         service.wants("a")
     service.wants("b")
     assert len(service.calls) == 1
-    service.tell(e.Rested("now"))
-    assert service.calls[1:] == [e.CallStanding("now", ("a", "b"))]
+    service.tell(Rested("now"))
+    assert service.calls[1:] == [CallStanding("now", ("a", "b"))]
 
 
 def test_a_request_for_what_does_not_stand_begins_nothing() -> None:
@@ -197,17 +209,17 @@ def test_a_site_that_invents_studies_stops_no_other_site() -> None:
     for number in range(100):
         service.wants("b", f"study-{number}")
     service.wants("a")
-    assert service.calls[1:] == [e.CallStanding("now", ("a",))]
-    service.tell(e.Rested("study-0"))
-    assert service.calls[2:] == [e.CallStanding("study-99", ("b",))], "the last one it asked for"
+    assert service.calls[1:] == [CallStanding("now", ("a",))]
+    service.tell(Rested("study-0"))
+    assert service.calls[2:] == [CallStanding("study-99", ("b",))], "the last one it asked for"
 
 
 def test_with_too_few_sites_nothing_begins_and_the_askers_alone_hear_why() -> None:
-    service = Asked().tell(e.SiteLost("c", "gone"), e.SiteLost("d", "gone"))
+    service = Asked().tell(SiteLost("c", "gone"), SiteLost("d", "gone"))
     plan = on_demand(NOW, "1")
-    service.federation, actions = handle(service.federation, e.Submitted(plan, askers=("a",)))
+    service.federation, actions = handle(service.federation, Submitted(plan, askers=("a",)))
     why = Outcome.TOO_FEW_SITES, "c, d not connected"
-    assert actions == [e.CloseRun(plan, *why), e.SendToSite("a", m.Finished(plan.run, *why))]
+    assert actions == [CloseRun(plan, *why), SendToSite("a", Finished(plan.run, *why))]
     assert not service.federation.runs
 
 
@@ -215,14 +227,14 @@ def test_a_run_that_a_site_asked_for_aligns_no_ids() -> None:
     """Else a member could list other ids for each run, and learn which ones all others have."""
     service = Asked()
     plan = on_demand(replace(NOW, align=Alignment()), "1")
-    service.tell(e.Submitted(plan, askers=("b",)))
-    others = [e.Received(site, offer_of(site, plan)) for site in "acd"]
+    service.tell(Submitted(plan, askers=("b",)))
+    others = [Received(site, offer_of(site, plan)) for site in "acd"]
     seen = []
-    for event in (e.Received("b", m.Unaligned(plan.run)), *others):
+    for event in (Received("b", Unaligned(plan.run)), *others):
         service.federation, actions = handle(service.federation, event)
         seen += actions
-    assert not any(isinstance(action, e.BeginRun) for action in seen)
-    dismissed = [a.message.reason for a in seen if isinstance(a, e.SendToSite) and a.site == "b"]
+    assert not any(isinstance(action, BeginRun) for action in seen)
+    dismissed = [a.message.reason for a in seen if isinstance(a, SendToSite) and a.site == "b"]
     assert "its ids are not those that were aligned" in dismissed[0]
 
 

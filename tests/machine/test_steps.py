@@ -31,10 +31,41 @@ from machine.stepwise import (
 )
 from machine.tiny import Machine, Pump, make_plan, make_sites, offer_of, sealed
 
-from coordinator.machine import events as e
 from coordinator.machine import notices as n
+from coordinator.machine.events import (
+    Action,
+    Breached,
+    Cancelled,
+    CountersignHead,
+    DeadlinePassed,
+    Event,
+    Expect,
+    Finish,
+    HeadCountersigned,
+    Interrupted,
+    NotifyObservers,
+    Persist,
+    Received,
+    SendToSite,
+    SetDeadline,
+    SiteLost,
+)
 from coordinator.machine.records import AttemptBegan, Begun, Ended, HeadSigned, Phase, StepDone
-from coreg_core import messages as m
+from coreg_core.messages import (
+    Answer,
+    Countersigned,
+    Dismissed,
+    Fault,
+    Fetched,
+    Finished,
+    Leaving,
+    LedgerHead,
+    Part,
+    Proposal,
+    Report,
+    Step,
+    Words,
+)
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
@@ -46,53 +77,53 @@ from coreg_core.terms import Membership
 def test_a_run_from_its_first_event_to_its_last() -> None:
     plan = make_plan(sites=("a", "b"))
     machine = Machine(plan)
-    clear = e.NotifyObservers(n.notice(n.NoticeName.ANSWERS_IN_CLEAR, RUN))
+    clear = NotifyObservers(n.notice(n.NoticeName.ANSWERS_IN_CLEAR, RUN))
     assert machine.start() == [
         clear,
-        e.NotifyObservers(n.run_began(RUN, "", 0, ("a", "b"), 1.0)),
-        e.SetDeadline(RUN, 1, 1.0),
+        NotifyObservers(n.run_began(RUN, "", 0, ("a", "b"), 1.0)),
+        SetDeadline(RUN, 1, 1.0),
     ]
     assert machine.handle(joins("b")) == [
-        e.NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "b", here=1, of=2))
+        NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "b", here=1, of=2))
     ]
     assert machine.handle(joins("a")) == [
-        e.NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "a", here=2, of=2)),
-        e.NotifyObservers(n.notice(n.NoticeName.PLAN_SENT, RUN, sites=("a", "b"), seconds=2.0)),
-        e.SetDeadline(RUN, 2, 2.0),
-        *(e.SendToSite(s, m.Proposal(RUN, 0, plan)) for s in "ab"),
+        NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "a", here=2, of=2)),
+        NotifyObservers(n.notice(n.NoticeName.PLAN_SENT, RUN, sites=("a", "b"), seconds=2.0)),
+        SetDeadline(RUN, 2, 2.0),
+        *(SendToSite(s, Proposal(RUN, 0, plan)) for s in "ab"),
     ]
     assert machine.handle(offers(machine, "b")) == [
-        e.NotifyObservers(n.notice(n.NoticeName.PLAN_ACCEPTED, RUN, "b")),
+        NotifyObservers(n.notice(n.NoticeName.PLAN_ACCEPTED, RUN, "b")),
     ]
     roster = tuple(offer_of(s, plan) for s in "ab")
     assert machine.handle(offers(machine, "a")) == [
-        e.NotifyObservers(n.notice(n.NoticeName.PLAN_ACCEPTED, RUN, "a")),
-        e.Persist(RUN, AttemptBegan(0, ("a", "b"))),
-        e.NotifyObservers(n.members_are(RUN, 0, ("a", "b"))),
-        e.Expect(RUN, plan.most_bytes(6, ("a", "b"))),
-        e.SetDeadline(RUN, 3, 3.0),
-        *(e.SendToSite(s, m.Step(RUN, 0, 0, roster)) for s in "ab"),
+        NotifyObservers(n.notice(n.NoticeName.PLAN_ACCEPTED, RUN, "a")),
+        Persist(RUN, AttemptBegan(0, ("a", "b"))),
+        NotifyObservers(n.members_are(RUN, 0, ("a", "b"))),
+        Expect(RUN, plan.most_bytes(6, ("a", "b"))),
+        SetDeadline(RUN, 3, 3.0),
+        *(SendToSite(s, Step(RUN, 0, 0, roster)) for s in "ab"),
     ]
     assert machine.handle(answers("b", summed=words(1, 2))) == []
     assert machine.handle(answers("a", summed=words(10, 20))) == [
-        e.Persist(RUN, StepDone(0, 0, 2, ROUND)),
-        e.SetDeadline(RUN, 4, 3.0),
-        *(e.SendToSite(s, m.Step(RUN, 0, 1, summed=words(11, 22))) for s in "ab"),
+        Persist(RUN, StepDone(0, 0, 2, ROUND)),
+        SetDeadline(RUN, 4, 3.0),
+        *(SendToSite(s, Step(RUN, 0, 1, summed=words(11, 22))) for s in "ab"),
     ]
     machine.handle(answers("a", 1, report=CONVERGED))
     assert machine.handle(answers("b", 1, report=CONVERGED)) == [
-        e.Persist(RUN, StepDone(1, 0, 0, CONVERGED)),
-        e.Persist(RUN, Ended(Outcome.CONVERGED, "")),
-        e.NotifyObservers(n.run_ended(RUN, Outcome.CONVERGED, "")),
-        *(e.SendToSite(s, m.Finished(RUN, Outcome.CONVERGED, "")) for s in "ab"),
-        e.SetDeadline(RUN, 5, 3.0),
+        Persist(RUN, StepDone(1, 0, 0, CONVERGED)),
+        Persist(RUN, Ended(Outcome.CONVERGED, "")),
+        NotifyObservers(n.run_ended(RUN, Outcome.CONVERGED, "")),
+        *(SendToSite(s, Finished(RUN, Outcome.CONVERGED, "")) for s in "ab"),
+        SetDeadline(RUN, 5, 3.0),
     ]
     assert machine.handle(fetches("a")) == []
-    assert machine.handle(e.Received("a", m.Leaving("over"))) == [
-        e.NotifyObservers(n.left(RUN, "a", "over", lost=False))
+    assert machine.handle(Received("a", Leaving("over"))) == [
+        NotifyObservers(n.left(RUN, "a", "over", lost=False))
     ]
     assert machine.awaited == ("b",)
-    assert machine.handle(fetches("b")) == [e.Finish(RUN, Outcome.CONVERGED, "")]
+    assert machine.handle(fetches("b")) == [Finish(RUN, Outcome.CONVERGED, "")]
     assert machine.phase is Phase.DONE
 
 
@@ -132,8 +163,8 @@ def test_where_one_site_is_asked_the_sum_is_its_words_and_a_repetition_does_not_
     assert machine.handle(answers("a")) == []
 
 
-SCORES = m.Report(question="scores")
-RECORDS = m.Report(question="records")
+SCORES = Report(question="scores")
+RECORDS = Report(question="records")
 
 
 def scoring(**terms: Any) -> Machine:
@@ -141,14 +172,14 @@ def scoring(**terms: Any) -> Machine:
     return begun(Plan(RUN, "tiny", Membership(tuple("abc"), 3), objective))
 
 
-def part(sender: str, receiver: str, size: int) -> m.Part:
-    return m.Part(sender, receiver, bytes([ord(sender)]) * (size + 16))
+def part(sender: str, receiver: str, size: int) -> Part:
+    return Part(sender, receiver, bytes([ord(sender)]) * (size + 16))
 
 
 def test_a_part_reaches_the_one_it_is_for_and_one_for_all_reaches_all() -> None:
     machine = scoring()
     keys = {s: [part(s, t, 32) for t in "abc" if t != s] for s in "abc"}
-    report = m.Report(question="keys")
+    report = Report(question="keys")
     actions = all_of(machine, [answers(s, parts=keys[s], report=report) for s in "abc"])
     received = {s: step.parts for s, step in steps_sent(actions).items()}
     assert received == {t: tuple(part(s, t, 32) for s in "abc" if s != t) for t in "abc"}
@@ -171,12 +202,12 @@ BOUNDS = {
     "a part for itself": (SCORES, [part("b", "b", 48)], "for b, where at most"),
     "a part for a stranger": (SCORES, [part("b", "z", 48)], "for z, where at most"),
     "a part in another's name": (SCORES, [part("a", "b", 48)], "names a as its sender"),
-    "another objective's question": (m.Report(question="sums"), [], "does not have ('sums')"),
-    "a question to a stranger": (m.Report(question="scores", asked="z"), [], "which is no member"),
-    "an outcome that there is not": (m.Report(outcome="WON"), [], "'WON'"),
+    "another objective's question": (Report(question="sums"), [], "does not have ('sums')"),
+    "a question to a stranger": (Report(question="scores", asked="z"), [], "which is no member"),
+    "an outcome that there is not": (Report(outcome="WON"), [], "'WON'"),
     "a payload beside the end": (CONVERGED, [part("b", "a", 48)], "where at most"),
     "an answer where another is asked": (
-        m.Report(question="scores", asked="a"),
+        Report(question="scores", asked="a"),
         [part("b", "a", 48)],
         "where at most",
     ),
@@ -199,7 +230,7 @@ def test_what_the_plan_does_not_allow_is_refused_before_another_site_hears_of_it
     ("report", "receiver", "most"), [(RECORDS, "", 35), (SCORES, "a", 8 * 6 * 3)]
 )
 def test_scores_of_three_classes_have_room_for_three_and_no_byte_more(
-    report: m.Report, receiver: str, most: int
+    report: Report, receiver: str, most: int
 ) -> None:
     machine = scoring(columns=3)
     assert machine.handle(answers("b", parts=[part("b", receiver, most)], report=report)) == []
@@ -213,10 +244,10 @@ def test_words_beyond_the_plan_are_refused_and_a_plan_that_may_drop_a_site_goes_
     plan = sealed(make_plan(on_dropout="continue", membership_changes=True))
     machine = begun(plan)
     most = 6 * len(plan.couplings) + TAG_WORDS
-    too_many = m.Words(np.zeros(most + 1, dtype="<u8"))
+    too_many = Words(np.zeros(most + 1, dtype="<u8"))
     actions = machine.handle(answers("b", summed=too_many, report=ROUND))
     assert not [r for r in written(actions) if isinstance(r, Ended)]
-    [proposal, *_] = [s.message for s in sends(actions) if isinstance(s.message, m.Proposal)]
+    [proposal, *_] = [s.message for s in sends(actions) if isinstance(s.message, Proposal)]
     assert proposal.attempt == 1
     assert machine.members == ("a", "c")
     assert f"has {most + 1} words, where at most {most} are summed" in machine.dismissed["b"]
@@ -224,8 +255,8 @@ def test_words_beyond_the_plan_are_refused_and_a_plan_that_may_drop_a_site_goes_
 
 def test_a_fault_of_what_a_site_received_ends_the_run_and_blames_no_one() -> None:
     machine = begun()
-    fault = m.Fault(RUN, 0, 0, "the sum does not match the answers.", received=True)
-    actions = machine.handle(e.Received("a", fault))
+    fault = Fault(RUN, 0, 0, "the sum does not match the answers.", received=True)
+    actions = machine.handle(Received("a", fault))
     [ended] = [r for r in written(actions) if isinstance(r, Ended)]
     assert ended.outcome is Outcome.SITE_FAULT
     assert ended.reason == ("the sum does not match the answers (found by a, which received it)")
@@ -263,16 +294,16 @@ def test_answers_that_do_not_fit_together_end_the_run_and_name_the_minority(
     [
         answers("a", 1),
         answers("a", 0, 1),
-        e.Received("a", replace(answer(), run="run-0")),
+        Received("a", replace(answer(), run="run-0")),
         answers("stranger"),
-        e.Received("b", m.Fault(RUN, 1, 0, "x")),
-        e.Received("b", m.Fault("run-2", 0, 0, "x")),
-        e.DeadlinePassed(RUN, 2),
-        e.DeadlinePassed("run-0", 3),
-        e.SiteLost("stranger", ""),
+        Received("b", Fault(RUN, 1, 0, "x")),
+        Received("b", Fault("run-2", 0, 0, "x")),
+        DeadlinePassed(RUN, 2),
+        DeadlinePassed("run-0", 3),
+        SiteLost("stranger", ""),
     ],
 )
-def test_what_belongs_to_no_open_step_changes_nothing(stray: e.Event) -> None:
+def test_what_belongs_to_no_open_step_changes_nothing(stray: Event) -> None:
     machine = begun()
     before = machine.federation
     assert machine.handle(stray) == []
@@ -286,31 +317,31 @@ def test_a_lost_session_with_the_same_keys_goes_on_in_the_same_attempt() -> None
     machine = begun()
     all_of(
         machine,
-        [answers("b", summed=words(1)), e.SiteLost("a", "gone"), e.SiteLost("b", "gone")],
+        [answers("b", summed=words(1)), SiteLost("a", "gone"), SiteLost("b", "gone")],
     )
     assert machine.awaited == ("a", "c")
-    step = m.Step(RUN, 0, 0, tuple(offer_of(s, machine.plan) for s in "abc"))
+    step = Step(RUN, 0, 0, tuple(offer_of(s, machine.plan) for s in "abc"))
     for site in "ab":
-        assert all_of(machine, [joins(site)])[-1] == e.SendToSite(
-            site, m.Proposal(RUN, 0, machine.plan)
+        assert all_of(machine, [joins(site)])[-1] == SendToSite(
+            site, Proposal(RUN, 0, machine.plan)
         )
         assert machine.handle(answers(site)) == [], "it has not offered in this session"
         sent = sends(machine.handle(offers(machine, site)))
-        assert sent == ([e.SendToSite(site, step)] if site == "a" else []), "b has answered it"
-    all_of(machine, [e.SiteLost("b", "gone"), answers("a", summed=words(1))])
+        assert sent == ([SendToSite(site, step)] if site == "a" else []), "b has answered it"
+    all_of(machine, [SiteLost("b", "gone"), answers("a", summed=words(1))])
     assert steps_sent(machine.handle(answers("c", summed=words(1)))).keys() == set("ac")
     assert steps_sent(all_of(machine, comes_back(machine, "b"))) == {
-        "b": m.Step(RUN, 0, 1, summed=words(3))
+        "b": Step(RUN, 0, 1, summed=words(3))
     }
     assert machine.attempt == 0
 
 
 def test_a_site_in_another_process_begins_another_attempt_of_everybody() -> None:
     machine = begun()
-    all_of(machine, [answers("a"), e.SiteLost("b", "killed"), joins("b")])
+    all_of(machine, [answers("a"), SiteLost("b", "killed"), joins("b")])
     actions = machine.handle(offers(machine, "b", key="new"))
     assert n.notice(n.NoticeName.KEYS_CHANGED, RUN, "b", attempt=1) in told(actions)
-    assert sends(actions) == [e.SendToSite(s, m.Proposal(RUN, 1, machine.plan)) for s in "abc"]
+    assert sends(actions) == [SendToSite(s, Proposal(RUN, 1, machine.plan)) for s in "abc"]
     assert machine.handle(answers("a")) == [], "of the attempt before"
     actions = all_of(machine, [offers(machine, s) for s in "abc"])
     assert steps_sent(actions)["a"].roster == tuple(offer_of(s, machine.plan, 1) for s in "abc")
@@ -330,7 +361,7 @@ def test_every_attempt_has_the_same_sites_and_ten_begin(dropout: str) -> None:
     actions = all_of(machine, [joins("b"), offers(machine, "b", key="another key")])
     assert written(actions) == [Ended(Outcome.STALLED, reason)], "for good"
     assert sends(actions)[-3:] == [
-        e.SendToSite(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "abc"
+        SendToSite(s, Finished(RUN, Outcome.STALLED, reason)) for s in "abc"
     ]
     # Of an additive training three begin, over all processes.
     plan = replace(sealed(make_plan()), objective=Additive())
@@ -347,7 +378,7 @@ def test_every_attempt_has_the_same_sites_and_ten_begin(dropout: str) -> None:
 
 # --- faults ---------------------------------------------------------------------------------------
 
-FULL = e.Received("b", m.Fault(RUN, 0, 0, "the disk is full"))
+FULL = Received("b", Fault(RUN, 0, 0, "the disk is full"))
 
 
 def test_a_fault_ends_a_run_whose_plan_waits() -> None:
@@ -360,8 +391,8 @@ def test_a_fault_ends_a_run_whose_plan_waits() -> None:
         n.run_ended(RUN, Outcome.SITE_FAULT, reason),
     ]
     assert sends(actions) == [
-        e.SendToSite("b", m.Dismissed(RUN, Outcome.SITE_FAULT, reason)),
-        *(e.SendToSite(s, m.Finished(RUN, Outcome.SITE_FAULT, reason)) for s in "ac"),
+        SendToSite("b", Dismissed(RUN, Outcome.SITE_FAULT, reason)),
+        *(SendToSite(s, Finished(RUN, Outcome.SITE_FAULT, reason)) for s in "ac"),
     ]
     assert machine.awaited == ("a", "c"), "nobody waits for the site at fault"
 
@@ -369,7 +400,7 @@ def test_a_fault_ends_a_run_whose_plan_waits() -> None:
 def test_a_fault_is_borne_by_a_plan_that_continues() -> None:
     machine = begun(make_plan(on_dropout="continue"))
     actions = all_of(machine, [answers("a"), FULL])
-    assert sends(actions)[1:] == [e.SendToSite(s, m.Proposal(RUN, 1, machine.plan)) for s in "ac"]
+    assert sends(actions)[1:] == [SendToSite(s, Proposal(RUN, 1, machine.plan)) for s in "ac"]
     reason = dismissed(machine, joins("b"), Outcome.SITE_FAULT, excluded=True)
     assert reason == "b: no longer in this run: b: the disk is full"
     machine = begun()
@@ -382,21 +413,21 @@ def test_an_interruption_is_no_end_of_the_run(stalled: bool) -> None:
     machine = begun()  # nothing is persisted: it is resumed
     machine.handle(machine.deadline) if stalled else None
     assert machine.phase is (Phase.STALLED if stalled else Phase.ASKING)
-    assert machine.handle(e.Interrupted()) == [e.Finish(RUN, Outcome.INTERRUPTED, "")]
-    assert machine.handle(e.Interrupted()) == []
+    assert machine.handle(Interrupted()) == [Finish(RUN, Outcome.INTERRUPTED, "")]
+    assert machine.handle(Interrupted()) == []
 
 
 def test_the_coordinator_sends_no_number_of_one_site_to_another() -> None:
     """Of sealed runs, all that any site is sent: rosters, sealed parts, sums."""
     plan = sealed(make_plan())
     pump = Pump(plan, make_sites(plan.sites)).join()
-    said = list[m.Answer]()
+    said = list[Answer]()
     while pump.events and pump.end is None:
-        if isinstance(event := pump.events[0], e.Received) and isinstance(event.message, m.Answer):
+        if isinstance(event := pump.events[0], Received) and isinstance(event.message, Answer):
             said.append(event.message)
         pump.step()
     rows = {row.summed.digest for row in said if row.summed is not None}
-    steps = [s.message for s in pump.sent if isinstance(s.message, m.Step)]
+    steps = [s.message for s in pump.sent if isinstance(s.message, Step)]
     assert len(rows) > 20
     assert not rows & {step.summed.digest for step in steps if step.summed is not None}
     numbers = np.concatenate([row.summed.values for row in said if row.summed is not None]).view(
@@ -412,44 +443,44 @@ def test_the_coordinator_sends_no_number_of_one_site_to_another() -> None:
 # --- the end: every site hears how its run ended, also after an absence ---------------------------
 
 
-END = m.Finished(RUN, Outcome.CONVERGED, "")
-OVER = e.Finish(RUN, Outcome.CONVERGED, "")
+END = Finished(RUN, Outcome.CONVERGED, "")
+OVER = Finish(RUN, Outcome.CONVERGED, "")
 
 
 def test_a_plan_that_waits_ends_stalled_and_names_the_site() -> None:
     machine = begun()
-    all_of(machine, [answers("a"), answers("c"), e.SiteLost("b", "gone")])
+    all_of(machine, [answers("a"), answers("c"), SiteLost("b", "gone")])
     stalled = n.stalled(RUN, ("b",), "waiting for b to connect", 4.0)
     assert machine.handle(machine.deadline) == [
-        e.NotifyObservers(stalled),
-        e.SetDeadline(RUN, 4, 4.0),
+        NotifyObservers(stalled),
+        SetDeadline(RUN, 4, 4.0),
     ]
     assert machine.phase is Phase.STALLED
     reason = "b did not reconnect within 4 s"
     assert machine.handle(machine.deadline) == [
-        e.Persist(RUN, Ended(Outcome.STALLED, reason)),
-        e.NotifyObservers(n.run_ended(RUN, Outcome.STALLED, reason)),
-        *(e.SendToSite(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "ac"),
-        e.SetDeadline(RUN, 5, 3.0),
+        Persist(RUN, Ended(Outcome.STALLED, reason)),
+        NotifyObservers(n.run_ended(RUN, Outcome.STALLED, reason)),
+        *(SendToSite(s, Finished(RUN, Outcome.STALLED, reason)) for s in "ac"),
+        SetDeadline(RUN, 5, 3.0),
     ]
     assert machine.handle(fetches("a")) == []
-    assert machine.handle(machine.deadline) == [e.Finish(RUN, Outcome.STALLED, reason)]
+    assert machine.handle(machine.deadline) == [Finish(RUN, Outcome.STALLED, reason)]
 
 
 def ending(*sites: str) -> Machine:
     """A run of one step that has converged; ``sites`` are those that are here."""
     machine = begun()
     all_of(machine, [answers(s, report=CONVERGED) for s in "ab"])
-    all_of(machine, [e.SiteLost(s, "gone") for s in "ab" if s not in sites])
+    all_of(machine, [SiteLost(s, "gone") for s in "ab" if s not in sites])
     machine.handle(answers("c", report=CONVERGED))
-    all_of(machine, [e.SiteLost("c", "gone")] if "c" not in sites else [])
+    all_of(machine, [SiteLost("c", "gone")] if "c" not in sites else [])
     return machine
 
 
 @pytest.mark.parametrize(
-    "event", [e.SiteLost("c", "gone"), e.Received("c", m.Leaving("gone")), e.Breached("c", "10 MB")]
+    "event", [SiteLost("c", "gone"), Received("c", Leaving("gone")), Breached("c", "10 MB")]
 )
-def test_a_site_that_goes_is_not_waited_for(event: e.Event) -> None:
+def test_a_site_that_goes_is_not_waited_for(event: Event) -> None:
     machine = ending("a", "b", "c")
     for _ in range(2):
         assert machine.handle(fetches("a")) == [], "twice is once"
@@ -464,12 +495,12 @@ def test_a_site_that_connects_before_the_run_is_over_has_the_end_at_once_and_is_
 ):
     machine = ending("a", "b")
     assert machine.handle(joins("c")) == [
-        e.NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "c", here=3, of=3)),
-        e.SendToSite("c", END),
+        NotifyObservers(n.notice(n.NoticeName.JOINED, RUN, "c", here=3, of=3)),
+        SendToSite("c", END),
     ]
     assert machine.awaited == ("a", "b", "c")
     all_of(machine, [fetches("a")])
-    assert e.SendToSite("a", END) in machine.handle(joins("a"))
+    assert SendToSite("a", END) in machine.handle(joins("a"))
     assert machine.awaited == ("b", "c"), "it has said that it has it"
     assert all_of(machine, [fetches(s) for s in "bc"]) == [OVER]
 
@@ -477,57 +508,57 @@ def test_a_site_that_connects_before_the_run_is_over_has_the_end_at_once_and_is_
 def test_an_interruption_keeps_the_outcome() -> None:
     machine = ending("a", "b", "c")
     machine.handle(fetches("a"))
-    assert machine.handle(e.Interrupted()) == [OVER]
-    assert ending("a").handle(e.Cancelled(RUN, "enough")) == [], "it is over"
+    assert machine.handle(Interrupted()) == [OVER]
+    assert ending("a").handle(Cancelled(RUN, "enough")) == [], "it is over"
 
 
 # --- the heads of ledgers -------------------------------------------------------------------------
 
-HEAD = m.LedgerHead(7, "ab", "2026-01-01")
-FETCHED = m.Fetched(RUN, HEAD, "03")
+HEAD = LedgerHead(7, "ab", "2026-01-01")
+FETCHED = Fetched(RUN, HEAD, "03")
 
 
 def signed_by(site: str, signature: str = "05", reason: str = "") -> HeadSigned:
     return HeadSigned(
-        site, "03", "04", m.Countersigned(RUN, HEAD, "2026-01-02", signature, "06", reason)
+        site, "03", "04", Countersigned(RUN, HEAD, "2026-01-02", signature, "06", reason)
     )
 
 
-def head_of(machine: Machine, site: str, *signed: str) -> tuple[HeadSigned, list[e.Action]]:
+def head_of(machine: Machine, site: str, *signed: str) -> tuple[HeadSigned, list[Action]]:
     """`Fetched` with the ledger's head, which is countersigned beside the loop: the record, and
     what follows from it.
     """
-    assert machine.handle(e.Received(site, FETCHED)) == [e.CountersignHead(site, FETCHED)]
+    assert machine.handle(Received(site, FETCHED)) == [CountersignHead(site, FETCHED)]
     record = signed_by(site, *signed)
-    return record, machine.handle(e.HeadCountersigned(RUN, record))
+    return record, machine.handle(HeadCountersigned(RUN, record))
 
 
 def test_a_head_is_on_record_before_the_site_hears_of_it_and_before_the_run_is_over() -> None:
     machine = ending("a", "b", "c")
     for _ in range(2):
         signed, actions = head_of(machine, "a")
-        assert actions == [e.Persist(RUN, signed), e.SendToSite("a", signed.message)]
+        assert actions == [Persist(RUN, signed), SendToSite("a", signed.message)]
     machine.handle(fetches("b"))
     signed, actions = head_of(machine, "c")
-    assert actions == [e.Persist(RUN, signed), e.SendToSite("c", signed.message), OVER]
-    assert machine.handle(e.HeadCountersigned(RUN, signed)) == [], (
+    assert actions == [Persist(RUN, signed), SendToSite("c", signed.message), OVER]
+    assert machine.handle(HeadCountersigned(RUN, signed)) == [], (
         "of a run that is over nothing is kept any more"
     )
 
 
 def test_a_site_that_leaves_while_its_head_is_signed_loses_no_signature() -> None:
     machine = ending("a")
-    machine.handle(e.Received("a", FETCHED))
-    assert told(machine.handle(e.Received("a", m.Leaving("done")))) == [
+    machine.handle(Received("a", FETCHED))
+    assert told(machine.handle(Received("a", Leaving("done")))) == [
         n.left(RUN, "a", "done", lost=False)
     ]
     signed = signed_by("a")
-    told_last = [e.Persist(RUN, signed), e.SendToSite("a", signed.message), OVER]
-    assert machine.handle(e.HeadCountersigned(RUN, signed)) == told_last
+    told_last = [Persist(RUN, signed), SendToSite("a", signed.message), OVER]
+    assert machine.handle(HeadCountersigned(RUN, signed)) == told_last
     doubtful, actions = head_of(ending("a", "b", "c"), "a", "", "a: of another key")
     assert actions == [
-        e.NotifyObservers(
+        NotifyObservers(
             n.notice(n.NoticeName.LEDGER_DOUBTFUL, RUN, "a", reason="a: of another key")
         ),
-        e.SendToSite("a", doubtful.message),
+        SendToSite("a", doubtful.message),
     ]

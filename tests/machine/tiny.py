@@ -11,8 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.machine import events as e
 from coordinator.machine import federation as federations
+from coordinator.machine.events import (
+    Action,
+    DeadlinePassed,
+    Event,
+    Finish,
+    Persist,
+    Received,
+    Reject,
+    SendToSite,
+    SiteJoined,
+    SiteLost,
+)
 from coordinator.machine.records import NOT_BEGUN, AttemptBegan, Begun, Record, StepDone, Timeouts
 from coordinator.machine.run import Run
 from coreg_core import messages as m
@@ -32,7 +43,6 @@ from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.alignment import IdList
 from site_agent.machine.results import AdditiveResult, AgreementResult, Result, ScoringResult
 from site_agent.machine.scoring import Batch
-from site_agent.machine.seal import Keys
 from site_agent.machine.site import Missed, Send
 from site_agent.site_data import PrivateData
 
@@ -115,9 +125,6 @@ def summed_before(ids: str, *sets: Iterable[str], may_change: bool) -> Memory:
     return memory
 
 
-_NOT_GIVEN: Any = object()
-
-
 class TinySite:
     """A site without a session: what it says is remembered as its ledger would have it."""
 
@@ -143,7 +150,7 @@ class TinySite:
     @property
     def attempt(self) -> Any:
         """Keys and state of the attempt, for what an attacker who has them can do."""
-        return self.participant.site._attempt
+        return self.participant.site.attempt
 
     def hello(self) -> m.Hello:
         return hello(self.name)
@@ -170,14 +177,14 @@ def site_with(
     policy: Policy | None = None,
     memory: Memory | None = None,
     clock: Callable[[], float] = lambda: 0.0,
-    keys: Keys | None = _NOT_GIVEN,
-    pin_threads: Callable[[int], int] = lambda threads: threads,
+    **changes: Any,
 ) -> TinySite:
-    own = simulated_keys(name) if keys is _NOT_GIVEN else keys
+    """``changes`` are fields of `Means`."""
     consent = Consent(policy, Memory() if memory is None else memory, clock)
     token = f"{next(_processes)}"
-    means = Means(own, pin_threads, os.urandom, release="test", token=token)
-    return TinySite(name, data, consent, means)
+    keys = simulated_keys(name)
+    means = Means(keys, pin_threads=int, random_bytes=os.urandom, release="test", token=token)
+    return TinySite(name, data, consent, replace(means, **changes))
 
 
 def make_site(name: str, seed: int = 0, **rules: Any) -> TinySite:
@@ -273,11 +280,11 @@ class Machine:
         self.begun = begun
         self.federation = federations.FederationState()
 
-    def start(self) -> list[e.Action]:
+    def start(self) -> list[Action]:
         self.federation, actions = federations.begin(self.plan, self.timeouts, self.begun)
         return actions
 
-    def handle(self, event: e.Event) -> list[e.Action]:
+    def handle(self, event: Event) -> list[Action]:
         self.federation, actions = federations.handle(self.federation, event)
         return actions
 
@@ -290,9 +297,9 @@ class Machine:
         return self.federation.runs[self.plan.run]
 
     @property
-    def deadline(self) -> e.DeadlinePassed:
+    def deadline(self) -> DeadlinePassed:
         """Of the timer that counts."""
-        return e.DeadlinePassed(self.plan.run, self.token)
+        return DeadlinePassed(self.plan.run, self.token)
 
 
 class Pump:
@@ -317,29 +324,29 @@ class Pump:
         self.kill_after = kill_after
         self.killed = False
         self._wire = wire
-        self.events: deque[e.Event] = deque()
-        self.sent: list[e.SendToSite] = []
-        self.end: e.Finish | None = None
+        self.events: deque[Event] = deque()
+        self.sent: list[SendToSite] = []
+        self.end: Finish | None = None
         self.bits: dict[str, Any] = {}
         self.carry_out(self.machine.start())
 
     def join(self, *names: str) -> "Pump":
         self.events.extend(
-            e.SiteJoined(self.sites[name].hello()) for name in names or tuple(self.sites)
+            SiteJoined(self.sites[name].hello()) for name in names or tuple(self.sites)
         )
         return self
 
-    def carry_out(self, actions: list[e.Action]) -> None:
+    def carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             if self.killed:
                 return
             match action:
-                case e.SendToSite(name, message) if (
+                case SendToSite(name, message) if (
                     message := self._wire(name, message)
                 ) is not None:
-                    self.sent.append(e.SendToSite(name, message))
+                    self.sent.append(SendToSite(name, message))
                     self.events.extend(
-                        e.Received(name, answer) for answer in self.sites[name].handle(message)
+                        Received(name, answer) for answer in self.sites[name].handle(message)
                     )
                     if (found := bits(self.sites[name].result)) is not None:
                         self.bits[name] = found
@@ -350,12 +357,12 @@ class Pump:
                         self.sites[name] = restarted(
                             self.sites[name]
                         )  # an agent forgets a run that is over
-                case e.Reject(name, reason):
+                case Reject(name, reason):
                     self.sites[name].handle(m.Rejected(reason))
-                case e.Persist(record=record):
+                case Persist(record=record):
                     self.records.append(record)
                     self.killed = len(self.records) == self.kill_after
-                case e.Finish():
+                case Finish():
                     self.end = action
 
     def step(self) -> None:
@@ -381,7 +388,7 @@ class Pump:
     def lose(self, name: str) -> "Pump":
         """The session breaks, with whatever was on its way."""
         self.events = deque(event for event in self.events if getattr(event, "site", None) != name)
-        self.carry_out(self.machine.handle(e.SiteLost(name, "its stream ended")))
+        self.carry_out(self.machine.handle(SiteLost(name, "its stream ended")))
         return self
 
     def kill(self, name: str) -> "Pump":

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.machine import notices as n
 from coordinator.machine.events import Finish
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import StepDone, Timing
 from coordinator.observers.metrics import Metrics
 from coordinator.observers.terminal import Plain, cells
@@ -37,59 +38,110 @@ def answered(run: str, *step: Any, phase: str = "") -> Notice:
     return n.step_answered(run, StepDone(*step, phase=phase), Timing(0.25, 100, 200))
 
 
-def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def steps() -> list[StepDone]:
+    """The steps of a run."""
+    plan = make_plan()
+    sites = {name: make_site(name) for name in plan.sites}
+    records = Pump(plan, sites).join().run().records
+    return [record for record in records if isinstance(record, StepDone)]
+
+
+@pytest.fixture
+def counted(steps: list[StepDone]) -> Metrics:
+    """The metrics of that run, which is one of the study ``waits``."""
     metrics = Metrics()
     plan = make_plan()
     metrics.notice(n.run_began(plan.run, "waits", 0, plan.sites, 600.0))
-    records = Pump(plan, {name: make_site(name) for name in plan.sites}).join().run().records
-    steps = [record for record in records if isinstance(record, StepDone)]
     for step in steps:
-        metrics.notice(
-            answered(
-                plan.run, step.number, step.attempt, step.answered, step.report, phase=step.phase
-            )
-        )
-    metrics.notice(n.session_opened("a", "0.2.0", "2027-01-01T00:00:00+00:00"))
-    metrics.notice(n.session_opened("b", "0.2.0", "2027-01-01T00:00:00+00:00"))
-    metrics.notice(n.notice(n.NoticeName.SESSION_ENDED, site="b", reason="its stream ended"))
-    metrics.notice(n.access_denied("z", "revoked"))
+        metrics.notice(n.step_answered(plan.run, step, Timing(0.25, 100, 200)))
     metrics.notice(n.stalled(plan.run, ("b",), "", 600.0))
-    metrics.stock(3, 1, tmp_path / "runs.sqlite")
-    metrics.notice(n.run_began(f"{plan.run}-ids-0", "waits", 0, plan.sites, 600.0))
-    for run in (f"{plan.run}-ids-0", plan.run):  # an alignment of ids is no run of its study
-        metrics.notice(n.run_ended(run, Outcome.CONVERGED, ""))
-    found = read(metrics)
-    assert found["coreg_rounds_total", ("waits",)] == steps[-1].report.round
-    assert sum(
-        found["coreg_step_seconds_sum", (phase, "waits")] for phase in {s.phase for s in steps}
-    ) == (pytest.approx(0.25 * len(steps)))
-    sent, received = (found["coreg_bytes_total", (way,)] for way in ("sent", "received"))
-    assert sent == 100 * len(steps)
-    assert received == 200 * len(steps)
-    assert found["coreg_runs_finished_total", ("CONVERGED", "waits")] == 1
-    assert found["coreg_stalls_total", ("waits",)] == 1
-    assert found["coreg_site_connected", ("a",)] == 1
-    assert found["coreg_site_connected", ("b",)] == 0
-    metrics.listed(("a",))
-    metrics.notice(n.notice(n.NoticeName.SESSION_ENDED, site="b", reason="no longer listed"))
+    alignment = f"{plan.run}-ids-0"
+    metrics.notice(n.run_began(alignment, "waits", 0, plan.sites, 600.0))
+    metrics.notice(n.run_ended(alignment, Outcome.CONVERGED, ""))
+    metrics.notice(n.run_ended(plan.run, Outcome.CONVERGED, ""))
+    return metrics
+
+
+def test_rounds_and_seconds_are_counted_under_the_study(
+    counted: Metrics, steps: list[StepDone]
+) -> None:
+    values = read(counted)
+    assert values["coreg_rounds_total", ("waits",)] == steps[-1].report.round
+    phases = {step.phase for step in steps}
+    seconds = [values["coreg_step_seconds_sum", (phase, "waits")] for phase in phases]
+    assert sum(seconds) == pytest.approx(0.25 * len(steps))
+
+
+def test_bytes_are_counted_by_their_direction(counted: Metrics, steps: list[StepDone]) -> None:
+    values = read(counted)
+    assert values["coreg_bytes_total", ("sent",)] == 100 * len(steps)
+    assert values["coreg_bytes_total", ("received",)] == 200 * len(steps)
+
+
+def test_an_alignment_of_ids_is_no_run_of_its_study(counted: Metrics) -> None:
+    values = read(counted)
+    assert values["coreg_runs_finished_total", ("CONVERGED", "waits")] == 1
+    assert values["coreg_stalls_total", ("waits",)] == 1
+
+
+@pytest.fixture
+def connected() -> Metrics:
+    """Site a is connected, and b was."""
+    metrics = Metrics()
+    for site in "ab":
+        metrics.notice(n.session_opened(site, "0.2.0", "2027-01-01T00:00:00+00:00"))
+    metrics.notice(n.notice(NoticeName.SESSION_ENDED, site="b", reason="its stream ended"))
+    return metrics
+
+
+def test_a_site_is_connected_while_its_session_is_open(connected: Metrics) -> None:
+    values = read(connected)
+    assert values["coreg_site_connected", ("a",)] == 1
+    assert values["coreg_site_connected", ("b",)] == 0
+    assert values["coreg_site_certificate_not_after_seconds", ("a",)] == 1798761600.0
+
+
+def test_a_site_that_is_no_longer_listed_has_no_figure(connected: Metrics) -> None:
+    """Its alert would never end."""
+    connected.listed(("a",))
+    connected.notice(n.notice(NoticeName.SESSION_ENDED, site="b", reason="no longer listed"))
+    values = read(connected)
     for name in ("coreg_site_connected", "coreg_site_certificate_not_after_seconds"):
-        assert (name, ("b",)) not in read(metrics), "its alert would never end"
-    assert found["coreg_refused_total", ("certificate",)] == 1
-    assert found["coreg_refused_total", ("session",)] == 0
-    assert found["coreg_site_certificate_not_after_seconds", ("a",)] == 1798761600.0
+        assert (name, ("b",)) not in values
+
+
+def test_refused_certificates_and_sessions_are_counted_apart() -> None:
+    metrics = Metrics()
+    metrics.notice(n.access_denied("z", "revoked"))
+    values = read(metrics)
+    assert values["coreg_refused_total", ("certificate",)] == 1
+    assert values["coreg_refused_total", ("session",)] == 0
+
+
+def test_own_certificates_have_their_ends() -> None:
+    metrics = Metrics()
     metrics.certificates({"server": 1.0, "authority": 2.0})
     assert read(metrics)["coreg_certificate_not_after_seconds", ("server",)] == 1.0
-    assert found["coreg_runs", ("queued",)] == 3
-    assert 0 < found["coreg_store_free_bytes", ()] < shutil.disk_usage(tmp_path).total
+
+
+def test_the_queue_and_the_free_disk_are_figures(tmp_path: Path) -> None:
+    metrics = Metrics()
+    metrics.stock(3, 1, tmp_path / "runs.sqlite")
+    values = read(metrics)
+    free = values["coreg_store_free_bytes", ()]
+    assert values["coreg_runs", ("queued",)] == 3
+    assert free > 0
+    assert free < shutil.disk_usage(tmp_path).total
 
 
 def test_a_run_that_waits_for_an_operator_is_none_that_stands_still() -> None:
     metrics = Metrics()
     metrics.notice(
-        n.notice(n.NoticeName.APPROVAL_AWAITED, "r", sites=("a",), approved=1, of=2, seconds=60.0)
+        n.notice(NoticeName.APPROVAL_AWAITED, "r", sites=("a",), approved=1, of=2, seconds=60.0)
     )
     assert read(metrics)["coreg_runs", ("awaiting approval",)] == 1
-    metrics.notice(n.notice(n.NoticeName.APPROVED, "r", "a"))
+    metrics.notice(n.notice(NoticeName.APPROVED, "r", "a"))
     metrics.notice(n.run_ended("r", Outcome.CANCELLED, ""))
     assert read(metrics)["coreg_runs", ("awaiting approval",)] == 0
 
@@ -183,7 +235,7 @@ def test_a_column_of_figures_begins_with_the_first_step_that_has_one(capsys):
 
 def test_the_end_has_its_certificate_and_the_next_command(capsys):
     plain = Plain()
-    plain.notice(n.notice(n.NoticeName.JOINED, "r1", "a", here=1, of=2))
+    plain.notice(n.notice(NoticeName.JOINED, "r1", "a", here=1, of=2))
     plain.notice(
         answered("r1", 4, 0, 2, Report(round=4, verified=True, residual=(1e-5,), gap=(1e-5,)))
     )

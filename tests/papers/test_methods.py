@@ -1,6 +1,7 @@
 """The papers' methods: golden predictions of each, and the identities that define it."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,73 +23,107 @@ EXPECTED = json.loads((Path(__file__).parent / "predictions.json").read_text())
 FEWER = {"n_epochs": 20, "n_steps": 300, "random_state": 0}
 
 
+def friedman():
+    """(80 rows, the targets of Friedman's function)."""
+    X = np.random.default_rng(7).uniform(size=(80, 6))
+    y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1])
+    y += 20 * (X[:, 2] - 0.5) ** 2
+    y += 10 * X[:, 3] + 5 * X[:, 4]
+    return X, y
+
+
+def predicted_by_tables(model, X, y):
+    """OCA takes lists of tables."""
+    tables = X[:, :3], X[:, 3:]
+    labelled = [table[:40] for table in tables]
+    unlabelled = [table[40:] for table in tables]
+    model.fit(labelled, y[:40], unlabelled)
+    return model.predict([table[-12:] for table in tables])
+
+
+def predicted(model, X, y):
+    if "views" in model.get_params():
+        model.set_params(views=[[0, 1], [2, 3], [4, 5]])
+    y = y.copy()
+    y[40:] = np.nan
+    return model.fit(X, y).predict(X[-12:])
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_predictions_stay(name):
-    """Of the first 12 of 80 rows, 40 of them labelled; OCA takes lists of tables, and classes as −1
-    and 1.
-    """
-    rng = np.random.default_rng(7)
-    X = rng.uniform(size=(80, 6))
-    y = (
-        10 * np.sin(np.pi * X[:, 0] * X[:, 1])
-        + 20 * (X[:, 2] - 0.5) ** 2
-        + 10 * X[:, 3]
-        + 5 * X[:, 4]
-    )
+    """Of the last 12 of 80 rows, 40 of them labelled. Classes are −1 and 1."""
+    X, y = friedman()
     of_classes = name.endswith("Classifier")
-    y = np.where(y > np.median(y), 1.0, -1.0) if of_classes else y
-    model = getattr(methods, name.removesuffix("Classifier").removesuffix("Regressor"))()
-    known = model.get_params()
-    model.set_params(**{key: value for key, value in FEWER.items() if key in known})
+    if of_classes:
+        y = np.where(y > np.median(y), 1.0, -1.0)
+    class_name = name.removesuffix("Classifier").removesuffix("Regressor")
+    model = getattr(methods, class_name)()
+    parameters = model.get_params()
+    model.set_params(**{key: value for key, value in FEWER.items() if key in parameters})
+
     if "OCA" in name:
         model.set_params(loss="hinge" if of_classes else "squared")
-        tables = X[:, :3], X[:, 3:]
-        found = model.fit([t[:40] for t in tables], y[:40], [t[40:] for t in tables]).predict(
-            [t[-12:] for t in tables]
-        )
+        predictions = predicted_by_tables(model, X, y)
     else:
-        if "views" in known:
-            model.set_params(views=[[0, 1], [2, 3], [4, 5]])
-        found = model.fit(X, np.where(np.arange(80) < 40, y, np.nan)).predict(X[-12:])
+        predictions = predicted(model, X, y)
+
     expected = np.array(EXPECTED[name])
-    assert_allclose(found, expected, rtol=0, atol=1e-8 * max(float(np.std(expected)), 1e-300))
+    scale = max(float(np.std(expected)), 1e-300)
+    assert_allclose(predictions, expected, rtol=0, atol=1e-8 * scale)
 
 
-def rows(n=15, m=60, d=3, seed=0):
-    """(labelled rows, their targets, unlabelled rows)."""
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-1, 1, size=(n + m, d))
-    return X[:n], np.sin(2 * X[:n, 0]) + X[:n, 1], X[n:]
+def rows():
+    """(15 labelled rows, their targets, 60 unlabelled rows)."""
+    X = np.random.default_rng(0).uniform(-1, 1, size=(75, 3))
+    y = np.sin(2 * X[:15, 0]) + X[:15, 1]
+    return X[:15], y, X[15:]
 
 
 def one_table(X, y, U):
     """(X above U, targets that are missing on U)."""
-    return np.concatenate([X, U]), np.concatenate([y, np.full(len(U), np.nan)])
+    missing = np.full(len(U), np.nan)
+    return np.concatenate([X, U]), np.concatenate([y, missing])
+
+
+def reconstruction(degree):
+    """(latent rows, the targets that they reconstruct)."""
+    rng = np.random.default_rng(degree)
+    return 0.6 * rng.normal(size=(9, 3)), rng.normal(size=(9, 2))
 
 
 @pytest.mark.parametrize("degree", [1, 3])
-def test_the_value_and_the_gradient_of_a_reconstruction(degree):
-    rng = np.random.default_rng(degree)
-    Z = 0.6 * rng.normal(size=(9, 3))
-    targets = rng.normal(size=(9, 2))
+def test_the_value_of_a_reconstruction_is_that_of_its_kernel_ridge(degree):
+    Z, targets = reconstruction(degree)
     ridge = 0.3
-    value, gradient = _best(Z, targets, degree, ridge)
+    value, _ = _best(Z, targets, degree, ridge)
     K = Polynomial(degree)(Z, Z)
     alpha, bias = dual_with_bias(K, targets, ridge)
     residual = targets - K @ alpha - bias
-    assert_allclose(value, (residual**2).sum() + ridge * np.trace(alpha.T @ K @ alpha), rtol=1e-9)
+    squares = np.sum(residual**2)
+    norm = np.trace(alpha.T @ K @ alpha)
+    assert_allclose(value, squares + ridge * norm, rtol=1e-9)
+
+
+@pytest.mark.parametrize("degree", [1, 3])
+def test_the_gradient_of_a_reconstruction_is_that_of_differences(degree):
+    Z, targets = reconstruction(degree)
+    _, gradient = _best(Z, targets, degree, 0.3)
     h = 1e-5
     numeric = np.empty_like(Z)
-    for i in np.ndindex(*Z.shape):
+    for place in np.ndindex(*Z.shape):
         step = np.zeros_like(Z)
-        step[i] = h
-        numeric[i] = (
-            _best(Z + step, targets, degree, ridge)[0] - _best(Z - step, targets, degree, ridge)[0]
-        ) / (2 * h)
-    assert_allclose(gradient, numeric, atol=1e-6 * max(1.0, np.abs(numeric).max()))
+        step[place] = h
+        above, _ = _best(Z + step, targets, degree, 0.3)
+        below, _ = _best(Z - step, targets, degree, 0.3)
+        numeric[place] = (above - below) / (2 * h)
+    size = max(1.0, np.abs(numeric).max())
+    assert_allclose(gradient, numeric, atol=1e-6 * size)
 
 
-@pytest.mark.parametrize("method", [LaplacianRLS, HessianRLS, ParallelFieldRLS])
+MANIFOLD_METHODS = [LaplacianRLS, HessianRLS, ParallelFieldRLS]
+
+
+@pytest.mark.parametrize("method", MANIFOLD_METHODS)
 def test_the_solution_is_a_minimum_of_its_objective(method):
     X, y, U = rows()
     model = method(bandwidth=2.0, ridge=0.01, manifold=20.0).fit(*one_table(X, y, U))
@@ -99,48 +134,87 @@ def test_the_solution_is_a_minimum_of_its_objective(method):
 
     def objective(alpha):
         f = K @ alpha
-        return ((f[:15] - centred) ** 2).mean() + 0.01 * alpha @ f + 20.0 / 75**2 * f @ P @ f
+        error = np.mean((f[:15] - centred) ** 2)
+        norm = alpha @ f
+        roughness = f @ P @ f
+        return error + 0.01 * norm + 20.0 / 75**2 * roughness
 
-    best = objective(model.function_.coef)
+    solution = model.function_.coef
+    least = objective(solution)
     rng = np.random.default_rng(0)
     for size in (1e-1, 1e-3):
-        assert all(
-            objective(model.function_.coef + size * rng.normal(size=75)) > best for _ in range(20)
-        )
-    assert_allclose(P, P.T, atol=1e-9 * np.abs(P).max())
-    assert np.linalg.eigvalsh(P).min() > -1e-9 * np.abs(P).max()
+        for _ in range(20):
+            step = size * rng.normal(size=75)
+            assert objective(solution + step) > least
+
+
+@pytest.mark.parametrize("method", MANIFOLD_METHODS)
+def test_a_penalty_is_symmetric_and_positive(method):
+    X, y, U = rows()
+    model = method(bandwidth=2.0, ridge=0.01, manifold=20.0).fit(*one_table(X, y, U))
+    P = model._penalty(np.vstack([X, U]))
+    size = np.abs(P).max()
+    assert_allclose(P, P.T, atol=1e-9 * size)
+    assert np.linalg.eigvalsh(P).min() > -1e-9 * size
 
 
 # --- XNV, XKS, SSSL and its Nyström form ----------------------------------------------------------
 
 
-def correlated(seed, n, p=4, q=3):
-    rng = np.random.default_rng(seed)
-    shared = rng.normal(size=(n, 2))
-    first, second = (
-        shared @ rng.normal(size=(2, d)) + 0.5 * rng.normal(size=(n, d)) for d in (p, q)
-    )
-    return first, second
+def correlated(p, q):
+    """Two views of 200 rows, with p and q columns of two common factors."""
+    rng = np.random.default_rng(1)
+    shared = rng.normal(size=(200, 2))
+    views = []
+    for width in (p, q):
+        signal = shared @ rng.normal(size=(2, width))
+        views.append(signal + 0.5 * rng.normal(size=(200, width)))
+    return views
 
 
-@pytest.mark.parametrize(
+BASES = pytest.mark.parametrize(
     ("p", "q", "ridge"), [(4, 3, 0.0), (3, 4, 1e-3), (3, 3, 1.0), (1, 5, 1e-3)]
 )
-def test_the_basis_has_the_two_properties_that_define_it(p, q, ridge):
-    first, second = correlated(1, 200, p, q)
-    blocks = [(first[i : i + 64], second[i : i + 64]) for i in range(0, 200, 64)]
-    basis = canonical_basis(*fold_rows(blocks), 200, ridge)
-    r = min(p, q)
-    moments = []
+
+
+def basis_of(first, second, ridge):
+    """The canonical basis, from blocks of 64 rows."""
+    starts = range(0, 200, 64)
+    blocks = [(first[i : i + 64], second[i : i + 64]) for i in starts]
+    return canonical_basis(*fold_rows(blocks), 200, ridge)
+
+
+def regularised_moment(Z, ridge):
+    moment = Z.T @ Z / len(Z)
+    return moment + ridge * np.trace(moment) / len(moment) * np.eye(len(moment))
+
+
+@BASES
+def test_the_basis_is_orthonormal_in_the_moments_of_each_view(p, q, ridge):
+    first, second = correlated(p, q)
+    basis = basis_of(first, second, ridge)
+    identity = np.eye(min(p, q))
     for Z, B in ((first, basis.first), (second, basis.second)):
-        moment = Z.T @ Z / len(Z)
-        moments.append(moment + ridge * np.trace(moment) / len(moment) * np.eye(len(moment)))
-        assert_allclose(B.T @ moments[-1] @ B, np.eye(r), atol=1e-12)
-    C = first.T @ second / len(first)
+        assert_allclose(B.T @ regularised_moment(Z, ridge) @ B, identity, atol=1e-12)
+
+
+@BASES
+def test_the_basis_makes_the_cross_moment_diagonal(p, q, ridge):
+    first, second = correlated(p, q)
+    basis = basis_of(first, second, ridge)
+    C = first.T @ second / 200
     assert_allclose(basis.first.T @ C @ basis.second, np.diag(basis.correlations), atol=1e-12)
-    # The squared correlations are the generalised eigenvalues of the textbook's problem.
-    textbook = eigh(C @ np.linalg.solve(moments[1], C.T), moments[0], eigvals_only=True)[::-1][:r]
-    assert_allclose(basis.correlations**2, textbook, atol=1e-11)
+
+
+@BASES
+def test_squared_correlations_are_the_generalised_eigenvalues_of_the_textbook(p, q, ridge):
+    first, second = correlated(p, q)
+    basis = basis_of(first, second, ridge)
+    C = first.T @ second / 200
+    explained = C @ np.linalg.solve(regularised_moment(second, ridge), C.T)
+    ascending = eigh(explained, regularised_moment(first, ridge), eigvals_only=True)
+    largest = ascending[::-1][: min(p, q)]
+    assert_allclose(basis.correlations**2, largest, atol=1e-11)
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 1e-5, 0.1, 10.0]), st.integers(1, 40))
@@ -153,98 +227,144 @@ def test_the_gradient_of_equation_9_vanishes(seed, ridge, n):
     beta = canonical_ridge(Z, y, lam, ridge)
     penalty = (1 - lam) / lam + ridge
     gradient = Z.T @ (Z @ beta - y) / n + penalty * beta
-    assert_allclose(
-        gradient, 0, atol=1e-11 * (1 + np.abs(y).max() * np.abs(Z).max() * np.abs(penalty).max())
-    )
-    assert_allclose(
-        canonical_ridge(Z, y, np.ones(5), 0.0), lstsq(Z, y)[0], rtol=1e-6
-    )  # and of least norm
+    size = np.abs(y).max() * np.abs(Z).max() * np.abs(penalty).max()
+    assert_allclose(gradient, 0, atol=1e-11 * (1 + size))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 40))
+def test_without_a_penalty_it_is_least_squares_of_least_norm(seed, n):
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, 5))
+    y = rng.normal(size=n)
+    solution, *_ = lstsq(Z, y)
+    assert_allclose(canonical_ridge(Z, y, np.ones(5), 0.0), solution, rtol=1e-6)
 
 
 # --- OCA ------------------------------------------------------------------------------------------
 
 
-def views(n=30, m=80, seed=0, M=2, d=3):
-    rng = np.random.default_rng(seed)
-    hidden = rng.uniform(-1, 1, size=(n + m, d))
-    made = [hidden @ rng.normal(size=(d, d + v)) / d for v in range(M)]
-    return [t[:n] for t in made], hidden[:n].sum(axis=1), [t[n:] for t in made]
+@dataclass
+class Views:
+    """Labelled tables, their targets, and unlabelled tables."""
+
+    X: list[np.ndarray]
+    y: np.ndarray
+    Z: list[np.ndarray]
+
+
+def views(n_views=2):
+    """30 labelled and 80 unlabelled rows of linear views of three hidden columns."""
+    rng = np.random.default_rng(0)
+    hidden = rng.uniform(-1, 1, size=(110, 3))
+    tables = []
+    for v in range(n_views):
+        loadings = rng.normal(size=(3, 3 + v))
+        tables.append(hidden @ loadings / 3)
+    targets = hidden[:30].sum(axis=1)
+    return Views([table[:30] for table in tables], targets, [table[30:] for table in tables])
 
 
 EPSILON = 0.1
+
+
+def pairwise(p, y):
+    """Hinges of all pairs whose order is known."""
+    total = np.zeros(len(y))
+    for i in range(len(y)):
+        lower = p[y < y[i]]
+        total[i] = np.sum(np.maximum(0.0, 1.0 - (p[i] - lower)))
+    return 2 * total / (len(y) - 1)
+
+
 LOSSES = {
     "squared": lambda p, y: 0.5 * (p - y) ** 2,
     "epsilon_insensitive": lambda p, y: np.maximum(0.0, np.abs(p - y) - EPSILON),
-    "pairwise": lambda p, y: (
-        np.array([np.maximum(0.0, 1.0 - (p[i] - p[y < y[i]])).sum() for i in range(len(y))])
-        * 2
-        / (len(y) - 1)
-    ),
+    "pairwise": pairwise,
     "hinge": lambda p, y: np.maximum(0.0, 1.0 - y * p),
     "log_loss": lambda p, y: np.log1p(np.exp(-y * p)),
 }
+COUPLING = 0.3
 OF_CLASSES = ("hinge", "log_loss")
 
 
-def objective(kind, w, X, y, Z, ridge, coupling):
+def objective(kind, w, given, ridge):
     """Equation 5, with λ/2, term by term."""
     total = 0.0
-    for v in range(len(w)):
-        total += LOSSES[kind](X[v] @ w[v], y).mean() + 0.5 * ridge[v] * w[v] @ w[v]
-        for u in range(len(w)):
-            total += coupling * ((Z[v] @ w[v] - Z[u] @ w[u]) ** 2).mean()
+    for v, weights in enumerate(w):
+        losses = LOSSES[kind](given.X[v] @ weights, given.y)
+        total += losses.mean() + 0.5 * ridge[v] * weights @ weights
+        for u, others in enumerate(w):
+            difference = given.Z[v] @ weights - given.Z[u] @ others
+            total += COUPLING * np.mean(difference**2)
     return total
 
 
-def slopes(kind, w, *arguments, h=1e-6):
+def slopes(kind, w, given, ridge):
     """Central differences of `objective`."""
-    out = [np.empty(len(each)) for each in w]
-    for v, each in enumerate(w):
-        for j in range(len(each)):
-            ends = []
-            for sign in (1, -1):
-                moved = [a.copy() for a in w]
-                moved[v][j] += sign * h
-                ends.append(objective(kind, moved, *arguments))
-            out[v][j] = (ends[0] - ends[1]) / (2 * h)
-    return out
+    h = 1e-6
+
+    def moved(v, j, step):
+        weights = [a.copy() for a in w]
+        weights[v][j] += step
+        return objective(kind, weights, given, ridge)
+
+    gradients = []
+    for v, weights in enumerate(w):
+        gradient = np.empty(len(weights))
+        for j in range(len(weights)):
+            gradient[j] = (moved(v, j, h) - moved(v, j, -h)) / (2 * h)
+        gradients.append(gradient)
+    return gradients
 
 
-@pytest.mark.parametrize("M", [1, 3])
+def gradient_descent(kind, given, ridge, eta0):
+    """The weights after six steps."""
+    w = [np.zeros(table.shape[1]) for table in given.X]
+    for t in range(6):
+        gradients = slopes(kind, w, given, ridge)
+        for v, gradient in enumerate(gradients):
+            eta = eta0[v] / (1 + eta0[v] * ridge[v] * t)
+            w[v] = w[v] - eta * gradient
+    return w
+
+
+@pytest.mark.parametrize("n_views", [1, 3])
 @pytest.mark.parametrize("kind", LOSSES)
-def test_full_batches_are_gradient_descent_on_equation_5(kind, M):
-    X, y, Z = views(M=M)
-    y = np.where(y > np.median(y), 1.0, -1.0) if kind in OF_CLASSES else y
-    ridge = [0.1 * (v + 1) for v in range(M)]
-    eta0 = [0.2 / (v + 1) for v in range(M)]
+def test_full_batches_are_gradient_descent_on_equation_5(kind, n_views):
+    given = views(n_views)
+    if kind in OF_CLASSES:
+        given.y = np.where(given.y > np.median(given.y), 1.0, -1.0)
+    ridge = [0.1 * (v + 1) for v in range(n_views)]
+    eta0 = [0.2 / (v + 1) for v in range(n_views)]
+    full_batches = {"n_labelled_step": 30, "n_unlabelled_step": 80, "n_steps": 6}
+    rates = {"ridge": ridge, "eta0": eta0, "coupling": COUPLING}
     model = OCA(
-        fit_intercept=False, epsilon=EPSILON, loss=kind, ridge=ridge, eta0=eta0, coupling=0.3,
-        n_labelled_step=30,
-        n_unlabelled_step=80, n_steps=6, random_state=0,
-    )  # fmt: skip
-    w = [np.zeros(t.shape[1]) for t in X]
-    for t in range(1, 7):
-        eta = [e / (1 + e * lam * (t - 1)) for e, lam in zip(eta0, ridge, strict=True)]
-        w = [
-            a - e * g for a, e, g in zip(w, eta, slopes(kind, w, X, y, Z, ridge, 0.3), strict=True)
-        ]
-    for ours, expected in zip(model.fit(X, y, Z).coef_, w, strict=True):
-        assert_allclose(
-            ours, expected, atol=1e-8
-        )  # central differences: h² and eps/h are both below it
+        fit_intercept=False, epsilon=EPSILON, loss=kind, random_state=0, **full_batches, **rates
+    )
+
+    coefficients = model.fit(given.X, given.y, given.Z).coef_
+
+    # Of central differences h² and eps/h are both below 1e-8.
+    expected = gradient_descent(kind, given, ridge, eta0)
+    for ours, weights in zip(coefficients, expected, strict=True):
+        assert_allclose(ours, weights, atol=1e-8)
 
 
+@pytest.mark.parametrize("few", [1, 100], ids=["by slices", "one by one"])
 @pytest.mark.parametrize(("k", "eta0"), [(1, None), (3, 0.5), (30, None)])
-def test_sparse_and_dense_give_the_same_weights(k, eta0, monkeypatch):
-    X, y, Z = views()
-    for table in (*X, *Z):
+def test_sparse_and_dense_give_the_same_weights(k, eta0, few, monkeypatch):
+    given = views()
+    for table in (*given.X, *given.Z):
         table[np.abs(table) < 0.2] = 0.0
     steps = {"n_labelled_step": k, "n_unlabelled_step": 2 * k, "n_steps": 100, "random_state": 0}
     model = OCA(loss="hinge", eta0=eta0, ridge=0.5, **steps)
-    labels = np.sign(y)
-    dense = model.fit(X, labels, Z).coef_
-    csr = [sparse.csr_array(t) for t in X], [sparse.csr_matrix(t) for t in Z]
-    for few in (1, 100):  # one by one, and by slices
-        monkeypatch.setattr(oca, "FEW_ROWS", few)
-        for a, b in zip(dense, clone(model).fit(csr[0], labels, csr[1]).coef_, strict=True):
-            assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    labels = np.sign(given.y)
+    dense = model.fit(given.X, labels, given.Z).coef_
+    labelled = [sparse.csr_array(table) for table in given.X]
+    unlabelled = [sparse.csr_matrix(table) for table in given.Z]
+
+    monkeypatch.setattr(oca, "FEW_ROWS", few)
+    coefficients = clone(model).fit(labelled, labels, unlabelled).coef_
+
+    for ours, expected in zip(coefficients, dense, strict=True):
+        assert_allclose(ours, expected, rtol=1e-9, atol=1e-12)

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from coordinator.authority.pki import check_request, create_authority
 from coreg_core.errors import CoregError
 from coreg_wire.identity.names import certificate_name, load_certificates
-from coreg_wire.identity.signatures import _is_of, _serves, from_hex, is_issued
+from coreg_wire.identity.signatures import from_hex, is_issued, is_of, serves
 from site_agent.identity.enrolment import enrol
 from tests.issued import issued
 
@@ -66,8 +66,8 @@ def test_a_damaged_certificate_is_refused_or_read(
             0
         ].not_valid_after_utc.isoformat(),
         "beside a signature": lambda der: is_issued(from_hex(der.hex(), "it"), authority),
-        "of a coordinator": lambda der: _serves(from_hex(der.hex(), "it")),
-        "of a site": lambda der: _is_of(from_hex(der.hex(), "it"), "clinic"),
+        "of a coordinator": lambda der: serves(from_hex(der.hex(), "it")),
+        "of a site": lambda der: is_of(from_hex(der.hex(), "it"), "clinic"),
     }
     outcomes = Counter[str]()
     for der in damaged(certificate.public_bytes(Encoding.DER), 7):

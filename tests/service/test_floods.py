@@ -35,4 +35,4 @@ def test_quiet_peers_leave_nothing_behind():
             )
         )
         floods.over()
-    assert len(floods._seen) <= 60
+    assert len(floods.seen) <= 60

@@ -174,6 +174,16 @@ def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) 
     store.close()
 
 
+class Recorder:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notices = list[Any]()
+
+    def __call__(self, notice: Any) -> None:
+        self.notices.append(notice)
+
+
 @pytest.fixture
 def daemon(path: Path, store: RunStore) -> Any:
     with closing(Status(store.path)) as status:
@@ -184,7 +194,7 @@ def daemon(path: Path, store: RunStore) -> Any:
             AccessControl(path.parent),
             store,
             status,
-            [],
+            [Recorder()],
         )
 
 
@@ -192,7 +202,7 @@ def test_a_site_is_greeted_with_the_ends_that_it_waits_for(daemon: Daemon, store
     begun(store, RECORDS)
     begun(store, RECORDS[:-1], run="unfinished")
     hello = Hello("a", PROTOCOL_VERSION, runs=(RUN, "unfinished", "unknown"))
-    assert daemon._transport.greetings("a", hello) == [Finished(RUN, Outcome.CONVERGED, "")]
+    assert daemon.transport.greetings("a", hello) == [Finished(RUN, Outcome.CONVERGED, "")]
 
 
 def test_the_log_says_what_needs_a_restart_and_when_a_damaged_list_is_read_again(
@@ -201,11 +211,11 @@ def test_the_log_says_what_needs_a_restart_and_when_a_damaged_list_is_read_again
     path.write_text(
         path.read_text().replace("127.0.0.1:0", "127.0.0.1:1").replace("join = 0.5", "join = 0.3")
     )
-    daemon._reload()
+    daemon.reload()
     for lines in ("damaged", "", ""):
         (path.parent / "authorised-sites").write_text(lines)
-        daemon._check_sessions()
-    [reloaded, _, again] = [notice.text for notice, _, _ in daemon._noticed]
+        daemon.check_sessions()
+    [reloaded, _, again] = [notice.text for notice in daemon.observers[0].notices]
     assert reloaded.endswith("; the change of [service] listen, [timeouts] needs a restart")
     assert again == "authorised-sites is read again"
     assert notices.draining(()).fields == {}

@@ -19,8 +19,19 @@ import numpy as np
 import pytest
 
 from coordinator.machine.events import Received, SiteJoined
-from coreg_core import messages as m
 from coreg_core.errors import Unreachable
+from coreg_core.messages import (
+    PROTOCOL_VERSION,
+    Answer,
+    Finished,
+    FromSite,
+    Hello,
+    Rejected,
+    Report,
+    Step,
+    ToSite,
+    Words,
+)
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -47,18 +58,18 @@ class Echo:
     """
 
     name: str
-    heard: list[m.ToSite] = field(default_factory=list)
+    heard: list[ToSite] = field(default_factory=list)
 
-    def hello(self) -> m.Hello:
-        return m.Hello(self.name, m.PROTOCOL_VERSION, "echo")
+    def hello(self) -> Hello:
+        return Hello(self.name, PROTOCOL_VERSION, "echo")
 
     @property
-    def result(self) -> list[m.ToSite]:
+    def result(self) -> list[ToSite]:
         return self.heard
 
-    def handle(self, message: m.ToSite) -> list[m.FromSite]:
+    def handle(self, message: ToSite) -> list[FromSite]:
         self.heard.append(message)
-        return [answered(message)] if isinstance(message, m.Step) else []
+        return [answered(message)] if isinstance(message, Step) else []
 
 
 def echo(name, data, fold):
@@ -68,12 +79,12 @@ def echo(name, data, fold):
 
 def step(summed=4, number=0):
     values = np.random.default_rng(number).integers(0, 1 << 64, summed, dtype="<u8")
-    return m.Step("run-1", 0, number, summed=m.Words(values))
+    return Step("run-1", 0, number, summed=Words(values))
 
 
 def answered(step):
     outcome = "" if step.summed is not None else "CONVERGED"
-    return m.Answer(step.run, step.attempt, step.step, m.Report(outcome=outcome), step.summed)
+    return Answer(step.run, step.attempt, step.step, Report(outcome=outcome), step.summed)
 
 
 def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(cluster):
@@ -97,17 +108,17 @@ def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(clust
         for name in "abc":
             assert [e.message.step for e in received if e.site == name] == list(range(20))
         await actors.reject("a", "its list differs")
-        for message in (step(), m.Finished("run-1", Outcome.CONVERGED, "")):
+        for message in (step(), Finished("run-1", Outcome.CONVERGED, "")):
             await actors.send("a", message)  # nobody is there any more
         await actors.send("nobody", step())
         await asyncio.sleep(
             0
         )  # the loop's next turn sends; it has heard why, as its neighbour in the actor can tell
-        heard = await actors._home["a"].handle.__ray_call__.remote(
-            lambda host: host._sites["a"].heard
+        heard = await actors.home["a"].handle.__ray_call__.remote(
+            lambda host: host.sites["a"].heard
         )
-        assert heard[-1] == m.Rejected("its list differs")
-        last = m.Step("run-1", 1, 0)
+        assert heard[-1] == Rejected("its list differs")
+        last = Step("run-1", 1, 0)
         for name in "bc":
             await actors.send(name, last)
         await actors.close()  # delivers what is queued
@@ -174,7 +185,7 @@ def an_actor_that_dies_ends_the_simulation(cluster):
 
 
 class Mortal(Echo):
-    def handle(self, message: m.ToSite) -> list[m.FromSite]:
+    def handle(self, message: ToSite) -> list[FromSite]:
         os._exit(1)
 
 
@@ -196,7 +207,7 @@ def both_nodes_are_used_and_the_bits_are_the_same(cluster):
     @contextmanager
     def hosting(data):
         with OverRay(cluster)(data) as hosted:
-            actors.extend(hosted.transport._actors)
+            actors.extend(hosted.transport.actors)
             yield hosted
 
     def look(notice):

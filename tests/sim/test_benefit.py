@@ -74,30 +74,56 @@ def test_a_table_fits_a_regime_if_it_has_the_rows_and_columns(name):
 # --- one federation -------------------------------------------------------------------------------
 
 
-def test_every_method_of_a_federation_against_the_local_model():
+@pytest.fixture(scope="module")
+def federation():
+    """A partition, and its trained federation."""
     drawn = partition(table(500), REGIMES["n20"], (3,))
-    federation = TrainedPartition(drawn, 3)
-    found = trial(drawn, 3)
-    methods = federation.methods()
+    return drawn, TrainedPartition(drawn, 3)
+
+
+def rmse(predictions, y):
+    """A root mean squared error for each site."""
+    return np.sqrt(np.mean((y - predictions) ** 2, axis=1))
+
+
+def test_every_method_of_a_federation_against_the_local_model(federation):
+    drawn, trained = federation
+    methods = trained.methods()
     assert set(methods) == {*METHODS, "pooled"}
-    errors = {
-        name: np.sqrt(np.mean((drawn.y_test - each) ** 2, axis=1)) for name, each in methods.items()
-    }
-    local = np.sqrt(np.mean((drawn.y_test - federation.local) ** 2, axis=1))
-    for v, site in enumerate(found):
-        assert site.site == v
+    local = rmse(trained.local, drawn.y_test)
+    for site in trial(drawn, 3):
+        for method, predictions in methods.items():
+            ratio = rmse(predictions, drawn.y_test)[site.site] / local[site.site]
+            assert site.change[method] == pytest.approx(ratio - 1.0)
+
+
+def test_an_outcome_has_the_counts_of_its_site(federation):
+    drawn, _ = federation
+    sites = trial(drawn, 3)
+    assert [site.site for site in sites] == [0, 1, 2]
+    for site in sites:
         assert site.labels == 20
         assert site.shared == len(drawn.shared)
         assert site.areas == {}
-        for method, each in errors.items():
-            assert site.change[method] == pytest.approx(each[v] / local[v] - 1.0)
-    assert len(set(errors["pooled"])) == 1, "one model for all"
-    scores = federation.scores(checked=False)
-    assert np.ptp(scores - scores.mean(axis=1, keepdims=True), axis=0).max() < 1e-9, (
-        "one score, own intercepts"
-    )
+
+
+def test_the_pooled_model_is_one_for_all(federation):
+    drawn, trained = federation
+    assert len(set(rmse(trained.methods()["pooled"], drawn.y_test))) == 1
+
+
+def test_all_sites_have_one_score_but_for_their_own_intercepts(federation):
+    _, trained = federation
+    scores = trained.scores(checked=False)
+    around_its_mean = scores - scores.mean(axis=1, keepdims=True)
+    assert np.ptp(around_its_mean, axis=0).max() < 1e-9
+
+
+def test_private_rows_help_less_than_common_ones(federation):
+    drawn, trained = federation
     private = TrainedPartition(drawn, 3, private=True)
-    assert private.changes(private.scores()).mean() > federation.changes(federation.scores()).mean()
+    change = trained.changes(trained.scores()).mean()
+    assert private.changes(private.scores()).mean() > change
 
 
 def test_labels_at_one_site_leave_the_others_the_mean():
@@ -106,29 +132,59 @@ def test_labels_at_one_site_leave_the_others_the_mean():
     assert one[1].change["mean"] == pytest.approx(0.0)
 
 
-def test_a_target_of_two_values_is_judged_by_its_ranking_also_if_a_class_is_rare():
+def of_two_values():
+    """Labels 1.5 above the 0.7 quantile, and −0.5 below."""
     numbers = table(500)
-    two = replace(numbers, y=np.where(numbers.y > np.quantile(numbers.y, 0.7), 1.5, -0.5))
-    drawn = partition(two, REGIMES["n50"], (3,))
-    assert {*np.concatenate(drawn.labels), *drawn.y_test} == {0.0, 1.0}
-    assert 0.2 < drawn.y_test.mean() < 0.4, "1 is the larger value"
-    found = trial(drawn, 3)
-    for site in found:
+    above = numbers.y > np.quantile(numbers.y, 0.7)
+    return replace(numbers, y=np.where(above, 1.5, -0.5))
+
+
+@pytest.fixture(scope="module")
+def two_classes():
+    drawn = partition(of_two_values(), REGIMES["n50"], (3,))
+    return drawn, trial(drawn, 3)
+
+
+def test_the_larger_of_two_values_is_one(two_classes):
+    drawn, _ = two_classes
+    labels = np.concatenate([*drawn.labels, drawn.y_test])
+    assert {*labels} == {0.0, 1.0}
+    assert drawn.y_test.mean() > 0.2
+    assert drawn.y_test.mean() < 0.4
+
+
+def test_a_target_of_two_values_is_judged_by_its_ranking(two_classes):
+    _, sites = two_classes
+    for site in sites:
         assert site.areas["pooled"] > site.areas["local"]
-        assert all(0.0 <= area <= 1.0 for area in site.areas.values())
-    [told] = [line for line in findings(REGIMES["n50"], found) if "AUC" in line]
-    moved = [site.areas["joined"] - site.areas["local"] for site in found]
-    assert (
-        f"by more than 0.05 at {100 * np.mean(np.array(moved) < -0.05):.0f} % of the sites" in told
-    )
-    rare = [replace(site, positive=0.02) for site in found]
-    assert any(
-        "Only 2.0 % of the test labels are of one class" in line
-        for line in findings(REGIMES["n50"], rare)
-    )
-    few = replace(numbers, y=(numbers.y >= np.sort(numbers.y)[-2]).astype(np.float64))
-    drawn = partition(few, REGIMES["n10"], (2,))  # no positive test row
-    assert all(bool(site.areas) == drawn.yes_no == drawn.y_test.any() for site in trial(drawn, 0))
+        for area in site.areas.values():
+            assert area >= 0.0
+            assert area <= 1.0
+
+
+def test_findings_count_the_sites_whose_ranking_got_worse(two_classes):
+    _, sites = two_classes
+    [sentence] = [line for line in findings(REGIMES["n50"], sites) if "AUC" in line]
+    changes = np.array([site.areas["joined"] - site.areas["local"] for site in sites])
+    worse = 100 * np.mean(changes < -0.05)
+    assert f"by more than 0.05 at {worse:.0f} % of the sites" in sentence
+
+
+def test_findings_name_a_rare_class(two_classes):
+    _, sites = two_classes
+    rare = [replace(site, positive=0.02) for site in sites]
+    text = "\n".join(findings(REGIMES["n50"], rare))
+    assert "Only 2.0 % of the test labels are of one class" in text
+
+
+def test_without_a_positive_test_row_there_is_no_ranking():
+    numbers = table(500)
+    second_largest = np.sort(numbers.y)[-2]
+    few = replace(numbers, y=(numbers.y >= second_largest).astype(np.float64))
+    drawn = partition(few, REGIMES["n10"], (2,))
+    assert drawn.yes_no == drawn.y_test.any()
+    for site in trial(drawn, 0):
+        assert bool(site.areas) == drawn.yes_no
 
 
 # --- the verdict ----------------------------------------------------------------------------------

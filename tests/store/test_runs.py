@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from machine.stepwise import RUN
@@ -19,6 +20,7 @@ from store.filled import INTERRUPTED, LAP, NOW, RECORDS, begun, noticed, write
 
 from coordinator.machine import notices as n
 from coordinator.machine.events import QueueRead
+from coordinator.machine.notices import NoticeName
 from coordinator.machine.records import (
     AttemptBegan,
     Begun,
@@ -46,6 +48,11 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
         yield opened
 
 
+def changed_by_hand(store: RunStore, statement: str) -> None:
+    with closing(sqlite3.connect(store.path)) as database, database:
+        database.execute(statement)
+
+
 def test_a_site_that_waits_for_the_end_of_a_run_receives_it(store: RunStore) -> None:
     plan = begun(store, INTERRUPTED[:-1])
     assert store.end_for(plan.run, "a") is None, "it has not ended"
@@ -57,7 +64,7 @@ def test_a_site_that_waits_for_the_end_of_a_run_receives_it(store: RunStore) -> 
     )
     assert store.end_for("another run", "a") is None
     for damage in ("participants = '{'", "participants = '7'", "stop = 'NO_SUCH_OUTCOME'"):
-        assert store._db.execute(f"update runs set {damage}").rowcount
+        changed_by_hand(store, f"update runs set {damage}")
         with pytest.raises(
             StorageError, match=r"the run store cannot be read.*restore the newest backup"
         ):
@@ -101,26 +108,35 @@ def test_a_run_that_is_not_under_way_is_ended_and_what_it_ended_with_stays(
 def test_a_failed_write_leaves_nothing_half_done(store: RunStore) -> None:
     plan = begun(store, RECORDS[:3])
     before = store.begun(plan.run)
-    store._db.execute(
-        "create trigger full before insert on rounds begin select raise(abort, 'disk is full'); end"
-    )
+    full = "select raise(abort, 'disk is full')"
+    changed_by_hand(store, f"create trigger full before insert on rounds begin {full}; end")
     with pytest.raises(StorageError, match="disk is full"):
         store.write(plan.run, RECORDS[3], LAP, NOW)
     assert store.begun(plan.run) == before
 
 
-def test_every_record_but_a_step_is_durable_when_it_is_written(store: RunStore) -> None:
+def test_every_record_but_a_step_is_durable_when_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A power cut can undo a step: the next attempt begins from its beginning."""
-    plan = begun(store)
-    modes = list[tuple[type[Record], int]]()
-    receipt = Countersigned(plan.run, LedgerHead(7, "ab", NOW), NOW, "05", "06")
-    for record in (*RECORDS, HeadSigned("a", "03", "04", receipt)):
-        store.write(plan.run, record, LAP, NOW)
-        modes.append((type(record), store._db.execute("pragma synchronous").fetchone()[0]))
+    connections = list[sqlite3.Connection]()
+    connect = sqlite3.connect
+
+    def connected(*words: Any, **options: Any) -> sqlite3.Connection:
+        connections.append(connect(*words, **options))
+        return connections[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
     normal = 1
     full = 2
-    assert {mode for kind, mode in modes if kind is StepDone} == {normal}
-    assert {mode for kind, mode in modes if kind is not StepDone} == {full}
+    with closing(RunStore(tmp_path / "runs.sqlite")) as store:
+        plan = begun(store)
+        receipt = Countersigned(plan.run, LedgerHead(7, "ab", NOW), NOW, "05", "06")
+        for record in (*RECORDS, HeadSigned("a", "03", "04", receipt)):
+            store.write(plan.run, record, LAP, NOW)
+            [mode] = connections[-1].execute("pragma synchronous").fetchone()
+            expected = normal if isinstance(record, StepDone) else full
+            assert mode == expected, record
 
 
 # --- the queue, and the status of sites -----------------------------------------------------------
@@ -184,11 +200,11 @@ def test_the_status_of_sites_and_of_the_service_is_read_by_other_processes(tmp_p
     status = Status(tmp_path / "runs.sqlite")
     noticed(status, "2026-01-01", n.session_opened("b", "0.2.0", "2027"))
     noticed(status, "2026-01-02", n.session_opened("a", "", ""))
-    noticed(status, "2026-01-03", n.notice(n.NoticeName.SESSION_ENDED, site="a", reason="gone"))
+    noticed(status, "2026-01-03", n.notice(NoticeName.SESSION_ENDED, site="a", reason="gone"))
     noticed(
         status,
         "2026-01-04",
-        n.notice(n.NoticeName.SESSION_REJECTED, site="c", reason="revoked"),
+        n.notice(NoticeName.SESSION_REJECTED, site="c", reason="revoked"),
         n.access_denied("", "nameless"),
     )
     status.set_service({"state": "ready", "sites": ["a"]}, "2026-01-05")
@@ -323,7 +339,7 @@ def test_notices_come_back_the_last_first_and_the_oldest_go(
 ) -> None:
     status = Status(tmp_path / "runs.sqlite")
     stalled = n.stalled(RUN, ("b",), "", 600.0)
-    joined = n.notice(n.NoticeName.JOINED, "run-2", "a", here=1, of=3)
+    joined = n.notice(NoticeName.JOINED, "run-2", "a", here=1, of=3)
     for at, notice in (
         (1, stalled),
         (2, joined),
@@ -338,7 +354,7 @@ def test_notices_come_back_the_last_first_and_the_oldest_go(
     noticed(
         status,
         NOW,
-        *(n.notice(n.NoticeName.SESSION_ENDED, site="a", reason=f"{i}") for i in range(8)),
+        *(n.notice(NoticeName.SESSION_ENDED, site="a", reason=f"{i}") for i in range(8)),
     )
     assert [row["reason"] for row in status.notices(50)] == ["7", "6", "5"]
     status.close()
@@ -374,7 +390,7 @@ def test_a_reader_changes_nothing_and_a_store_of_another_release_is_an_error(
         with pytest.raises(StorageError, match="readonly"):
             reader.begin(make_plan(), NOW)
         assert reader.runs() == []
-        store._db.execute("pragma user_version = 99")
+        changed_by_hand(store, "pragma user_version = 99")
         for read_only in (False, True):
             with pytest.raises(
                 StorageError, match=r"another release of coreg-federation.*schema 99"

@@ -23,6 +23,19 @@ import numpy as np
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from coreg_core import messages as m
+from coreg_core.messages import (
+    Answer,
+    Countersigned,
+    Fetched,
+    Hello,
+    LedgerHead,
+    Offer,
+    Part,
+    Proposal,
+    Renewed,
+    Step,
+    Words,
+)
 from coreg_core.objectives.setting import KEYS
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.transport.codec import frames_of
@@ -65,35 +78,35 @@ def of(kind: type, change: Callable[[Any], Any]) -> Maker:
     return lambda _world: lie
 
 
-def of_answers(change: Callable[[m.Answer], Any]) -> Maker:
+def of_answers(change: Callable[[Answer], Any]) -> Maker:
     """In place of each answer that has words or parts, but for keys."""
 
-    def changed(answer: m.Answer) -> Any:
+    def changed(answer: Answer) -> Any:
         return (
             change(answer) if m.payload_size(answer) and answer.report.question != KEYS else answer
         )
 
-    return of(m.Answer, changed)
+    return of(Answer, changed)
 
 
-def words(answer: m.Answer, values: Any) -> m.Answer:
-    return replace(answer, summed=m.Words(np.asarray(values, dtype="<u8")))
+def words(answer: Answer, values: Any) -> Answer:
+    return replace(answer, summed=Words(np.asarray(values, dtype="<u8")))
 
 
-def parts(*sizes: int, receiver: str = "", sender: str = LIAR) -> tuple[m.Part, ...]:
-    return tuple(m.Part(sender, receiver, bytes(size)) for size in sizes)
+def parts(*sizes: int, receiver: str = "", sender: str = LIAR) -> tuple[Part, ...]:
+    return tuple(Part(sender, receiver, bytes(size)) for size in sizes)
 
 
-def later_head(fetched: m.Fetched) -> m.Fetched:
+def later_head(fetched: Fetched) -> Fetched:
     return replace(fetched, head=replace(fetched.head, lines=2**63))
 
 
 def replayed(_world: World) -> Lie:
     """The words of its first answer, again and again."""
-    first = list[m.Words | None]()
+    first = list[Words | None]()
 
     def lie(message: Any) -> list[Any]:
-        if not isinstance(message, m.Answer) or message.summed is None:
+        if not isinstance(message, Answer) or message.summed is None:
             return [message]
         first.append(message.summed)
         return [replace(message, summed=first[0])]
@@ -102,7 +115,7 @@ def replayed(_world: World) -> Lie:
 
 
 def flood(message: Any) -> list[Any]:
-    return [message] * 30 if isinstance(message, m.Answer) else [message]
+    return [message] * 30 if isinstance(message, Answer) else [message]
 
 
 # --- a coordinator --------------------------------------------------------------------------------
@@ -111,35 +124,35 @@ def flood(message: Any) -> list[Any]:
 def look_alike(name: str) -> Maker:
     """The plan has another name for one of its members."""
 
-    def change(proposal: m.Proposal) -> m.Proposal:
+    def change(proposal: Proposal) -> Proposal:
         plan = proposal.plan
         membership = replace(plan.membership, sites=tuple(sorted(("north", "south", name))))
         return replace(proposal, plan=replace(plan, membership=membership))
 
-    return of(m.Proposal, change)
+    return of(Proposal, change)
 
 
-def invented(proposal: m.Proposal) -> m.Proposal:
+def invented(proposal: Proposal) -> Proposal:
     """A plan with 37 invented sites and without keys."""
     sites = tuple(sorted([VICTIM, *(f"z{i:02d}" for i in range(37))]))
     membership = replace(proposal.plan.membership, sites=sites, min_sites=38)
     return replace(proposal, plan=replace(proposal.plan, membership=membership), keys=())
 
 
-def without_the_victim(proposal: m.Proposal) -> m.Proposal:
+def without_the_victim(proposal: Proposal) -> Proposal:
     membership = replace(proposal.plan.membership, sites=("north", "west", "z"))
     return replace(proposal, plan=replace(proposal.plan, membership=membership))
 
 
-def large_step(step: m.Step) -> m.Step:
-    return replace(step, summed=m.Words(np.zeros(1 << 20, dtype="<u8")))
+def large_step(step: Step) -> Step:
+    return replace(step, summed=Words(np.zeros(1 << 20, dtype="<u8")))
 
 
 def before_each_plan(*said: Any) -> Maker:
     """These messages come before each plan."""
 
     def lie(message: Any) -> list[Any]:
-        return [*said, message] if isinstance(message, m.Proposal) else [message]
+        return [*said, message] if isinstance(message, Proposal) else [message]
 
     return lambda _world: lie
 
@@ -150,7 +163,7 @@ def certificate_of_version_6(world: World) -> Lie:
     at = der.index(b"\xa0\x03\x02\x01\x02") + 4
     text = base64.encodebytes(der[:at] + b"\x05" + der[at + 1 :]).decode()
     pem = f"-----BEGIN CERTIFICATE-----\n{text}-----END CERTIFICATE-----\n"
-    return before_each_plan(m.Renewed(pem))(world)
+    return before_each_plan(Renewed(pem))(world)
 
 
 # --- random damage --------------------------------------------------------------------------------
@@ -178,9 +191,9 @@ def _damaged(chance: random.Random, value: Any) -> Any:
     match value:
         case bool():
             return not value
-        case m.Words():
+        case Words():
             count = chance.choice((0, 1, len(value.values) + 1, 5_000))
-            return m.Words(np.full(count, chance.getrandbits(64), dtype="<u8"))
+            return Words(np.full(count, chance.getrandbits(64), dtype="<u8"))
         case bytes():
             return chance.randbytes(chance.choice((0, 1, len(value) + 1, 5_000)))
         case int() | float():
@@ -207,7 +220,7 @@ class Damage:
         self.count = 0
 
     def __call__(self, message: Any) -> list[Any]:
-        if isinstance(message, m.Hello) or self.chance.random() < 0.3:
+        if isinstance(message, Hello) or self.chance.random() < 0.3:
             return [message]
         self.count += 1
         if self.chance.random() < 0.3:
@@ -224,11 +237,11 @@ class Damage:
 # --- the stories ----------------------------------------------------------------------------------
 
 _LONG_AGO = "2026-01-01T00:00:00+00:00"
-_HEAD = m.Countersigned("run-9", m.LedgerHead(2**40, "0" * 64, _LONG_AGO), _LONG_AGO, "", "00")
+_HEAD = Countersigned("run-9", LedgerHead(2**40, "0" * 64, _LONG_AGO), _LONG_AGO, "", "00")
 
 STORIES = {
     # a member
-    "a head of 2^63 lines": Story(of(m.Fetched, later_head)),
+    "a head of 2^63 lines": Story(of(Fetched, later_head)),
     "10,000 parts for all": Story(of_answers(lambda a: replace(a, parts=parts(*[17] * 10_000)))),
     "a part for all in an agreement": Story(of_answers(lambda a: replace(a, parts=parts(400)))),
     "a part for itself": Story(of_answers(lambda a: replace(a, parts=parts(48, receiver=LIAR)))),
@@ -253,7 +266,7 @@ STORIES = {
         of_answers(lambda a: replace(a, report=replace(a.report, outcome="BEST")))
     ),
     "200 million instances": Story(
-        of(m.Offer, lambda offer: replace(offer, n_unlabelled=200_000_000))
+        of(Offer, lambda offer: replace(offer, n_unlabelled=200_000_000))
     ),
     "each answer 30 times": Story(lambda _world: flood),
     "damage": Story(Damage, named="broke the protocol"),
@@ -262,15 +275,15 @@ STORIES = {
     "a Cyrillic letter in a name": Story(look_alike("w\u0435st"), of_coordinator=True),
     "a name that is a filler": Story(look_alike("\u3164"), of_coordinator=True),
     "a name that forges a line": Story(look_alike("west; 3 sites in all"), of_coordinator=True),
-    "38 invented sites": Story(of(m.Proposal, invented), "additive", of_coordinator=True),
-    "a plan without the site": Story(of(m.Proposal, without_the_victim), of_coordinator=True),
+    "38 invented sites": Story(of(Proposal, invented), "additive", of_coordinator=True),
+    "a plan without the site": Story(of(Proposal, without_the_victim), of_coordinator=True),
     "an approval of 1e300 s": Story(
-        of(m.Proposal, lambda p: replace(p, approval=1e300)), of_coordinator=True
+        of(Proposal, lambda p: replace(p, approval=1e300)), of_coordinator=True
     ),
     "a certificate of version 6": Story(certificate_of_version_6, of_coordinator=True),
     "a head that was never signed": Story(before_each_plan(_HEAD), of_coordinator=True),
-    "8 MiB in a step": Story(of(m.Step, large_step), of_coordinator=True),
-    "a step without a plan": Story(before_each_plan(m.Step("run-7", 0, 3)), of_coordinator=True),
+    "8 MiB in a step": Story(of(Step, large_step), of_coordinator=True),
+    "a step without a plan": Story(before_each_plan(Step("run-7", 0, 3)), of_coordinator=True),
     "damage of the coordinator's": Story(Damage, of_coordinator=True),
 }
 _HEARD = {  # words of the victim's own log, or of what it says to the coordinator

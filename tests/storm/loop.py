@@ -237,7 +237,7 @@ def followed() -> Iterator[Durable]:
     disk = Durable()
     real = os.fsync
     transaction = StoreTables.transaction
-    database = StateStore._database
+    database = StateStore.database
 
     @contextmanager
     def watched(self: StoreTables, *, durable: bool = True) -> Iterator[None]:
@@ -255,13 +255,13 @@ def followed() -> Iterator[Durable]:
 
     os.fsync = disk.fsync  # type: ignore[assignment]
     StoreTables.transaction = watched  # type: ignore[method-assign]
-    StateStore._database = limited  # type: ignore[method-assign]
+    StateStore.database = limited  # type: ignore[method-assign]
     try:
         yield disk
     finally:
         os.fsync = real
         StoreTables.transaction = transaction  # type: ignore[method-assign]
-        StateStore._database = database  # type: ignore[method-assign]
+        StateStore.database = database  # type: ignore[method-assign]
 
 
 # --- the end of a simulating process --------------------------------------------------------------

@@ -8,7 +8,7 @@ import asyncio
 import random
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -104,36 +104,60 @@ def _plans(world: World, story: Story) -> dict[str, Plan]:
 
 
 async def _live(world: World, story: Story, told: Told, twins: Mapping[str, Any]) -> None:
-    loop = world.loop
-    runs = [f"run-{i}" for i in range(len(story.runs))]
-    world.network.runs |= {*runs, *(f"{run}-ids-{number}" for run in runs for number in range(50))}
+    # (1) Every process starts; runs are submitted and faults happen at their times.
     for process in EVERYWHERE:
         world.start(process)
+    _expect_runs(world, len(story.runs))
     await asyncio.sleep(1.0)
     plans = _plans(world, story)
-    world.unsubmitted |= set(plans)
-    for (at, study), plan in zip(story.runs, plans.values(), strict=True):
-        loop.call_later(
-            at, _submit, world, plan, f"run-{int(plan.run[4:]) - 1}" if study in NEEDS else ""
-        )
-    if story.asks or any(fault.kind == "lie" for fault in story.faults):  # a lie can change a key
+    _schedule(world, story, plans)
+    # (2) After the last fault everything works.
+    ends = [fault.at + fault.seconds for fault in story.faults]
+    quiet = max([STORM, *ends]) + 10.0
+    await asyncio.sleep(quiet)
+    world.network.armed.clear()
+    # (3) Then every run ends.
+    if not await _all_end(world, plans, quiet):
+        stages = {run: (summary.stop, summary.steps) for run, summary in world.runs().items()}
+        told.broken.append(f"after {world.loop.time():.0f} s not every run has ended: {stages}")
+    # (4) Every invariant holds.
+    await check_tasks(world, told.broken)
+    studies = {}
+    for (_, study), (run, plan) in zip(story.runs, plans.items(), strict=True):
+        studies[run] = (study, plan)
+    check(world, studies, story.faults, told, twins)
+
+
+def _expect_runs(world: World, count: int) -> None:
+    """The names of all runs that can be, for the network's checks."""
+    for i in range(count):
+        run = f"run-{i}"
+        world.network.runs.add(run)
+        world.network.runs.update(f"{run}-ids-{number}" for number in range(50))
+
+
+def _schedule(world: World, story: Story, plans: Mapping[str, Plan]) -> None:
+    loop = world.loop
+    world.unsubmitted.update(plans)
+    for i, ((at, study), plan) in enumerate(zip(story.runs, plans.values(), strict=True)):
+        needed = f"run-{i - 1}" if study in NEEDS else ""
+        loop.call_later(at, _submit, world, plan, needed)
+    lies = any(fault.kind == "lie" for fault in story.faults)
+    if story.asks or lies:  # a lie can change a key
         loop.call_later(1.0, _decide, world)
     for fault in story.faults:
         loop.call_later(fault.at, _happens, world, fault)
-    quiet = max([STORM, *(fault.at + fault.seconds for fault in story.faults)]) + 10.0
-    await asyncio.sleep(quiet)
-    world.network.armed.clear()
-    while not (over := is_over(world, plans)) and loop.time() < quiet + PATIENCE:
+
+
+async def _all_end(world: World, plans: Mapping[str, Plan], quiet: float) -> bool:
+    while world.loop.time() < quiet + PATIENCE:
+        if is_over(world, plans):
+            return True
         await asyncio.sleep(5.0)
-        if world.sites_restored and loop.time() > quiet + LONG:
+        if world.sites_restored and world.loop.time() > quiet + LONG:
             for run in plans:  # the operator: a site with an older ledger never answers again
                 world.cancel(run)
-    if not over:
-        stages = {run: (summary.stop, summary.steps) for run, summary in world.runs().items()}
-        told.broken.append(f"after {loop.time():.0f} s not every run has ended: {stages}")
-    await check_tasks(world, told.broken)
-    studies = {run: (story.runs[i][1], plan) for i, (run, plan) in enumerate(plans.items())}
-    check(world, studies, story.faults, told, twins)
+    return is_over(world, plans)
 
 
 def _submit(world: World, plan: Plan, needed: str) -> None:
@@ -157,67 +181,131 @@ def _decide(world: World) -> None:
 
 
 def _happens(world: World, fault: Fault) -> None:
-    loop = world.loop
+    """Let a fault happen: now, or at the moment that it waits for."""
     if fault.moment:
-        world.network.armed.append(
-            (fault.where, fault.moment, lambda: _happens(world, replace(fault, moment="")))
-        )
-        return
-    match fault.kind:
-        case "kill":
-            world.kill(fault.where)
-            loop.call_later(fault.seconds, world.start, fault.where)
-        case "crash loop":
-            world.kill(fault.where)
-            loop.call_later(1.0, world.start, fault.where)
-            if fault.seconds > 1.0:
-                _happens(world, replace(fault, seconds=fault.seconds - 1.0, moment="Answer"))
-        case "power cut":
-            world.power_cut(fault.where)
-            loop.call_later(fault.seconds, world.start, fault.where)
-        case "old store":
-            world.back_up()
-            loop.call_later(fault.seconds, world.restore)
-        case "old site":
-            world.back_up_site(fault.where)
-            loop.call_later(fault.seconds, world.restore_site, fault.where)
-        case "break":
-            world.network.break_links(fault.where)
-        case "cut off":
-            world.network.cut_off.add(fault.where)
-            world.network.stall(fault.where, fault.seconds)
-            loop.call_later(fault.seconds, world.network.cut_off.discard, fault.where)
-        case "stall":
-            world.network.stall(fault.where, fault.seconds)
-        case "slow disk":
-            loop.slow[fault.where] = min(fault.seconds / 20.0, 1.0)
-            loop.call_later(fault.seconds, loop.slow.pop, fault.where, None)
-        case "full disk":
-            world.durable.full.add(fault.where)
-            loop.call_later(fault.seconds, world.durable.full.discard, fault.where)
-        case "noise" | "lie":
-            world.network.damage(fault.where, lie=fault.kind == "lie")
-        case "reload":
-            world.reload(limit=1 + int(fault.seconds) % 3)
-        case "revoke":
-            world.certificates.revoke(fault.where)
-            loop.call_later(fault.seconds, world.certificates.sign, fault.where)
-        case "renew":
-            world.certificates.renew(fault.where)
-        case "clock":
-            world.clocks[fault.where] = JUMPS[int(fault.seconds) % len(JUMPS)]
-            loop.call_later(fault.seconds, world.clocks.pop, fault.where, None)
-        case "wrong peer":
-            world.wrong_peer(fault.where, int(fault.seconds) % 3, fault.seconds)
-        case "unlist":
-            world.reload([site for site in SITES if site != fault.where])
-            loop.call_later(fault.seconds, world.reload)
-        case "cancel":
-            world.cancel(fault.where)
-        case "refuse":
-            world.refusing.add(fault.where)
-        case _:
-            raise AssertionError(fault.kind)
+        now = replace(fault, moment="")
+        world.network.armed.append((fault.where, fault.moment, lambda: _happens(world, now)))
+    else:
+        FAULTS[fault.kind](world, fault)
+
+
+def _later(world: World, fault: Fault, action: Callable[..., Any], *arguments: Any) -> None:
+    """What ends the fault, after its seconds."""
+    world.loop.call_later(fault.seconds, action, *arguments)
+
+
+def _kill(world: World, fault: Fault) -> None:
+    world.kill(fault.where)
+    _later(world, fault, world.start, fault.where)
+
+
+def _crash_loop(world: World, fault: Fault) -> None:
+    world.kill(fault.where)
+    world.loop.call_later(1.0, world.start, fault.where)
+    if fault.seconds > 1.0:
+        _happens(world, replace(fault, seconds=fault.seconds - 1.0, moment="Answer"))
+
+
+def _power_cut(world: World, fault: Fault) -> None:
+    world.power_cut(fault.where)
+    _later(world, fault, world.start, fault.where)
+
+
+def _old_store(world: World, fault: Fault) -> None:
+    world.back_up()
+    _later(world, fault, world.restore)
+
+
+def _old_site(world: World, fault: Fault) -> None:
+    world.back_up_site(fault.where)
+    _later(world, fault, world.restore_site, fault.where)
+
+
+def _break(world: World, fault: Fault) -> None:
+    world.network.break_links(fault.where)
+
+
+def _cut_off(world: World, fault: Fault) -> None:
+    world.network.cut_off.add(fault.where)
+    world.network.stall(fault.where, fault.seconds)
+    _later(world, fault, world.network.cut_off.discard, fault.where)
+
+
+def _stall(world: World, fault: Fault) -> None:
+    world.network.stall(fault.where, fault.seconds)
+
+
+def _slow_disk(world: World, fault: Fault) -> None:
+    world.loop.slow[fault.where] = min(fault.seconds / 20.0, 1.0)
+    _later(world, fault, world.loop.slow.pop, fault.where, None)
+
+
+def _full_disk(world: World, fault: Fault) -> None:
+    world.durable.full.add(fault.where)
+    _later(world, fault, world.durable.full.discard, fault.where)
+
+
+def _damage(world: World, fault: Fault) -> None:
+    world.network.damage(fault.where, lie=fault.kind == "lie")
+
+
+def _reload(world: World, fault: Fault) -> None:
+    world.reload(limit=1 + int(fault.seconds) % 3)
+
+
+def _revoke(world: World, fault: Fault) -> None:
+    world.certificates.revoke(fault.where)
+    _later(world, fault, world.certificates.sign, fault.where)
+
+
+def _renew(world: World, fault: Fault) -> None:
+    world.certificates.renew(fault.where)
+
+
+def _clock(world: World, fault: Fault) -> None:
+    world.clocks[fault.where] = JUMPS[int(fault.seconds) % len(JUMPS)]
+    _later(world, fault, world.clocks.pop, fault.where, None)
+
+
+def _wrong_peer(world: World, fault: Fault) -> None:
+    world.wrong_peer(fault.where, int(fault.seconds) % 3, fault.seconds)
+
+
+def _unlist(world: World, fault: Fault) -> None:
+    world.reload([site for site in SITES if site != fault.where])
+    _later(world, fault, world.reload)
+
+
+def _cancel(world: World, fault: Fault) -> None:
+    world.cancel(fault.where)
+
+
+def _refuse(world: World, fault: Fault) -> None:
+    world.refusing.add(fault.where)
+
+
+FAULTS: dict[str, Callable[[World, Fault], None]] = {
+    "kill": _kill,
+    "crash loop": _crash_loop,
+    "power cut": _power_cut,
+    "old store": _old_store,
+    "old site": _old_site,
+    "break": _break,
+    "cut off": _cut_off,
+    "stall": _stall,
+    "slow disk": _slow_disk,
+    "full disk": _full_disk,
+    "noise": _damage,
+    "lie": _damage,
+    "reload": _reload,
+    "revoke": _revoke,
+    "renew": _renew,
+    "clock": _clock,
+    "wrong peer": _wrong_peer,
+    "unlist": _unlist,
+    "cancel": _cancel,
+    "refuse": _refuse,
+}
 
 
 def calm_models(story: Story) -> dict[str, Any]:

@@ -303,7 +303,7 @@ class World:
             status,
             [partial(self._noticed, "coordinator")],
         )
-        self.reloaded = daemon._reload
+        self.reloaded = daemon.reload
         await daemon.drive(None)
 
     async def _agent(self, site: str, process: Process) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Len
 from hypothesis import strategies as st
 
-from coreg_core import messages as m
-from coreg_core.messages import FromSite, ToSite, Words
+from coreg_core.messages import Answer, FromSite, Report, ToSite, Words
 from coreg_core.plan import Plan
 from coreg_core.terms import Named
 from coreg_wire.transport.codec import PIECE_BYTES, Assembler, frames_of
@@ -106,10 +105,10 @@ from_site = st.one_of(FROM_SITE.values())
 to_site = st.one_of(TO_SITE.values())
 
 
-def answered(count: int, run: str = "r", number: int = 0) -> m.Answer:
+def answered(count: int, run: str = "r", number: int = 0) -> Answer:
     """An answer of so many words."""
     values = np.random.default_rng(count).integers(0, 2**64, size=count, dtype="<u8")
-    return m.Answer(run, 0, number, m.Report(), summed=Words(values))
+    return Answer(run, 0, number, Report(), summed=Words(values))
 
 
 def expecting(room: int, *expected: str) -> Assembler:

@@ -31,7 +31,23 @@ from wire.frames import (
 )
 
 from coreg_core import messages as m
-from coreg_core.messages import FromSite, ToSite, Words
+from coreg_core.messages import (
+    PROTOCOL_VERSION,
+    Answer,
+    Dismissed,
+    Fault,
+    Finished,
+    FromSite,
+    Leaving,
+    Part,
+    PlanRefused,
+    Proposal,
+    Rejected,
+    Report,
+    Step,
+    ToSite,
+    Words,
+)
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
@@ -155,10 +171,10 @@ def test_a_message_of_more_than_a_piece_has_its_payload_in_chunks(count: int) ->
 )
 def test_parts_of_any_sizes_arrive_as_they_were(sizes: list[int]) -> None:
     parts = tuple(
-        m.Part("a", name, bytes([i]) * n)
+        Part("a", name, bytes([i]) * n)
         for i, (name, n) in enumerate(zip("bcde", sizes, strict=False))
     )
-    message = m.Step("r", 0, 3, summed=Words(np.arange(5, dtype="<u8")), parts=parts)
+    message = Step("r", 0, 3, summed=Words(np.arange(5, dtype="<u8")), parts=parts)
     frames = of_coordinator(message)
     assert all(len(data) <= MAX_FRAME_BYTES for data in frames)
     assert to_site_frames(frames, room=m.payload_size(message)) == [message]
@@ -193,8 +209,8 @@ def test_a_payload_that_is_too_large_is_refused_before_memory_is_taken(size: int
 
 
 def test_sizes_are_added_over_all_parts() -> None:
-    parts = [m.Part("a", name, bytes(30)) for name in ("b", "c")]
-    frames = of_site(m.Answer("r", 0, 0, m.Report(), parts=tuple(parts)))
+    parts = [Part("a", name, bytes(30)) for name in ("b", "c")]
+    frames = of_site(Answer("r", 0, 0, Report(), parts=tuple(parts)))
     with pytest.raises(ProtocolError, match="60 bytes for run 'r', where 59 fit"):
         from_site_frames(frames, room=59)
 
@@ -225,7 +241,7 @@ BEGUN = announced(2 * PIECE_BYTES)
         ([BEGUN, chunk(WHOLE_PIECE + bytes(8))], "a chunk of 1048584 bytes"),
         ([BEGUN, chunk(WHOLE_PIECE), chunk(WHOLE_PIECE), chunk(bytes(8))], "belongs to no message"),
         ([BEGUN, announced(8, bytes(8))], "before its last message was complete"),
-        ([BEGUN, *of_site(m.Fault("r", 0, 0, ""))], "before its last message was complete"),
+        ([BEGUN, *of_site(Fault("r", 0, 0, ""))], "before its last message was complete"),
         ([BEGUN, chunk(WHOLE_PIECE, "run-2")], "belongs to no message"),
         ([announced(24, bytes(24), run="run-9")], "24 bytes for run 'run-9', where 0 fit"),
         ([announced(24, bytes(24), run="")], "24 bytes for run '', where 0 fit"),
@@ -262,7 +278,7 @@ SHARED = (("r", 2 * PIECE + 3), ("run-2", 1), ("another-run", 2 * PIECE))
 
 def test_a_sessions_own_messages_do_not_wait_for_payloads() -> None:
     first, *later, last = of_site(message := answered(PIECE + 1))
-    leaving = m.Leaving("over")
+    leaving = Leaving("over")
     frames = [first, *later, *of_site(leaving), last]
     assert from_site_frames(frames, room=2 * PIECE_BYTES) == [leaving, message]
 
@@ -354,7 +370,7 @@ def planned(part: str = "", **changes: Any) -> bytes:
 def scored(columns: int) -> bytes:
     """A plan of a scoring with so many scores of an individual."""
     plan = Plan("r", "f", Membership(("a",), 1), Scoring("s", columns=columns))
-    [frame] = of_coordinator(m.Proposal("r", 0, plan))
+    [frame] = of_coordinator(Proposal("r", 0, plan))
     return frame
 
 
@@ -440,8 +456,8 @@ def test_what_a_site_may_not_say(frame: bytes, words: str) -> None:
 
 @given(st.text(max_size=60))
 def test_no_control_character_reaches_a_terminal(text: str) -> None:
-    [message] = from_site_frames(of_site(m.Leaving(text.encode("utf-8", "replace").decode())))
-    assert isinstance(message, m.Leaving)
+    [message] = from_site_frames(of_site(Leaving(text.encode("utf-8", "replace").decode())))
+    assert isinstance(message, Leaving)
     assert message.reason.isprintable()
     assert len(message.reason) == len(text)
 
@@ -450,11 +466,11 @@ LONG = "x" * 20_000
 
 
 def test_a_long_reason_is_cut_when_it_is_sent() -> None:
-    for said in (m.PlanRefused("r", LONG), m.Fault("r", 0, 0, LONG), m.Leaving(LONG)):
+    for said in (PlanRefused("r", LONG), Fault("r", 0, 0, LONG), Leaving(LONG)):
         assert from_site_frames(of_site(said))[0].reason == MAX_TEXT * "x"  # type: ignore[union-attr]
-    end = m.Finished("r", Outcome.STALLED, LONG)
-    sent_away = m.Dismissed("r", Outcome.REFUSED, LONG)
-    for told in (m.Rejected(LONG), end, sent_away):
+    end = Finished("r", Outcome.STALLED, LONG)
+    sent_away = Dismissed("r", Outcome.REFUSED, LONG)
+    for told in (Rejected(LONG), end, sent_away):
         assert to_site_frames(of_coordinator(told))[0].reason == MAX_TEXT * "x"  # type: ignore[union-attr]
 
 
@@ -506,16 +522,16 @@ def read_or_refused(read: Any, frames: list[bytes], kinds: Any) -> None:
 def test_who_garbles_is_read_or_refused_and_nothing_else(
     up: Made, down: Made, edits: list[Any]
 ) -> None:
-    read_or_refused(from_site_frames, mutated(of_site(up()), edits), m.FromSite)
-    read_or_refused(to_site_frames, mutated(of_coordinator(down()), edits), m.ToSite)
+    read_or_refused(from_site_frames, mutated(of_site(up()), edits), FromSite)
+    read_or_refused(to_site_frames, mutated(of_coordinator(down()), edits), ToSite)
 
 
 @given(st.lists(st.binary(max_size=60), max_size=3))
 def test_noise_is_read_or_refused_and_nothing_else(frames: list[bytes]) -> None:
-    read_or_refused(from_site_frames, frames, m.FromSite)
-    read_or_refused(to_site_frames, frames, m.ToSite)
+    read_or_refused(from_site_frames, frames, FromSite)
+    read_or_refused(to_site_frames, frames, ToSite)
 
 
 def test_the_schema_says_which_protocol_it_is() -> None:
     said = (REPOSITORY / "proto/coreg_wire/v1/federation.proto").read_text(encoding="utf-8")
-    assert f"This is protocol {m.PROTOCOL_VERSION}." in said
+    assert f"This is protocol {PROTOCOL_VERSION}." in said

@@ -152,7 +152,7 @@ def site_fault(
         authorities,
         signature,
         said_by_site(site, run, head),
-        lambda shown: _is_of(shown, site),
+        lambda shown: is_of(shown, site),
     )
 
 
@@ -161,7 +161,7 @@ def coordinator_fault(
 ) -> str | None:
     """Why this is not the coordinator's signature on that head of that site; None if it is."""
     said = said_by_coordinator(site, signature, receipt)
-    return _fault(receipt.certificate, authorities, receipt.signature, said, _serves)
+    return _fault(receipt.certificate, authorities, receipt.signature, said, serves)
 
 
 def _fault(
@@ -187,12 +187,12 @@ def _fault(
     return None
 
 
-def _is_of(certificate: x509.Certificate, site: str) -> str | None:
+def is_of(certificate: x509.Certificate, site: str) -> str | None:
     owner = certificate_name(certificate, "the certificate beside it")
     return None if owner == site else f"the certificate beside it is of {owner!r}, not of {site!r}"
 
 
-def _serves(certificate: x509.Certificate) -> str | None:
+def serves(certificate: x509.Certificate) -> str | None:
     """A site's certificate has the same authority, but is for clients only."""
     try:
         purposes = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)

@@ -114,7 +114,7 @@ def other_owner(path: Path) -> tuple[str, str] | None:
     """The owner of a file and the user of this process, if they differ."""
     if (uid := path.stat().st_uid) == os.geteuid():
         return None
-    return _name(uid), _name(os.geteuid())
+    return user_name(uid), user_name(os.geteuid())
 
 
 def as_owner(path: Path) -> None:
@@ -127,7 +127,7 @@ def as_owner(path: Path) -> None:
         )
 
 
-def _name(uid: int) -> str:
+def user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
