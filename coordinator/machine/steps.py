@@ -160,12 +160,13 @@ def answer_fault(
         return f"it answers a question that the plan does not have ({report.question!a})"
     elif report.asked in ("", site):
         shape = shapes[report.question]
-    words = 0 if answer.summed is None else len(answer.summed.values)
-    most = shape.summed
-    if tagged and most:
-        most += TAG_WORDS
-    if words > most:
-        return f"{_named(answer)} has {words} words, where at most {most} are summed"
+    if answer.summed is not None:
+        words = len(answer.summed.values)
+        if not shape.summed:
+            return f"{_named(answer)} has {words} words, where none are summed"
+        most = shape.summed + (TAG_WORDS if tagged else 0)
+        if words > most:
+            return f"{_named(answer)} has {words} words, where at most {most} are summed"
     return _part_fault(answer, shape, site, members) if answer.parts else None
 
 
@@ -183,19 +184,21 @@ def _part_fault(answer: Answer, shape: Shape, site: str, members: Sites) -> str 
             return f"{what} has a part that names {part.sender} as its sender"
         allowed = _allowed(shape, part, site, members)
         size = len(part.data) - SEAL_BYTES
+        whom = part.receiver or "all members"
+        if allowed is None:
+            return f"{what} has a part of {size} bytes for {whom}, where none is sent"
         if size > allowed:
-            whom = part.receiver or "all members"
             return f"{what} has a part of {size} bytes for {whom}, where at most {allowed} fit"
     return None
 
 
-def _allowed(shape: Shape, part: Part, site: str, members: Sites) -> int:
-    """The most bytes of a part; below 0: no such part may be sent."""
+def _allowed(shape: Shape, part: Part, site: str, members: Sites) -> int | None:
+    """The most bytes of a part; None: no such part may be sent."""
     if not part.receiver:
-        return shape.to_all or -SEAL_BYTES - 1
+        return shape.to_all or None
     if part.receiver == site or part.receiver not in members:
-        return -SEAL_BYTES - 1
-    return shape.to_each.get(part.receiver, -SEAL_BYTES - 1)
+        return None
+    return shape.to_each.get(part.receiver)
 
 
 # --- all answers --------------------------------------------------------------------------------
@@ -204,7 +207,7 @@ def _allowed(shape: Shape, part: Part, site: str, members: Sites) -> int:
 def disagreement(report: Report, answers: Mapping[str, Answer]) -> str | None:
     """Why these answers contradict each other; None if they agree. ``report``: of one of them.
 
-    Names the minority, which is no proof of its fault.
+    Names the minority, which is no proof of its fault; of two equal halves it names both.
     """
     lengths = dict[str, int]()
     same = True
@@ -214,13 +217,18 @@ def disagreement(report: Report, answers: Mapping[str, Answer]) -> str | None:
             lengths[site] = 0 if answer.summed is None else len(answer.summed.values)
     if same and len(set(lengths.values())) == 1:
         return None
-    if others := _minority({site: answer.report for site, answer in answers.items()}):
-        return (
-            f"{', '.join(others)}: reports something else about the computation than the other "
-            "sites. A site computes differently from the others, or does not follow the plan."
-        )
-    listed = ", ".join(f"{site}: {lengths[site]} words" for site in _minority(lengths))
-    return f"answers of different lengths: {listed}; the other sites sent another number."
+    differing = _minority({site: answer.report for site, answer in answers.items()})
+    if differing:
+        names = ", ".join(differing)
+        what = "reports something else about the computation than the other sites"
+        if len(differing) == len(answers):
+            what = "report different things about the computation"
+        return f"{names}: {what}. A site computes differently, or does not follow the plan."
+    differing = _minority(lengths)
+    listed = ", ".join(f"{site}: {lengths[site]} words" for site in differing)
+    if len(differing) < len(lengths):
+        listed += "; the other sites sent another number"
+    return f"answers of different lengths: {listed}."
 
 
 def _minority(values: Mapping[str, object]) -> list[str]:
@@ -228,8 +236,11 @@ def _minority(values: Mapping[str, object]) -> list[str]:
     kinds = dict[object, list[str]]()
     for site in sorted(values):
         kinds.setdefault(values[site], []).append(site)
-    usual = max(kinds.values(), key=len)
-    return [site for site in sorted(values) if site not in usual]
+    largest = max(map(len, kinds.values()))
+    usual = [sites for sites in kinds.values() if len(sites) == largest]
+    if len(usual) > 1:
+        return sorted(values)
+    return [site for site in sorted(values) if site not in usual[0]]
 
 
 def next_steps(
@@ -246,10 +257,13 @@ def next_steps(
                 total = np.zeros_like(answer.summed.values)
             np.add(total, answer.summed.values, out=total)
         for part in answer.parts:
-            (to_each.setdefault(part.receiver, []) if part.receiver else to_all).append(part)
+            if part.receiver:
+                to_each.setdefault(part.receiver, []).append(part)
+            else:
+                to_all.append(part)
     words = None if total is None else Words(total)
-    common = Step(run, attempt, step, (), words, tuple(to_all))  # one message is encoded once
-    steps = dict.fromkeys(members, common)
+    common = Step(run, attempt, step, summed=words, parts=tuple(to_all))
+    steps = dict.fromkeys(members, common)  # one message is encoded once
     for site, own in to_each.items():
-        steps[site] = Step(run, attempt, step, (), words, (*to_all, *own))
+        steps[site] = Step(run, attempt, step, summed=words, parts=(*to_all, *own))
     return steps

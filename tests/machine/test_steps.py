@@ -197,19 +197,23 @@ BOUNDS = {
         [part("b", "", 36)],
         "a part of 36 bytes for all members, where at most 35 fit",
     ),
-    "a part for one where all read": (RECORDS, [part("b", "a", 1)], "for a, where at most"),
-    "a part for no receiver of the plan": (SCORES, [part("b", "c", 48)], "for c, where at most"),
-    "a part for itself": (SCORES, [part("b", "b", 48)], "for b, where at most"),
-    "a part for a stranger": (SCORES, [part("b", "z", 48)], "for z, where at most"),
+    "a part for one where all read": (RECORDS, [part("b", "a", 1)], "for a, where none is sent"),
+    "a part for no receiver of the plan": (
+        SCORES,
+        [part("b", "c", 48)],
+        "for c, where none is sent",
+    ),
+    "a part for itself": (SCORES, [part("b", "b", 48)], "for b, where none is sent"),
+    "a part for a stranger": (SCORES, [part("b", "z", 48)], "for z, where none is sent"),
     "a part in another's name": (SCORES, [part("a", "b", 48)], "names a as its sender"),
     "another objective's question": (Report(question="sums"), [], "does not have ('sums')"),
     "a question to a stranger": (Report(question="scores", asked="z"), [], "which is no member"),
     "an outcome that there is not": (Report(outcome="WON"), [], "'WON'"),
-    "a payload beside the end": (CONVERGED, [part("b", "a", 48)], "where at most"),
+    "a payload beside the end": (CONVERGED, [part("b", "a", 48)], "where none is sent"),
     "an answer where another is asked": (
         Report(question="scores", asked="a"),
         [part("b", "a", 48)],
-        "where at most",
+        "where none is sent",
     ),
 }
 
@@ -284,6 +288,28 @@ def test_answers_that_do_not_fit_together_end_the_run_and_name_the_minority(
     [ended] = [r for r in written(actions) if isinstance(r, Ended)]
     assert ended.outcome is Outcome.SITE_FAULT
     assert reason in ended.reason
+
+
+def test_two_sites_that_differ_are_both_named() -> None:
+    machine = begun(make_plan(sites="ab"))
+    machine.handle(answers("a", summed=words(1)))
+    actions = machine.handle(answers("b", summed=words(1, 2)))
+    [ended] = [r for r in written(actions) if isinstance(r, Ended)]
+    assert ended.reason == "answers of different lengths: a: 1 words, b: 2 words."
+
+
+@pytest.mark.parametrize("n_words", [0, 1])
+def test_words_of_a_site_that_is_not_asked_are_refused(n_words: int) -> None:
+    """Rows of two lengths do not add: an empty one would end the coordinator."""
+    machine = begun()
+    asked = {"report": replace(ROUND, asked="a")}
+    machine.handle(answers("a", summed=words(9, 9), **asked))
+    empty = Words(np.zeros(n_words, dtype="<u8"))
+    actions = all_of(machine, [answers("b", summed=empty, **asked), answers("c", **asked)])
+    [ended] = [r for r in written(actions) if isinstance(r, Ended)]
+    assert ended.outcome is Outcome.SITE_FAULT
+    assert ended.reason.startswith("b: ")
+    assert "where none are summed" in ended.reason
 
 
 # --- late, repeated, false ------------------------------------------------------------------------
