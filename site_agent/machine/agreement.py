@@ -128,14 +128,14 @@ class _Place:
     """Where an attempt is, and its open question."""
 
     state: RoundsState
-    asked: RoundQuestion | None = None
-    question: Question | None = None
+    round_question: RoundQuestion | None = None  # of the mathematics
+    question: Question | None = None  # the same as the machine of a site asks it
 
 
 class AgreementComputation:
     """`site_agent.machine.objective.Computation`: factors the site's data under the plan."""
 
-    within = inf
+    within = inf  # seconds between two answers of an attempt
     rounds = 0
     progress: Progress | None = None
 
@@ -177,19 +177,23 @@ class AgreementComputation:
         with _as_bad_data(f'these rows cannot be factored under kernel = "{terms.kernel}"'):
             self.view: View = factor(terms, data, self._y)
             self._bound = self.view.bound()
-            self._norm = float(self._y @ self._y)
-            alone = self.view.respond(np.zeros((self.n_unlabelled, 1)), np.zeros(1))
-        if not (np.isfinite([self._bound, self._norm]).all() and np.isfinite(alone).all()):
+            self._label_squares = float(self._y @ self._y)
+            probe = self.view.respond(np.zeros((self.n_unlabelled, 1)), np.zeros(1))
+        if not (np.isfinite([self._bound, self._label_squares]).all() and np.isfinite(probe).all()):
             raise BadData(f'kernel = "{terms.kernel}" overflows on these rows. Scale the features.')
+        self._bound_powered = powered(self._bound)
         self._require_hidden_labels(len(plan.sites), plan.membership.min_sites)
 
-    def _require_hidden_labels(self, n_sites: int, summed: int) -> None:
-        """Check the share of one label in sums over ``summed`` sites, at the weights of n_sites."""
+    def _require_hidden_labels(self, n_sites: int, n_summed: int) -> None:
+        """Check the share of one label, at the weights of ``n_sites``, in sums over ``n_summed``.
+
+        The worst case has the largest weights, of all sites, and the smallest sum.
+        """
         if not self.plan.masked:
             return
         name = self.plan.iteration.name
         weights = [weight_of(name, coupling, n_sites) for coupling in self.terms.coupling]
-        share = share_of_one_label(self.view, self.data.X, self.data.Z, weights, summed)
+        share = share_of_one_label(self.view, self.data.X, self.data.Z, weights, n_summed)
         if share > LABEL_SHARE_MAX:
             raise TooMuchOfOneLabel(share)
 
@@ -226,13 +230,13 @@ class AgreementComputation:
         return self._place.question
 
     def answer(self, question: Question, chain: bytes) -> Reply:  # noqa: ARG002
-        asked = self._place.asked
+        asked = self._place.round_question
         assert asked is not None, "it is open"
         values = _NONE
         scalars = tuple[float, ...]()
-        if asked.kind == "sizes":
-            kept = stays(self._bound, self._rounds.weights.tolist())
-            scalars = (powered(self._bound), self._norm, float(len(self._y)), *kept)
+        if asked.kind == "sizes":  # in the order of `RoundsState.sums`
+            shrinkage = stays(self._bound, self._rounds.weights.tolist())
+            scalars = (self._bound_powered, self._label_squares, float(len(self._y)), *shrinkage)
         else:
             values = self._respond(asked)
         M = len(self._sites)
@@ -254,9 +258,11 @@ class AgreementComputation:
 
         def stepped() -> _Place:
             assert total is not None
-            assert place.asked is not None
-            values, scalars = opened(place.asked.layout, total, place.asked.exponents)
-            return self._at(self._rounds.step(place.state, place.asked, values, scalars))
+            assert place.round_question is not None
+            values, scalars = opened(
+                place.round_question.layout, total, place.round_question.exponents
+            )
+            return self._at(self._rounds.step(place.state, place.round_question, values, scalars))
 
         self._place = self._share(("step", chain), stepped)
         self.rounds = self._place.state.round

@@ -169,7 +169,7 @@ def overhear(computation: AgreementComputation, seen: Seen) -> None:
     take = computation.take
 
     def heard(question: Question, answers: Answers, chain: bytes) -> None:
-        asked = computation._place.asked
+        asked = computation._place.round_question
         total = None
         if asked.exponents:
             total = opened(asked.layout, answers.total, asked.exponents)[0]
