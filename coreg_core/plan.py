@@ -8,7 +8,7 @@ from outside enforces them. The agent's policy judges a plan, and both ends comp
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, TypeAlias
 
@@ -127,7 +127,8 @@ def newest_term(terms: Any) -> int:
     newest = 1
     for term in fields(terms):
         value = getattr(terms, term.name)
-        if value != term.default:
+        default = term.default if term.default_factory is MISSING else term.default_factory()
+        if value != default:
             newest = max(newest, term.metadata.get("since", 1))
         if is_dataclass(value):
             newest = max(newest, newest_term(value))

@@ -9,7 +9,9 @@ r"""What a site has before the first step of a training: labels as it sends them
 A feature that learned from true labels would carry them into every sum, past their noise.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import log2
 
 import numpy as np
 from jaxtyping import Float64
@@ -85,7 +87,7 @@ def started(
     settings: FeatureSettings,
     rules: Additive,
     *,
-    label_normals: Float64[Arr, " l"],
+    label_normals: Callable[[float], Arr],
     randomised: Float64[Arr, " l"] | None = None,
     sent: Flags | None = None,
 ) -> SiteStart:
@@ -96,7 +98,8 @@ def started(
     rows
         with numbers for labels, or places among the plan's classes
     label_normals
-        standard normal numbers: the same for a label whenever it is released
+        standard normal numbers for noise of this size: the same ones whenever a label is released
+        with it, and independent ones for another size
     randomised
         labels, if the plan has label_epsilon
     sent
@@ -111,8 +114,8 @@ def started(
         told = unbiased(randomised, rules)
         error_variance = noise_variance(rules)
     else:
-        size = rules.label_noise * _spread(rows, local_models[0])
-        told = y + (size * label_normals)[:, None]
+        size = on_a_grid(rules.label_noise * _spread(rows, local_models[0]))
+        told = y + (size * label_normals(size))[:, None]
         error_variance = size**2
     learned_from = np.ones(len(y), dtype=bool)
     if sent is None:
@@ -144,6 +147,15 @@ def _spread(rows: SiteRows, local: LocalModel | None) -> float:
     if local is not None:
         return float(np.sqrt(np.mean(local.left_out**2)))
     return float(np.std(rows.y)) if len(rows.y) else 0.0
+
+
+def on_a_grid(size: float) -> float:
+    """The nearest power of 2^(1/4).
+
+    The size depends on the local model, so on its kernel and columns. Two trainings whose sizes
+    differ have independent noise. One number times two sizes would tell the label.
+    """
+    return float(2.0 ** (round(4.0 * log2(size)) / 4.0)) if size > 0.0 else 0.0
 
 
 def _enough(rows: SiteRows, n_common: int, least_labels: int) -> Flags:

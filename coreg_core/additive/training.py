@@ -7,6 +7,7 @@ with sizes that need no rule of privacy: `sizes` in place of `terms_of`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float64
@@ -82,6 +83,10 @@ def _sizes(sites: Sequence[SiteRows], n_common: int, rules: Additive) -> tuple[i
     return sizes(n_labelled, n_common, rules.rows_per_feature)
 
 
+def _normals(rng: np.random.Generator, count: int, _size: float) -> Arr:
+    return rng.normal(size=count)
+
+
 def _starts(
     sites: Sequence[SiteRows],
     settings: Sequence[FeatureSettings],
@@ -95,7 +100,7 @@ def _starts(
             site,
             of_site,
             rules,
-            label_normals=rng.normal(size=len(site.y)),
+            label_normals=partial(_normals, rng, len(site.y)),
             randomised=(
                 randomised(site.y, rules, rng.random((len(site.y), 2)))
                 if rules.private_labels

@@ -115,11 +115,11 @@ def approve(run: RunArgument, config: ConfigOption = None) -> None:
         name, request = state.pending_run(run)
         approved = _is_confirmed(request)
         decision = Decision(approved, "" if approved else NOT_CONFIRMED)
-        name, words = state.record_decision(name, decision)
+        state.record_decision(name, request, decision)
     if not approved:
         echo(f"run {name}: refused, because you did not confirm the eight words")
         raise typer.Exit(Refused.exit_code)
-    confirmed = f", with the eight words {words}" if words else ""
+    confirmed = f", with the eight words {request['words']}" if request["words"] else ""
     echo(
         f"run {name}: approved{confirmed}. If what it showed has changed, `coreg-agent pending`"
         " lists it again"
@@ -152,7 +152,8 @@ def refuse(
 
     with _state(config) as (state, _):
         as_owner(state.folder)
-        name, _words = state.record_decision(run, Decision(False, reason))
+        name, request = state.pending_run(run)
+        state.record_decision(name, request, Decision(False, reason))
     echo(f"run {name}: refused")
 
 

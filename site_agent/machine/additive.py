@@ -102,12 +102,9 @@ class AdditiveComputation:
             raise BadData("features or label column are too large for float64. Scale them.")
         keys = data.row_keys or tuple(f"{i} {y!r}" for i, y in enumerate(data.y.tolist()))
         names = [keys[i].encode() for i in order.tolist()]
+        self._label_names = names
         n_private = len(self._rows.X) - self.n_unlabelled
         self._private_names = names[len(names) - n_private :]
-        # Noise of two sizes on one label must not be one number times the sizes.
-        about = f"{data.target} {terms.label_noise!r}".encode()
-        secrets = [secret_of(data.salt, b"label noise", about, label) for label in names]
-        self.label_normals = normals(secrets)
         # With label_epsilon whatever leaves, and whatever a refusal tells, is made from these.
         self._randomised = _randomised_labels(terms, data, self._rows.y, names)
         self._ids = data.ids or tuple(str(i) for i in range(self.n_unlabelled))
@@ -135,7 +132,7 @@ class AdditiveComputation:
                 rows,
                 settings,
                 self.terms,
-                label_normals=self.label_normals,
+                label_normals=self._label_normals,
                 randomised=self._randomised,
             )
             self.exchange = SiteExchange(
@@ -148,6 +145,12 @@ class AdditiveComputation:
             )
         shape = self.terms.shape("summary", self.n_unlabelled, sites)
         self._question = Question("summary", dict.fromkeys(sites, shape))
+
+    def _label_normals(self, size: float) -> Arr:
+        """Of each label, for noise of this size."""
+        about = f"{self.data.target} {size!r}".encode()
+        salt = self.data.salt
+        return normals([secret_of(salt, b"label noise", about, name) for name in self._label_names])
 
     def ask(self) -> Question | None:
         return self._question

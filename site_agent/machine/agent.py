@@ -120,7 +120,7 @@ class Agent:
     runs: Mapping[str, ActiveRun] = field(default_factory=dict)
     held: Mapping[str, Proposal] = field(default_factory=dict)  # alignments, by the run above
     begun: int = 0  # runs that were answered and not finished
-    useless: int = 0  # messages of the session that came to nothing (`MAX_USELESS`)
+    useless: int = 0  # messages in a row that came to nothing (`MAX_USELESS`)
     asked: int = 0  # runs of standing plans that this site asked for and that may not begin
     renewed: bool = False  # a next certificate came in this session
 
@@ -152,7 +152,7 @@ def handle(agent: Agent, event: Event) -> Transition:
     """Handle one event."""
     match event:
         case SessionOpened():
-            return replace(agent, connected=True, useless=0, renewed=False), []
+            return replace(agent, connected=True, renewed=False), []
         case SessionEnded():
             runs = {
                 name: replace(run, inbox=(), busy=False)
@@ -223,8 +223,9 @@ def _counted(agent: Agent, actions: list[Action]) -> Transition:
     agent = replace(agent, useless=agent.useless + 1)
     if agent.useless < MAX_USELESS:
         return agent, actions
+    # The count goes on over sessions, else a coordinator that reconnects is never slowed down.
     text = f"it sent {agent.useless} plans or ends of runs in which this site takes no part."
-    return agent, [*actions, breach(agent, text)]
+    return replace(agent, useless=0), [*actions, breach(agent, text)]
 
 
 def _unknown_end(agent: Agent, message: Finished | Dismissed) -> Transition:
@@ -232,14 +233,17 @@ def _unknown_end(agent: Agent, message: Finished | Dismissed) -> Transition:
     actions = list[Action]()
     over = agent.idle and not aligns_for(message.run)
     agent = _no_longer_waits(agent, message.run)
+    wanted = is_on_demand(message.run) and agent.asked > 0
+    if wanted:
+        agent = replace(agent, asked=agent.asked - 1)
     if isinstance(message, Dismissed):
         # Before the plan came: this release does not know it, for example.
         reason: Action = Notify(notices.dismissed(message.run, "", message.reason))
         return _counted(agent, [Exit(_dismissal(message)) if over else reason])
     actions.append(Say(Fetched(message.run)))
-    if is_on_demand(message.run) and agent.asked:
+    if wanted:
         ended = notices.run_over(None, message.run, message.outcome, message.reason, 0)
-        return replace(agent, asked=agent.asked - 1), [*actions, Notify(ended)]
+        return agent, [*actions, Notify(ended)]
     if over:
         ended = notices.run_over(None, message.run, message.outcome, message.reason, 0)
         actions.append(Notify(ended))

@@ -399,12 +399,14 @@ def load_model(path: Path) -> ModelFile:
 
 def _require_format(path: Path, name: str) -> None:
     number = name.removeprefix(_FORMATS)
-    if not name.startswith(_FORMATS) or not number.isdecimal() or int(number) < OLDEST_FORMAT:
+    if not name.startswith(_FORMATS) or not number.isdecimal():
+        number = "0"
+    if int(number[:9]) < OLDEST_FORMAT:
         raise BadData(
             f"{path}: format {name!r}, but this release reads {_FORMATS}{OLDEST_FORMAT} and later"
             " ones. Train the model again."
         )
-    if int(number) > FORMAT:
+    if int(number[:9]) > FORMAT:
         raise BadData(
             f"{path}: a newer release wrote this model (format {number}; this release reads up to"
             f" {FORMAT}). Upgrade: {UPGRADE}"

@@ -72,6 +72,9 @@ FOR_RUNS = "for runs"  # what an idle agent waits for
 OWN = (Stage.NEW, Stage.ACTIVE)  # the stages in which a site works, or waits for others
 COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature, before a one-run agent ends
 ENDS = ("run_over", "refused", "dismissed")  # notices of a run that this site left
+# In the status: a coordinator chooses their number and their texts.
+MOST_UNRESOLVED = 20
+MOST_REASON = 300  # characters
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 
 
@@ -195,7 +198,9 @@ class AgentDaemon:
             entry = self.workers.history_of(notice)
             self._spawn(self.approvals.in_turn(self.state.append_history, entry))
         if notice.name == "dismissed":
-            self.unresolved[notice.run] = notice.text
+            self.unresolved[notice.run] = notice.text[:MOST_REASON]
+            if len(self.unresolved) > MOST_UNRESOLVED:
+                del self.unresolved[next(iter(self.unresolved))]
         elif notice.name in ("plan", "run_over"):
             self.unresolved.pop(notice.run, None)
         self.observer(notice)

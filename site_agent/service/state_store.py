@@ -192,19 +192,18 @@ class StateStore:
             )
         return runs[0], pending[runs[0]]
 
-    def record_decision(self, prefix: str, decision: Decision) -> tuple[str, str]:
-        """Approve or refuse a pending run.
+    def record_decision(self, run: str, request: dict[str, Any], decision: Decision) -> None:
+        """Approve or refuse what the operator saw of a pending run: ``request`` of `pending_run`.
 
-        Returns the run's name, and the eight words that this confirms or refuses.
+        What changed since is judged and asked again.
         """
-        run, request = self.pending_run(prefix)
         self._execute(
-            "update requests set approved = ?, reason = ?, seen = about where run = ?",
+            "update requests set approved = ?, reason = ?, seen = ? where run = ? and waits",
             decision.approved,
             decision.reason,
+            json.dumps(request["about"]),
             run,
         )
-        return run, str(request["words"])
 
     def history(self) -> list[dict[str, Any]]:
         """The ended runs, the latest last."""

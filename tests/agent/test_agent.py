@@ -399,7 +399,7 @@ CASES = {
         {"begun": MAX_BEGUN},
         f"{REFUSES}; {BROKE}{USELESS}",
     ),
-    "but not those of several sessions": (
+    "also those of several sessions": (
         [
             *(proposal(f"r{n}") for n in range(MAX_USELESS - 1)),
             SessionEnded(),
@@ -407,7 +407,7 @@ CASES = {
             proposal("r"),
         ],
         {"begun": MAX_BEGUN},
-        REFUSES,
+        f"{REFUSES}; {BROKE}{USELESS}",
     ),
     "more open runs than an agent has": (
         [proposal(f"r{n}") for n in range(MOST_OPEN + 1)],

@@ -70,14 +70,16 @@ def test_a_decision_is_acted_on(tmp_path, monkeypatch):
         for run, approved, answer in (("r1", True, Offer), ("r2", False, PlanRefused)):
             line.says(plan(run))
             await until(lambda run=run: [e["plan"]["run"] for e in agent.state.pending()] == [run])
-            agent.state.record_decision(run, Decision(approved, "not this one"))
+            agent.state.record_decision(
+                *agent.state.pending_run(run), Decision(approved, "not this one")
+            )
             assert isinstance(await hears(line), answer)
         line.says(plan("r3"))
         await until(agent.state.pending)
         write(tmp_path, TABLE + "q3,1,1,\n", "local.csv")
-        agent.state.record_decision("r3", Decision(True, ""))
+        agent.state.record_decision(*agent.state.pending_run("r3"), Decision(True, ""))
         await until(lambda: "asked_again" in agent.noticed and agent.state.pending())
-        agent.state.record_decision("r3", Decision(True, ""))
+        agent.state.record_decision(*agent.state.pending_run("r3"), Decision(True, ""))
         assert isinstance(await hears(line), Offer), (
             "what its operator approved is that of the new table"
         )
@@ -90,7 +92,7 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
     async def ask(coordinator):
         (await coordinator.session()).says(plan("r1"))
         await until(agent.state.pending)
-        agent.state.record_decision("r1", Decision(True, ""))
+        agent.state.record_decision(*agent.state.pending_run("r1"), Decision(True, ""))
 
     async def answers(coordinator):
         line = await coordinator.session()

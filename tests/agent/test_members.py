@@ -172,7 +172,7 @@ def test_a_plan_with_unconfirmed_words_waits_for_the_operator_and_its_approval_c
         keys = agent.daemon.approvals.members.keys_of(proposed())
         assert entry["words"] == agent.daemon.approvals.members.words(keys)
         assert f"{entry['words']} (south, west are new)" in entry["about"]["eight words"]
-        agent.state.record_decision("r1", Decision(True, ""))
+        agent.state.record_decision(*agent.state.pending_run("r1"), Decision(True, ""))
         assert isinstance(await hears(line), Offer)
         assert Members(site).settled(keys)
         line.says(proposed(plan=replace(PLAN, run="r2")))
@@ -194,7 +194,7 @@ def test_an_approval_confirms_the_words_that_were_shown_and_no_others(tmp_path, 
         await until(agent.state.pending)
         line.says(proposed(OTHER))
         await until(lambda: agent.daemon.agent.runs["r1"].proposal.keys[1] == OTHER)
-        agent.state.record_decision("r1", Decision(True, ""))
+        agent.state.record_decision(*agent.state.pending_run("r1"), Decision(True, ""))
         refused = await hears(line)
         assert isinstance(refused, PlanRefused)
         assert (

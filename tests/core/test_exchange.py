@@ -86,7 +86,7 @@ def drawn(problem, rules):
             SiteRows(x[rows], own, y),
             FeatureSettings(common, own_features(rules, common, n_sites), v),
             rules,
-            label_normals=g.normal(size=len(own)),
+            label_normals=lambda _size, n=own.size: g.normal(size=n),
         )
         starts.append(start)
     return Drawn(starts, [x[-400:] for x in tables], truth[-400:])

@@ -251,15 +251,33 @@ def test_sites_without_labels_end_with_scores_and_hear_what_they_are_worth() -> 
         assert "local model" not in advice, "it has none"
 
 
+def errors_of(data: PrivateData, **terms: Any) -> tuple[np.ndarray, float]:
+    """The noise on a site's labels in its own unit, and its size."""
+    rules = Additive(**terms)
+    computation = AdditiveComputation(plan_of(rules), rules, "a", data, int, os.urandom)
+    computation.begin(tuple("abc"), b"", b"", lambda _key, make: make())
+    start = computation.exchange.start
+    size = np.sqrt(start.error_variance)
+    return start.error[:, 0] / size, size
+
+
 def test_label_noise_of_two_sizes_is_drawn_apart() -> None:
-    """Else twice the labels with noise 0.5, less those with noise 1, are the labels."""
+    """Else the labels with one size, less those with another, tell the noise: it is one number
+    times two sizes. A kernel or a column changes the local model, and so the size.
+    """
     data = rows_of("abc")["a"]
-    normals = []
-    for size in (0.5, 1.0):
-        terms = Additive(label_noise=size)
-        computation = AdditiveComputation(plan_of(terms), terms, "a", data, int, os.urandom)
-        normals.append(computation.label_normals)
-    assert abs(np.corrcoef(normals)[0, 1]) < 0.5
+    other_columns = replace(data, X=data.X[:, :1], Z=data.Z[:, :1])
+    first, size = errors_of(data)
+    for other, its_size in (
+        errors_of(data, label_noise=1.0),
+        errors_of(data, kernel="linear", label_noise=0.7),
+        errors_of(other_columns),
+    ):
+        assert its_size != size
+        assert abs(np.corrcoef(first, other)[0, 1]) < 0.5
+    same, its_size = errors_of(data)
+    assert its_size == size
+    np.testing.assert_array_equal(same, first)
 
 
 def test_before_the_first_attempt_there_is_no_news() -> None:

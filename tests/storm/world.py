@@ -403,7 +403,9 @@ class World:
             for entry in state.pending():
                 run = entry["plan"]["run"]
                 state.record_decision(
-                    run, Decision(run not in self.refusing, "the operator's decision")
+                    run,
+                    entry,
+                    Decision(run not in self.refusing, "the operator's decision"),
                 )
 
     def cancel(self, run: str) -> None:
