@@ -219,11 +219,15 @@ def disagreement(report: Report, answers: Mapping[str, Answer]) -> str | None:
         return None
     differing = _minority({site: answer.report for site, answer in answers.items()})
     if differing:
-        names = ", ".join(differing)
         what = "reports something else about the computation than the other sites"
         if len(differing) == len(answers):
             what = "report different things about the computation"
-        return f"{names}: {what}. A site computes differently, or does not follow the plan."
+        who = ", ".join(differing)
+        return f"{who}: {what}. A site computes differently, or does not follow the plan."
+    return _of_lengths(lengths)
+
+
+def _of_lengths(lengths: Mapping[str, int]) -> str:
     differing = _minority(lengths)
     listed = ", ".join(f"{site}: {lengths[site]} words" for site in differing)
     if len(differing) < len(lengths):
