@@ -132,7 +132,7 @@ def _by_line(
         if b'"' in body and _hold_quotes(kinds, texts):
             return None
         pointed = rows
-        if decimals.mark == ",":
+        if decimals.mark == "," and separator != ",":
             pointed = rows.translate(_SWAPPED)
         columns = read(pointed, schema=kinds, ignore_errors=True)
         numbers = _numbers(columns, texts)
