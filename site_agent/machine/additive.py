@@ -67,6 +67,7 @@ NO_CLASSES = (
 )
 OTHER_CLASSES = "this site's target was not read with the plan's classes."
 LARGEST = 1e100  # of a number in a summary: its square is a float64
+MOST_PRIVATE = 10_000_000  # rows of a site: more would take the digits of the sums over them
 
 
 class AdditiveComputation:
@@ -511,7 +512,8 @@ def _unpacked(text: bytes, n: int, targets: int) -> SiteSummary:
     rest = SUMMARY + OF_TARGET * targets
     flags = np.unpackbits(np.frombuffer(text, np.uint8, offset=rest), count=n).astype(bool)
     bounded = max(abs(norm), np.abs(of_targets).max()) < LARGEST  # a NaN is not
-    if not (bounded and 1 <= width <= MOST_OWN and norm > 0 and of_targets[1].min() >= 0):
+    sized = 1 <= width <= MOST_OWN and private <= MOST_PRIVATE
+    if not (bounded and sized and norm > 0 and of_targets[1].min() >= 0):
         raise BadData("a site's summary of its rows has a number that no rows have.")
     levels, deviations = map(tuple, of_targets.tolist())
     return SiteSummary(flags, width, norm, levels, deviations, private, scores)
