@@ -29,7 +29,9 @@ def block_rows(row_length: int) -> int:
 
 def evenly(n: int, most: int) -> "Ints":
     """At most so many places of n, spread evenly."""
-    return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)
+    if n <= most:
+        return np.arange(n)
+    return np.linspace(0, n - 1, most).astype(np.int64)
 
 
 # Every site steps the same schedule, and one other bit at one site ends the run. The second half is
@@ -45,7 +47,9 @@ def _added(rest: Arr) -> Arr:
         half = (left + 1) // 2
         np.add(rest[: left - half], rest[half:left], out=rest[: left - half])
         left = half
-    return np.asarray(rest[0]) if left else np.zeros(rest.shape[1:])
+    if left:
+        return np.asarray(rest[0])
+    return np.zeros(rest.shape[1:])
 
 
 def dot(a: Arr, b: Arr) -> float:

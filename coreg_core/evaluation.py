@@ -83,7 +83,9 @@ def paired(residuals: Float64[Arr, " n"], baseline: Float64[Arr, " n"]) -> Paire
 def _standard_error(values: Float64[Arr, " n"]) -> float:
     """Of the mean; NaN of one value."""
     n = len(values)
-    return float(np.sqrt(np.var(values, ddof=1) / n)) if n > 1 else float("nan")
+    if n > 1:
+        return float(np.sqrt(np.var(values, ddof=1) / n))
+    return float("nan")
 
 
 LEAST_TO_CALIBRATE = 10  # labels, and two of each class; with fewer the prior decides
@@ -265,11 +267,15 @@ def r_squared(residuals: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> floa
     labels.
     """
     around = float(np.sum((labels - labels.mean()) ** 2))
-    return 1.0 - float(residuals @ residuals) / around if around else float("nan")
+    if around:
+        return 1.0 - float(residuals @ residuals) / around
+    return float("nan")
 
 
 def p_value(estimate: float, standard_error: float) -> float:
     """p = 2 Φ(−|b|/se), two-sided and normal, as for a known noise: twice the posterior probability
     of the other sign. 1 without a standard error (a constant column).
     """
-    return erfc(abs(estimate) / (standard_error * sqrt(2.0))) if standard_error > 0.0 else 1.0
+    if standard_error > 0.0:
+        return erfc(abs(estimate) / (standard_error * sqrt(2.0)))
+    return 1.0

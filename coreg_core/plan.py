@@ -75,7 +75,9 @@ class Plan:
     @property
     def couplings(self) -> tuple[float, ...]:
         """λ of each column as in the plan, in order; none under the other objectives."""
-        return self.objective.coupling if isinstance(self.objective, Agreement) else ()
+        if isinstance(self.objective, Agreement):
+            return self.objective.coupling
+        return ()
 
     @cached_property
     def most_answers(self) -> int:

@@ -54,7 +54,9 @@ def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) ->
     """
     rules = {"paper": paper_bandwidth, "median": median_bandwidth}
     if rule in rules:
-        return 1.0 if kernel == "linear" else rules[str(rule)](X)
+        if kernel == "linear":
+            return 1.0
+        return rules[str(rule)](X)
     return require_positive(rule, "bandwidth", "'paper', 'median' or ")
 
 
@@ -62,7 +64,9 @@ def resolve_ridge(rule: str | float, X: Float64[Arr, "n d"]) -> float:
     """By the rule "paper", or a given positive number; UsageError where the rule has no value for
     these rows.
     """
-    return paper_ridge(X) if rule == "paper" else require_positive(rule, "ridge", "'paper' or ")
+    if rule == "paper":
+        return paper_ridge(X)
+    return require_positive(rule, "ridge", "'paper' or ")
 
 
 def _rule_value(value: float, X: Arr, rule: str, parameter: str, noise: float = 0.0) -> float:

@@ -179,7 +179,9 @@ class TrainingResult:
         probability of each. Empty if the training ended without scores.
         """
         tables = [path for path in self.files if path.suffix == ".csv"]
-        return read_scores(tables[0]) if tables else pl.DataFrame()
+        if tables:
+            return read_scores(tables[0])
+        return pl.DataFrame()
 
     @property
     def report(self) -> TrainingReport:

@@ -180,4 +180,6 @@ def _parse(line: str) -> tuple[str, str] | None:
     """A name and its fingerprint; None for a comment, an empty line, and a line that is neither."""
     name, _, written = _text(line).partition(" ")
     mark = written.strip().replace(":", "").lower()
-    return (name, mark) if _FINGERPRINT.fullmatch(mark) else None
+    if _FINGERPRINT.fullmatch(mark):
+        return (name, mark)
+    return None

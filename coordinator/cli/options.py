@@ -18,7 +18,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line
 def federation_file(path: Path) -> Path:
     """federation.toml of a folder; a file as it is."""
     is_file = path.is_file() or (path.suffix == ".toml" and not path.is_dir())
-    return path if is_file else path / "federation.toml"
+    if is_file:
+        return path
+    return path / "federation.toml"
 
 
 def run_store(path: Path) -> Path:

@@ -93,7 +93,9 @@ def _objective_said(section: dict[str, Any]) -> str | None:
 
 
 def _one_or_several(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (value,)
+    if isinstance(value, list | tuple):
+        return value
+    return (value,)
 
 
 if TYPE_CHECKING:

@@ -122,7 +122,9 @@ def notice(
 
 
 def _until(seconds: float) -> str:
-    return "no timeout" if isinf(seconds) else f"timeout {seconds:g} s"
+    if isinf(seconds):
+        return "no timeout"
+    return f"timeout {seconds:g} s"
 
 
 # --- a run ----------------------------------------------------------------------------------------

@@ -128,7 +128,9 @@ class Run:
             case Phase.ENROLLING:
                 return _without(self.members, self.here)
             case Phase.PLANNING:
-                return () if self.aligning else self._not_ready
+                if self.aligning:
+                    return ()
+                return self._not_ready
             case Phase.ASKING | Phase.STALLED:
                 return _without(self.participants, self.answers)
             case Phase.ENDING:
@@ -178,7 +180,9 @@ class Run:
             )
             for task, sites in tasks.items()
         ]
-        return f"waiting for {' and for '.join(parts)}" if parts else ""
+        if parts:
+            return f"waiting for {' and for '.join(parts)}"
+        return ""
 
 
 def _without(sites: Sites, others: Container[str]) -> Sites:

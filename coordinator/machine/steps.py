@@ -167,7 +167,9 @@ def answer_fault(
         most = shape.summed + (TAG_WORDS if tagged else 0)
         if words > most:
             return f"{_named(answer)} has {words} words, where at most {most} are summed"
-    return _part_fault(answer, shape, site, members) if answer.parts else None
+    if answer.parts:
+        return _part_fault(answer, shape, site, members)
+    return None
 
 
 def _named(answer: Answer) -> str:

@@ -31,7 +31,9 @@ def cells(step: Row) -> dict[str, str]:
     """
 
     def number(name: str, prefix: str = "") -> str:
-        return "-" if step[name] is None else f"{prefix}{step[name]:.0e}"
+        if step[name] is None:
+            return "-"
+        return f"{prefix}{step[name]:.0e}"
 
     return {
         "step": str(step["step"]),
@@ -68,7 +70,9 @@ class StepTable:
 
 def certifying(last: Row | None, step: Row) -> Row:
     """The last verified step so far, or the first one."""
-    return step if step["verified"] or last is None else last
+    if step["verified"] or last is None:
+        return step
+    return last
 
 
 def work_after(phase: str) -> str:
@@ -163,7 +167,9 @@ class Plain:
 
     def _certified(self, last: Row) -> str:
         if last["gap"] is None and last["residual"] is None:
-            return f"{last['round']} rounds" if last["round"] else ""
+            if last["round"]:
+                return f"{last['round']} rounds"
+            return ""
         figures = [
             f"{name} {last[name]:.0e}" for name in ("residual", "gap") if last[name] is not None
         ]

@@ -222,7 +222,9 @@ class Daemon:
                 self._set_status("stopped")
         if self._failure is not None:
             raise self._failure
-        return None if only is None else ends.get(only.run)
+        if only is None:
+            return None
+        return ends.get(only.run)
 
     async def _scheduler(self, only: Plan | None) -> Scheduler:
         """The runs that the store has to begin; with ``only``, this one alone."""
@@ -273,7 +275,9 @@ class Daemon:
 
     @property
     def _federation(self) -> FederationState:
-        return self._first if self._driver is None else self._driver.federation
+        if self._driver is None:
+            return self._first
+        return self._driver.federation
 
     # --- callbacks of the driver ------------------------------------------------------------------
 

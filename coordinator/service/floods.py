@@ -59,7 +59,9 @@ def _kind_of(notice: Notice) -> _Kind | None:
     peer = notice.site or str(notice.fields.get("name", ""))
     by_a_peer = peer or notice.name in _BY_PEERS
     repeated = notice.name == NoticeName.REPEATED
-    return (notice.name, notice.run, peer) if by_a_peer and not repeated else None
+    if by_a_peer and not repeated:
+        return (notice.name, notice.run, peer)
+    return None
 
 
 def _repeated(seen: _Seen) -> Notice:

@@ -134,7 +134,9 @@ class RunStore(StoreTables):
                 "select checkpoint from checkpoints where site = ? order by rowid desc limit 1",
                 site,
             )
-            return signed_head(rows[0]["checkpoint"]).message if rows else None
+            if rows:
+                return signed_head(rows[0]["checkpoint"]).message
+            return None
 
     def _write_step(self, run: str, step: StepDone, measured: Timing, at: str) -> None:
         report = step.report
@@ -212,7 +214,9 @@ class RunStore(StoreTables):
         if not rows or not rows[0]["stands"]:
             return None
         plan = plan_from_dict(json.loads(rows[0]["plan"]))
-        return on_demand(plan, uuid.uuid4().hex[:12]) if set(sites) & set(plan.sites) else None
+        if set(sites) & set(plan.sites):
+            return on_demand(plan, uuid.uuid4().hex[:12])
+        return None
 
     # --- the queue --------------------------------------------------------------------------------
 
@@ -314,7 +318,9 @@ class RunStore(StoreTables):
                 " rowid desc"
             )
             rows = self._rows(query, plan_digest)
-            return _summary(rows[0]) if rows else None
+            if rows:
+                return _summary(rows[0])
+            return None
 
     def name_of(self, prefix: str) -> str:
         """The name of the run, begun or in the queue, whose name or whose name alone begins so."""

@@ -51,14 +51,18 @@ class SiteStatus:
     @property
     def days_left(self) -> int | None:
         """Days until its certificate ends; None without a certificate."""
-        return (datetime.fromisoformat(self.until) - utc_now()).days if self.until else None
+        if self.until:
+            return (datetime.fromisoformat(self.until) - utc_now()).days
+        return None
 
     def seen(self, updated_at: str | None) -> str | None:
         """The last connection if no coordinator runs, else that of its last status; None: never
         connected.
         """
         closed = self.since is None or self.ended is not None
-        return self.ended if closed else max(self.since or "", updated_at or "")
+        if closed:
+            return self.ended
+        return max(self.since or "", updated_at or "")
 
 
 class Status(StoreTables):

@@ -38,7 +38,9 @@ class Traffic:
 
 def bytes_of(message: object) -> int:
     """The size of a message's payload in whole words of eight bytes."""
-    return -(-payload_size(message) // 8) * 8 if isinstance(message, Answer | Step) else 0
+    if isinstance(message, Answer | Step):
+        return -(-payload_size(message) // 8) * 8
+    return 0
 
 
 class Transport(Protocol):

@@ -65,4 +65,6 @@ def _row(tag: str, values: Iterable[Any]) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    return str(value)

@@ -79,7 +79,9 @@ def slope(y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> float:
         return 1.0
     c = float(x @ t / (x @ x))
     error = float(np.sqrt(np.sum((t - c * x) ** 2) / (n - 2) / (x @ x)))
-    return 1.0 if abs(c - 1.0) <= max(SLOPE_ERRORS * error, SLOPE_LEAST) else max(c, 0.0)
+    if abs(c - 1.0) <= max(SLOPE_ERRORS * error, SLOPE_LEAST):
+        return 1.0
+    return max(c, 0.0)
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,9 @@ class Correction:
 
     def rescaled(self, predicted: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
         """With the slope alone."""
-        return (
-            predicted if self.slope == 1.0 else self.level + self.slope * (predicted - self.centre)
-        )
+        if self.slope == 1.0:
+            return predicted
+        return self.level + self.slope * (predicted - self.centre)
 
     def __call__(
         self,

@@ -360,7 +360,9 @@ class SiteExchange:
     def lone(self) -> float | None:
         """The inverse precision of private rows, where there are no other labels."""
         alone = self._private.any() and not self.terms.n_labelled
-        return 1.0 / self._precision if alone else None
+        if alone:
+            return 1.0 / self._precision
+        return None
 
     @cached_property
     def _precision(self) -> float:

@@ -198,11 +198,9 @@ class LocalModel:
     def mixed(self, functions: Float64[Arr, "n h"]) -> Float64[Arr, " n"]:
         """Predictions in the labels' units."""
         ridge: Arr = self.intercept + functions[:, 0]
-        return (
-            ridge
-            if self.forest is None
-            else (1.0 - self.weight) * ridge + self.weight * functions[:, 1]
-        )
+        if self.forest is None:
+            return ridge
+        return (1.0 - self.weight) * ridge + self.weight * functions[:, 1]
 
     def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"]:
         """Predictions in the labels' units."""

@@ -112,7 +112,9 @@ class Moments:
 def common_deviation(n: Float64[Arr, " M"], within: float) -> float:
     """Of labels around their owners' means, √(within/(Σ n − owners)); 1 if all are equal."""
     free = n.sum() - np.count_nonzero(n)
-    return float(np.sqrt(within / free)) if free > 0 and within > 0 else 1.0
+    if free > 0 and within > 0:
+        return float(np.sqrt(within / free))
+    return 1.0
 
 
 def precision(left_out: Float64[Arr, " n"], deviation: float) -> float:

@@ -112,7 +112,9 @@ class SiteModel:
 
     def alone(self, X: Float64[Arr, "n p"]) -> Float64[Arr, " n"] | None:
         """The local model; None without one."""
-        return None if self.local is None else self.local.predict(X)
+        if self.local is None:
+            return None
+        return self.local.predict(X)
 
     def phi(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n d"]:
         """The features of the score."""
@@ -167,7 +169,9 @@ class ClassModel:
     def local(self) -> "LocalClasses | None":
         """None if this site has too few labels, or none of some class."""
         models = [model.local for model in self.models if model.local is not None]
-        return LocalClasses(tuple(models)) if len(models) == len(self.models) else None
+        if len(models) == len(self.models):
+            return LocalClasses(tuple(models))
+        return None
 
     def predict(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n t"]:
         """The joined models, corrected by the site's own labels."""
@@ -175,7 +179,9 @@ class ClassModel:
 
     def alone(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n t"] | None:
         """The local models; None without them."""
-        return None if self.local is None else self.local.predict(X)
+        if self.local is None:
+            return None
+        return self.local.predict(X)
 
     def phi(self, X: Float64[Arr, "n p"]) -> Float64[Arr, "n d"]:
         """The features of the scores."""
@@ -217,4 +223,6 @@ class LocalClasses:
 
 def model_of(models: tuple[SiteModel, ...]) -> SiteModel | ClassModel:
     """A site's model of its targets."""
-    return models[0] if len(models) == 1 else ClassModel(models)
+    if len(models) == 1:
+        return models[0]
+    return ClassModel(models)

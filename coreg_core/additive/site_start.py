@@ -146,7 +146,9 @@ def _spread(rows: SiteRows, local: LocalModel | None) -> float:
     """The error of the local model; without one the deviation of the labels."""
     if local is not None:
         return float(np.sqrt(np.mean(local.left_out**2)))
-    return float(np.std(rows.y)) if len(rows.y) else 0.0
+    if len(rows.y):
+        return float(np.std(rows.y))
+    return 0.0
 
 
 def on_a_grid(size: float) -> float:
@@ -155,7 +157,9 @@ def on_a_grid(size: float) -> float:
     The size depends on the local model, so on its kernel and columns. Two trainings whose sizes
     differ have independent noise. One number times two sizes would tell the label.
     """
-    return float(2.0 ** (round(4.0 * log2(size)) / 4.0)) if size > 0.0 else 0.0
+    if size > 0.0:
+        return float(2.0 ** (round(4.0 * log2(size)) / 4.0))
+    return 0.0
 
 
 def _enough(rows: SiteRows, n_common: int, least_labels: int) -> Flags:

@@ -177,4 +177,6 @@ def _opened(exchanges: Sequence[SiteExchange], terms: Terms) -> SiteNumbers | No
         numbers = site.add_private(opened, shares)
         if numbers is not None:
             private.append(numbers)
-    return total(private) if private else None
+    if private:
+        return total(private)
+    return None

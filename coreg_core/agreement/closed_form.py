@@ -22,11 +22,9 @@ def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr
     exact views.
     """
     finite = [view for view in views if isinstance(view, SpectralView)]
-    return (
-        _reduced_stacked_system(finite, coupling)
-        if len(finite) == len(views)
-        else _weighted_mean(views, coupling)
-    )
+    if len(finite) == len(views):
+        return _reduced_stacked_system(finite, coupling)
+    return _weighted_mean(views, coupling)
 
 
 def solved(views: Sequence[View], coupling: float) -> list[Solution]:

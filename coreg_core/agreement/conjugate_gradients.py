@@ -135,11 +135,9 @@ class ConjugateGradient(Lockstep):
                 state = self._descend(replace(state, round=state.round + 1), mean)
                 # The last allowed round is reserved for a verification, so that even MAX_ROUNDS
                 # ends certified.
-                return (
-                    replace(state, ask=Next.VERIFY)
-                    if state.round + 1 >= self.terms.max_rounds
-                    else state
-                )
+                if state.round + 1 >= self.terms.max_rounds:
+                    return replace(state, ask=Next.VERIFY)
+                return state
             case Next.VERIFY:
                 return self._verified(replace(state, round=state.round + 1), mean)
 

@@ -42,7 +42,9 @@ class LabelledFit:
     )
 
     def _ones(self) -> Float64[Arr, " n"]:
-        return self.G.sum(axis=1) if self.ones is None else self.ones
+        if self.ones is None:
+            return self.G.sum(axis=1)
+        return self.ones
 
     def without(self, rows: Int64[Ints, " s"]) -> tuple[Float64[Arr, " s"], "LabelledFit"]:
         """The errors on these rows of the function trained without them, and that function on the

@@ -70,7 +70,9 @@ def consensus_weight(coupling: float, n_views: int) -> float:
     """μ = 2λM, the weight of every schedule on a common z; 0 for one view, which has no other view
     to agree with.
     """
-    return 2.0 * coupling * n_views if n_views > 1 else 0.0
+    if n_views > 1:
+        return 2.0 * coupling * n_views
+    return 0.0
 
 
 def weight_of(schedule: str, coupling: float, n_views: int) -> float:

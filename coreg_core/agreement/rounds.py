@@ -179,7 +179,9 @@ class Rounds:
 
     def models(self, state: RoundsState) -> FinalTargets | None:
         """The targets of the sites' models; None if no round was verified."""
-        return None if state.schedule is None else state.schedule.models(state.inner)
+        if state.schedule is None:
+            return None
+        return state.schedule.models(state.inner)
 
 
 def _canonical(*values: Any) -> bytes:
@@ -191,7 +193,9 @@ def scalar_fault(scalars: Sequence[float]) -> str | None:
     """The reason why honest sites cannot give these sizes and counts; None if they can."""
     if not np.isfinite(scalars).all():
         return "has a scalar that is not finite"
-    return None if all(x >= 0.0 for x in scalars) else "has a size below zero"
+    if all(x >= 0.0 for x in scalars):
+        return None
+    return "has a size below zero"
 
 
 def norm_fault(targets: Float64[Arr, "m k"], total: Float64[Arr, "m k"], gain: float) -> str | None:

@@ -118,7 +118,9 @@ class ScheduleTerms:
 
 def overall_stop(stops: tuple[Stop | None, ...]) -> Stop | None:
     """One stop for all columns: the most severe, or None while any is running."""
-    return None if None in stops else max(stop for stop in stops if stop is not None)
+    if None in stops:
+        return None
+    return max(stop for stop in stops if stop is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,9 @@ SCHEDULE_NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 
 def make_schedule(name: str, terms: ScheduleTerms) -> Schedule:
     """The schedule of that name, one of `SCHEDULE_NAMES`."""
-    return (
-        ConjugateGradient(terms) if name == "conjugate-gradients" else BlockCoordinateDescent(terms)
-    )
+    if name == "conjugate-gradients":
+        return ConjugateGradient(terms)
+    return BlockCoordinateDescent(terms)
 
 
 def run_in_memory(

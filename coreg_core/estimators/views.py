@@ -43,7 +43,9 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
 
 def _entries(view: Any) -> list[Any]:
     """The positions, booleans or names of a view; a single one, or a slice, as a list of one."""
-    return [view] if np.ndim(view) == 0 else list(view)
+    if np.ndim(view) == 0:
+        return [view]
+    return list(view)
 
 
 def _columns_of_view(view: Any, n_features: int, names: Any) -> Ints:

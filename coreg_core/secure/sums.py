@@ -143,7 +143,9 @@ class Words:
     @property
     def data(self) -> memoryview:
         """The bytes, little-endian."""
-        return self.values.data.cast("B") if self.values.size else memoryview(b"")
+        if self.values.size:
+            return self.values.data.cast("B")
+        return memoryview(b"")
 
     @cached_property
     def digest(self) -> str:
@@ -219,7 +221,9 @@ def _float_of(words: Row) -> float:
     try:
         return number / (1 << _SHIFT)  # rounded once, correctly
     except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
+        if number > 0:
+            return float("inf")
+        return float("-inf")
 
 
 def _carried(words: Row) -> int:

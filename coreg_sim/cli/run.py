@@ -336,7 +336,9 @@ def _row(name: str, site: Values) -> list[str]:
 
 
 def _error(error: float | None) -> str:
-    return "-" if error is None else f"{error:.4f}"
+    if error is None:
+        return "-"
+    return f"{error:.4f}"
 
 
 def _change(errors: dict[str, float | None], model: str) -> str:

@@ -101,7 +101,9 @@ def _meaning(entry: Mapping[str, Any]) -> str:
 
 def _offered(entry: Mapping[str, Any]) -> str:
     many = entry.get("n_unlabelled") or 0
-    return f"takes part; {many} shared instances" if many > 1 else "takes part"
+    if many > 1:
+        return f"takes part; {many} shared instances"
+    return "takes part"
 
 
 def _answered(entry: Mapping[str, Any]) -> str:
@@ -127,7 +129,9 @@ def _scored(entry: Mapping[str, Any]) -> str:
 
 def _approval(entry: Mapping[str, Any]) -> str:
     given = entry.get("given")
-    return "the site's operator approved" if given else "waits for the site's operator"
+    if given:
+        return "the site's operator approved"
+    return "waits for the site's operator"
 
 
 _MEANINGS = {

@@ -297,7 +297,9 @@ def _why(entry: dict[str, Any]) -> str:
     from site_agent.machine.notices import after_refusal
 
     why: str = entry.get("fault") or entry.get("reason") or ""
-    return after_refusal(why) if entry["stop"] == Outcome.REFUSED.name and why else why
+    if entry["stop"] == Outcome.REFUSED.name and why:
+        return after_refusal(why)
+    return why
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (serve, pending, approve, refuse, runs, status)

@@ -107,7 +107,9 @@ def _tables(keys: dict[str, Any]) -> dict[str, Any]:
     if isinstance(keys.get("data"), dict):
         return {"data": keys["data"]}
     table = {TABLE[key]: keys[key] for key in TABLE if key in keys}
-    return {"data": {ONLY: table}} if "table" in table else {}
+    if "table" in table:
+        return {"data": {ONLY: table}}
+    return {}
 
 
 def _read_file(config: Path, options: dict[str, Any]) -> dict[str, Any]:

@@ -95,7 +95,9 @@ class Consent:
         limits = self.limits
         if not limits.scoring or self.memory.most_models(data) >= limits.models_per_individual:
             return 0
-        return 2 if limits.scores_of_two else 3
+        if limits.scores_of_two:
+            return 2
+        return 3
 
     # --- before an answer -----------------------------------------------------------------------
 

@@ -57,12 +57,16 @@ class Participant:
 
     @property
     def result(self) -> Result | None:
-        return None if self.site is None else self.site.result
+        if self.site is None:
+            return None
+        return self.site.result
 
     @property
     def computation(self) -> Computation | None:
         """The accepted plan's, on this site's data."""
-        return None if self.site is None else self.site.computation
+        if self.site is None:
+            return None
+        return self.site.computation
 
     # --- messages -------------------------------------------------------------------------------
 

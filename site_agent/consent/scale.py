@@ -100,4 +100,6 @@ def _distance(rows: Arr) -> float | None:
         return None
     apart = pdist(some, "sqeuclidean")
     apart = apart[apart > 0.0]
-    return float(np.median(apart)) if apart.size and np.isfinite(apart).all() else None
+    if apart.size and np.isfinite(apart).all():
+        return float(np.median(apart))
+    return None

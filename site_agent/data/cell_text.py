@@ -42,7 +42,9 @@ def text_of(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool | np.bool_):
-        return "true" if value else "false"
+        if value:
+            return "true"
+        return "false"
     if isinstance(value, int | np.integer):
         return str(value)
     if isinstance(value, float | np.floating):
@@ -68,7 +70,9 @@ def canonical(text: str, decimal: Literal[".", ",", "?"] = ".") -> str:
     if text[:1].isdigit() or text[:1] in "+-.":
         return _of_number_or_moment(text, decimal)
     folded = text.lower()
-    return folded if folded in ("true", "false") else text
+    if folded in ("true", "false"):
+        return folded
+    return text
 
 
 def _of_number_or_moment(text: str, decimal: str) -> str:
@@ -92,13 +96,17 @@ def _of_number_or_moment(text: str, decimal: str) -> str:
 def _without_zeros(number: str) -> str:
     plain = number.lstrip("+").rstrip("0").rstrip(".")
     plain = re.sub(r"^(-?)\.", r"\g<1>0.", plain)
-    return "0" if plain in ("", "-", "-0") else plain
+    if plain in ("", "-", "-0"):
+        return "0"
+    return plain
 
 
 def _of_moment(day: str, clock: str, zone: str | None) -> str | None:
     clock = _time_of(clock)
     if not zone:
-        return day if clock == "00:00:00" else f"{day}T{clock}"
+        if clock == "00:00:00":
+            return day
+        return f"{day}T{clock}"
     offset = "+00:00" if zone in ("Z", "UTC") else zone
     try:
         # Digits beyond microseconds are no part of the hour and the minute that the zone moves.

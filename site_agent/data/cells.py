@@ -89,7 +89,9 @@ class Cells:
         """A cell that shows that long ids became rounded numbers; "" without one."""
         if str(getattr(self.raw, "dtype", "")).lower().startswith("float"):
             large = np.flatnonzero(np.abs(self._floats) >= EXACT)
-            return self.shown[large[0]] if len(large) else ""
+            if len(large):
+                return self.shown[large[0]]
+            return ""
         return next(filter(_ROUNDED.fullmatch, self.shown), "")
 
 

@@ -155,7 +155,9 @@ def _of_server(query: Query) -> pl.DataFrame:
             number = Decimal(bytes(data).decode())
             if number.is_infinite():
                 raise psycopg.DataError("a numeric column holds Infinity")
-            return None if number.is_nan() else number
+            if number.is_nan():
+                return None
+            return number
 
     loaders: dict[str, Any] = {"numeric": Number}
     loaders |= dict.fromkeys(("uuid", "inet", "cidr"), TextLoader)

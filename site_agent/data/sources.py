@@ -230,4 +230,6 @@ def at(source: Source | Any, base: Path) -> Source | Any:
 def files_of(source: Source) -> tuple[Path, ...]:
     """The file that holds the table; a server and a data frame have none."""
     file = source.database if isinstance(source, Query) else source
-    return (file,) if isinstance(file, Path) else ()
+    if isinstance(file, Path):
+        return (file,)
+    return ()

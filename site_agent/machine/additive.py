@@ -185,7 +185,9 @@ class AdditiveComputation:
     @property
     def _labels(self) -> Arr:
         """The labels that may be told, or named."""
-        return self._rows.y if self._randomised is None else self._randomised
+        if self._randomised is None:
+            return self._rows.y
+        return self._randomised
 
     def _change(self) -> float | None:
         """The change of the score's error that the members learn."""
@@ -193,7 +195,9 @@ class AdditiveComputation:
             return self.exchange.told_gain()
         assert self._judged is not None
         gain = self._judged.verdict.gains.get("score")
-        return None if gain is None else gain.change
+        if gain is None:
+            return None
+        return gain.change
 
     def _sums(self) -> Reply:
         words, shares = self.exchange.add(self._messages)
@@ -436,7 +440,9 @@ def gain_byte(change: float | None, labels: int) -> bytes:
 
 def gain_of(text: bytes) -> float | None:
     """The change that a byte means; None: the site cannot judge."""
-    return None if text[0] == 0 else (text[0] - _NO_CHANGE) / GAIN_STEPS
+    if text[0] == 0:
+        return None
+    return (text[0] - _NO_CHANGE) / GAIN_STEPS
 
 
 def _randomised_labels(

@@ -215,7 +215,9 @@ def _rejected(agent: Agent, rejected: Rejected) -> EndSession | Exit:
 def breach(agent: Agent, what: str) -> EndSession | Exit:
     """What no honest coordinator sends: it ends the session, and an agent of one run."""
     text = f"the coordinator broke the protocol: {what} No answer was sent."
-    return Exit(Refused(text)) if agent.once else EndSession(text, REFUSED_PAUSE, LONGEST_PAUSE)
+    if agent.once:
+        return Exit(Refused(text))
+    return EndSession(text, REFUSED_PAUSE, LONGEST_PAUSE)
 
 
 def _counted(agent: Agent, actions: list[Action]) -> Transition:

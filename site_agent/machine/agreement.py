@@ -338,7 +338,9 @@ class AgreementComputation:
                 r, G = self.view.on_labels(np.ascontiguousarray(t), mu, rows)
                 fits.append(LabelledFit(r, G, self._y[rows], centred))
             choice = choose_on(fits)
-        return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None
+        if all(np.isfinite(errors).all() for errors in choice.left_out):
+            return choice
+        return None
 
 
 def progressed(run: str, progress: Progress) -> Notice:

@@ -225,7 +225,9 @@ class ScoringComputation:
 
     def _opened(self) -> Pairs | None:
         """The scores that others get with this site's part."""
-        return None if self._receivers == [self.name] else self._pairs(self._mine)
+        if self._receivers == [self.name]:
+            return None
+        return self._pairs(self._mine)
 
     def _pairs(self, opened: Bool[np.ndarray, " m"]) -> Pairs:
         """These individuals, each with the model and the sites that score it."""

@@ -479,4 +479,6 @@ def power_of_ten(value: float) -> float:
     """The nearest power of ten; 0 stays 0, and -1 stands for a value that is not finite."""
     if not isfinite(value) or value < 0.0:
         return -1.0
-    return float(f"1e{round(log10(value))}") if value else 0.0
+    if value:
+        return float(f"1e{round(log10(value))}")
+    return 0.0

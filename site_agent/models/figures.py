@@ -100,7 +100,9 @@ def of_several_classes(
 
 def known(value: float) -> float | None:
     """JSON has no NaN."""
-    return value if isfinite(value) else None
+    if isfinite(value):
+        return value
+    return None
 
 
 def decimals(largest: float) -> str:
@@ -159,7 +161,9 @@ def _others(figures: Values) -> list[str]:
 
 
 def _shown(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"
+    if value is None:
+        return "unknown"
+    return f"{value:.4g}"
 
 
 def tenth_lines(columns: Values | None, of: str) -> list[str]:

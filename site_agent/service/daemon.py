@@ -115,7 +115,9 @@ class AgentDaemon:
 
     def _proposal_of(self, run: str) -> Proposal | None:
         active = self.agent.runs.get(run)
-        return None if active is None else active.proposal
+        if active is None:
+            return None
+        return active.proposal
 
     async def live(self, dial: Dial) -> Exit:
         """Stay connected until the operator ends the agent, or its one run is over."""

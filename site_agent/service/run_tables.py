@@ -233,7 +233,9 @@ class RunTables:
     def _of_ids(self, digest: str) -> str:
         """The digest that leaves: keyed, if the sites have a secret."""
         secret = self.policy.ids_secret
-        return digest if secret is None else keyed(digest, secret)
+        if secret is None:
+            return digest
+        return keyed(digest, secret)
 
     # --- before a run ---------------------------------------------------------------------------
 

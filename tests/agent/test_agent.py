@@ -70,7 +70,9 @@ def brief(action):
         case Notify(notice):
             return f"notify {notice.name}"
         case Forget(_, keep_consent):
-            return "forget, but for the consent" if keep_consent else "forget"
+            if keep_consent:
+                return "forget, but for the consent"
+            return "forget"
         case EndSession(reason):
             return f"end session: {reason}"
         case Exit(error=None, outcome=None):

@@ -66,7 +66,9 @@ def test_a_text_with_two_levels_can_be_a_copy_of_a_yes_no_target(tmp_path):
 
 def test_levels_that_differ_by_case_or_white_space_and_levels_that_occur_once(tmp_path):
     def city(i, _label):
-        return ["Bonn", "bonn ", "Köln", "New York", "new  york"][i % 5] if i else "Trier"
+        if i:
+            return ["Bonn", "bonn ", "Köln", "New York", "new  york"][i % 5]
+        return "Trier"
 
     found = sentences(tmp_path, "id,y,city", rows_of(city))
     assert found == [
@@ -79,7 +81,9 @@ def test_levels_that_differ_by_case_or_white_space_and_levels_that_occur_once(tm
 
 def test_ordinary_columns_are_not_asked_about(tmp_path):
     def partly(i, _label):
-        return "" if i % 6 == 0 else i % 5
+        if i % 6 == 0:
+            return ""
+        return i % 5
 
     def city(i, _label):
         return ["Bonn", "Köln"][i % 2]

@@ -63,8 +63,12 @@ def kind_of(text, read):
     if named := re.match(r"#:schema \./schemas/(\w+)\.json", text):
         return named[1]
     if "federation" in read or "study" in read:
-        return "federation" if "federation" in read else "study"
-    return "agent" if {"data", "coordinator"} & read.keys() else "policy"
+        if "federation" in read:
+            return "federation"
+        return "study"
+    if {"data", "coordinator"} & read.keys():
+        return "agent"
+    return "policy"
 
 
 def toml_texts():
@@ -299,7 +303,9 @@ def said_in(path):
 
     def flat(node):
         if isinstance(node, ast.Constant):
-            return node.value if isinstance(node.value, str) else HOLE
+            if isinstance(node.value, str):
+                return node.value
+            return HOLE
         if isinstance(node, ast.JoinedStr):
             return "".join(flat(part) for part in node.values)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):

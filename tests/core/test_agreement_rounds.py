@@ -156,7 +156,9 @@ def test_other_targets_of_another_length_are_another_question():
 def test_a_sum_of_no_honest_sites_ends_an_agreement_and_names_nobody(stage, change, told):
     def spoil(asked, values, scalars):
         meant = asked.kind.startswith(stage) and (not values.size or asked.part == "linear")
-        return change(values, scalars) if meant else (values, scalars)
+        if meant:
+            return change(values, scalars)
+        return (values, scalars)
 
     rounds, _, answer = agreement(small())
     with pytest.raises(BadData, match=told):

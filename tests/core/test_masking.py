@@ -137,7 +137,9 @@ def nearest_float(exact):
     try:
         return float(exact)
     except OverflowError:
-        return float("inf") if exact > 0 else float("-inf")
+        if exact > 0:
+            return float("inf")
+        return float("-inf")
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))

@@ -345,7 +345,9 @@ class Federation:
         """What a process wrote for machines so far; the last line may still be on its way."""
         lines = self.said(name).splitlines(keepends=True)
         found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
-        return found if event is None else [line for line in found if line["event"] == event]
+        if event is None:
+            return found
+        return [line for line in found if line["event"] == event]
 
     # --- the store, read as another process would
 

@@ -166,11 +166,9 @@ def flipped(data, dice):
 
 
 def cut(data, dice):
-    return (
-        data[: dice.randrange(len(data) + 1)]
-        if dice.random() < 0.7
-        else data[dice.randrange(len(data) + 1) :]
-    )
+    if dice.random() < 0.7:
+        return data[: dice.randrange(len(data) + 1)]
+    return data[dice.randrange(len(data) + 1) :]
 
 
 def doubled(data, dice):

@@ -58,7 +58,9 @@ def serving(fed):
 
 
 def restarted(fed, name):
-    return fed.serve() if name == "coordinator" else fed.stays(name)
+    if name == "coordinator":
+        return fed.serve()
+    return fed.stays(name)
 
 
 def ended_well(fed, *runs):

@@ -180,9 +180,9 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
 
         def waiting():
             state = StateStore(tmp_path / "north" / "service")
-            return (
-                [entry["plan"]["run"] for entry in state.pending()] if state.path.exists() else []
-            )
+            if state.path.exists():
+                return [entry["plan"]["run"] for entry in state.pending()]
+            return []
 
         def asked(study):
             run = fed.submit(study)

@@ -75,7 +75,9 @@ class AgentOfRuns:
             return []
         if run not in self.runs:
             if not isinstance(message, Proposal):
-                return [Fetched(run)] if isinstance(message, Finished) else []
+                if isinstance(message, Finished):
+                    return [Fetched(run)]
+                return []
             if message.plan.align is not None and not self.shared:
                 return [Unaligned(run)]
             own = IdList(self.ids, "no instance yet", self.name.encode())

@@ -373,7 +373,9 @@ def attacked(
     kept = {} if heard is None else heard
 
     def carried(site: str, message: ToSite) -> ToSite | None:
-        return change(site, message) if isinstance(message, Step) else message
+        if isinstance(message, Step):
+            return change(site, message)
+        return message
 
     def hearing(name: str) -> Callable[[ToSite, Any], Any]:
         return lambda _message, said: (

@@ -120,7 +120,9 @@ def passes_on(change: Callable[[Any], Any]) -> type[AlignmentComputation]:
 
     def passed(computation: AlignmentComputation, place: Any) -> Any:
         points = AlignmentComputation.passed(computation, place)
-        return change(points) if place.hop else points
+        if place.hop:
+            return change(points)
+        return points
 
     return type("Liar", (AlignmentComputation,), {"passed": passed})
 
@@ -165,7 +167,9 @@ class Tagger(AlignmentComputation):
 
     def answer(self, question: Any, chain: bytes) -> Any:
         reply = super().answer(question, chain)
-        return replace(reply, summed=0 * reply.summed) if question.kind == "tally" else reply
+        if question.kind == "tally":
+            return replace(reply, summed=0 * reply.summed)
+        return reply
 
 
 class Double(AlignmentComputation):
@@ -173,11 +177,9 @@ class Double(AlignmentComputation):
 
     def answer(self, question: Any, chain: bytes) -> Any:
         reply = super().answer(question, chain)
-        return (
-            replace(reply, summed=np.uint64(2) * reply.summed)
-            if question.kind == "tally"
-            else reply
-        )
+        if question.kind == "tally":
+            return replace(reply, summed=np.uint64(2) * reply.summed)
+        return reply
 
 
 SIZES = "changed what this site stated|does not allow"

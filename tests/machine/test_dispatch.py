@@ -147,11 +147,9 @@ def events_for(federation: FederationState) -> list[Event]:
 
 def time_passes(run: Run) -> RunEvent:
     """While the ids are aligned, the other run has the deadlines."""
-    return (
-        Aligned(RUN, Outcome.STALLED, "b is gone")
-        if run.aligning
-        else DeadlinePassed(RUN, run.token)
-    )
+    if run.aligning:
+        return Aligned(RUN, Outcome.STALLED, "b is gone")
+    return DeadlinePassed(RUN, run.token)
 
 
 HEAD = LedgerHead(7, "ab", "2026-01-01")

@@ -135,7 +135,9 @@ def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from
     at = FIRST + 3
 
     def change(wire: Wire, site: str, step: Step) -> Step:
-        return SUMS[what](wire, step) if step.step == at else step
+        if step.step == at:
+            return SUMS[what](wire, step)
+        return step
 
     wire = Wire(change)
     assert wire.replies
@@ -176,7 +178,9 @@ def test_two_sums_under_one_step_are_found_by_the_sites_themselves(last: bool) -
     at = max(Wire(lambda w, site, step: step, plan).steps) - (0 if last else 2)
 
     def change(wire: Wire, site: str, step: Step) -> Step:
-        return with_words(step, bit(0)) if site == "b" and step.step == at else step
+        if site == "b" and step.step == at:
+            return with_words(step, bit(0))
+        return step
 
     wire = Wire(change, plan)
     assert [type(said) for _, said in wire.replies] == [Fault]
@@ -197,7 +201,9 @@ def meets(change: Callable[[dict[str, Offer]], Any], plan: Plan = PLAN, **rules:
     changed = change(offers)
     roster = tuple(offers.values()) if changed is None else changed
     [said] = sites["a"].handle(Step(plan.run, 0, 0, roster))
-    return said.reason if isinstance(said, PlanRefused) else ""
+    if isinstance(said, PlanRefused):
+        return said.reason
+    return ""
 
 
 def as_b(offers: dict[str, Offer], keys: RunKeys, **changes: Any) -> None:

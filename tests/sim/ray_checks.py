@@ -69,7 +69,9 @@ class Echo:
 
     def handle(self, message: ToSite) -> list[FromSite]:
         self.heard.append(message)
-        return [answered(message)] if isinstance(message, Step) else []
+        if isinstance(message, Step):
+            return [answered(message)]
+        return []
 
 
 def echo(name, data, fold):

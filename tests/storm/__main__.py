@@ -64,7 +64,9 @@ def main() -> int:
         print(
             f"{count} storms, {hours:.1f} simulated hours, {answers} answers, {took:.0f} s; {held}"
         )
-    return 1 if bad else 0
+    if bad:
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

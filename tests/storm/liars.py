@@ -73,7 +73,9 @@ def of(kind: type, change: Callable[[Any], Any]) -> Maker:
     """In place of each message of that kind."""
 
     def lie(message: Any) -> list[Any]:
-        return [change(message)] if isinstance(message, kind) else [message]
+        if isinstance(message, kind):
+            return [change(message)]
+        return [message]
 
     return lambda _world: lie
 
@@ -82,9 +84,9 @@ def of_answers(change: Callable[[Answer], Any]) -> Maker:
     """In place of each answer that has words or parts, but for keys."""
 
     def changed(answer: Answer) -> Any:
-        return (
-            change(answer) if m.payload_size(answer) and answer.report.question != KEYS else answer
-        )
+        if m.payload_size(answer) and answer.report.question != KEYS:
+            return change(answer)
+        return answer
 
     return of(Answer, changed)
 
@@ -115,7 +117,9 @@ def replayed(_world: World) -> Lie:
 
 
 def flood(message: Any) -> list[Any]:
-    return [message] * 30 if isinstance(message, Answer) else [message]
+    if isinstance(message, Answer):
+        return [message] * 30
+    return [message]
 
 
 # --- a coordinator --------------------------------------------------------------------------------
@@ -152,7 +156,9 @@ def before_each_plan(*said: Any) -> Maker:
     """These messages come before each plan."""
 
     def lie(message: Any) -> list[Any]:
-        return [*said, message] if isinstance(message, Proposal) else [message]
+        if isinstance(message, Proposal):
+            return [*said, message]
+        return [message]
 
     return lambda _world: lie
 
@@ -200,7 +206,9 @@ def _damaged(chance: random.Random, value: Any) -> Any:
             other = chance.choice(_NUMBERS)
             if isinstance(value, float):
                 return float(other)
-            return int(other) if abs(other) < 2**63 else 2**63 - 1
+            if abs(other) < 2**63:
+                return int(other)
+            return 2**63 - 1
         case str():
             return chance.choice(_TEXTS)
         case tuple():

@@ -53,7 +53,9 @@ _PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proce
 def process_name() -> str:
     """The simulated process that runs at this moment; "" outside of all."""
     process = _PROCESS.get()
-    return "" if process is None else process.name
+    if process is None:
+        return ""
+    return process.name
 
 
 class _NoWait(selectors.SelectSelector):

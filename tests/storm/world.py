@@ -447,7 +447,9 @@ class World:
         scores; None without one.
         """
         files = self._files(site, plan)
-        return None if files is None else [_held(path) for path in files]
+        if files is None:
+            return None
+        return [_held(path) for path in files]
 
     def opened(self, site: str, plan: Plan) -> Any:
         """The name of the opened sums that a site's models were made from, and what all members

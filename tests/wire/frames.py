@@ -50,7 +50,9 @@ def _built(kind: Any, values: dict[str, Any]) -> Any:
 def _called(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_called, value))
-    return value() if isinstance(value, partial) else value
+    if isinstance(value, partial):
+        return value()
+    return value
 
 
 def drawn(hint: Any, name: str, *limits: Any) -> st.SearchStrategy[Any]:
@@ -64,7 +66,9 @@ def drawn(hint: Any, name: str, *limits: Any) -> st.SearchStrategy[Any]:
     if kind in (Union, UnionType):
         return st.one_of(*(drawn(each, name, *limits) for each in get_args(hint)))
     if kind is Literal:  # the parts of an agreement's models are in no score
-        return st.just("additive") if name == "trained" else st.sampled_from(get_args(hint))
+        if name == "trained":
+            return st.just("additive")
+        return st.sampled_from(get_args(hint))
     if kind is tuple:
         length = next((limit for limit in limits if isinstance(limit, Len)), Len(0, 3))
         items = drawn(get_args(hint)[0], name)
@@ -84,14 +88,18 @@ def drawn(hint: Any, name: str, *limits: Any) -> st.SearchStrategy[Any]:
         return st.binary(max_size=40)
     if hint is Words:
         return word_lists.map(lambda values: partial(Words, np.array(values, dtype="<u8")))
-    return made(hint) if is_dataclass(hint) else st.from_type(hint)
+    if is_dataclass(hint):
+        return made(hint)
+    return st.from_type(hint)
 
 
 def _text(name: str, limits: tuple[Any, ...]) -> st.SearchStrategy[str]:
     named = next((limit for limit in limits if isinstance(limit, Named)), None)
     if named is not None:
         names = st.sampled_from(RUNS if name == "run" else NAMES)
-        return st.just("") | names if named.optional else names
+        if named.optional:
+            return st.just("") | names
+        return names
     length = next((limit for limit in limits if isinstance(limit, Len)), None)
     if length is None:
         return texts

@@ -43,11 +43,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def toml(value: bool | int | float | str | Sequence[str | float]) -> str:
     """A value in TOML. Only infinities and NaN differ from JSON."""
-    return (
-        repr(value)
-        if isinstance(value, float)
-        else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    )
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _syntax(message: str, path: Path) -> str:

@@ -95,11 +95,15 @@ def _host(host_port: str) -> str | None:
         host, bracket, rest = host_port[1:].partition("]")
         if not bracket or ":" not in host:
             return None
-        return host if rest == "" or (rest[0] == ":" and _is_port(rest[1:])) else None
+        if rest == "" or (rest[0] == ":" and _is_port(rest[1:])):
+            return host
+        return None
     if host_port.count(":") != 1:
         return host_port
     host, _, port = host_port.partition(":")
-    return host if _is_port(port) else None
+    if _is_port(port):
+        return host
+    return None
 
 
 def _is_port(text: str) -> bool:

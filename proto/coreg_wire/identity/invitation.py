@@ -63,7 +63,9 @@ class Invitation:
 def invitation_in(text: str) -> str | None:
     """The first invitation in a text, without the quotes, brackets or byte order mark around it."""
     match = _LINE.search(text)
-    return None if match is None else match[0].rstrip(".,;:)")
+    if match is None:
+        return None
+    return match[0].rstrip(".,;:)")
 
 
 def parse_invitation(text: str) -> Invitation:

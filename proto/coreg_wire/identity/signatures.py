@@ -189,7 +189,9 @@ def _fault(
 
 def is_of(certificate: x509.Certificate, site: str) -> str | None:
     owner = certificate_name(certificate, "the certificate beside it")
-    return None if owner == site else f"the certificate beside it is of {owner!r}, not of {site!r}"
+    if owner == site:
+        return None
+    return f"the certificate beside it is of {owner!r}, not of {site!r}"
 
 
 def serves(certificate: x509.Certificate) -> str | None:
@@ -198,8 +200,6 @@ def serves(certificate: x509.Certificate) -> str | None:
         purposes = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except (x509.ExtensionNotFound, ValueError):
         purposes = []
-    return (
-        None
-        if purposes == [ExtendedKeyUsageOID.SERVER_AUTH]
-        else "the certificate beside it is not a coordinator's"
-    )
+    if purposes == [ExtendedKeyUsageOID.SERVER_AUTH]:
+        return None
+    return "the certificate beside it is not a coordinator's"

@@ -69,7 +69,9 @@ def run(app: typer.Typer, program: str) -> int:
         # with 1.
         if type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
             return 0
-        return end.code if isinstance(end.code, int) else 0
+        if isinstance(end.code, int):
+            return end.code
+        return 0
     except CoregError as error:
         return _fail(program, str(error) + owner_hint(error), error.exit_code)
     except BrokenPipeError:  # the reader of our output ended, as `head` does
@@ -154,6 +156,8 @@ def print_json(value: Any) -> None:
 def human_bytes(count: float) -> str:
     for unit in ("B", "kB", "MB"):
         if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+            if unit == "B":
+                return f"{count:.0f} B"
+            return f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"

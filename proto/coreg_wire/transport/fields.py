@@ -197,7 +197,9 @@ def _unwrapped(hint: Any) -> tuple[Any, tuple[Limit, ...]]:
 
 def _read(field: _Field, message: Any, payloads: Payloads) -> Any:
     if field.kind is Words:
-        return _words(field, next(payloads)) if message.HasField(field.name) else None
+        if message.HasField(field.name):
+            return _words(field, next(payloads))
+        return None
     if field.kind is bytes:
         return next(payloads)
     if field.length is not None:
@@ -205,7 +207,9 @@ def _read(field: _Field, message: Any, payloads: Payloads) -> Any:
     if field.parts:
         return _part(field, message, payloads)
     value = getattr(message, field.name)
-    return _number_or_rule(field, value) if field.rules else _checked(field, value)
+    if field.rules:
+        return _number_or_rule(field, value)
+    return _checked(field, value)
 
 
 def _words(field: _Field, data: bytes) -> Words:
@@ -298,7 +302,9 @@ def _text(field: _Field, value: str) -> str:
     named = _limit(Named, field.limits)
     if named is not None and (value or not named.optional) and not _is_name(named.what, value):
         raise ProtocolError(f"{field.where} is {value[:80]!a}, which is no {named.what}'s name.")
-    return value if value.isprintable() else text(value)
+    if value.isprintable():
+        return value
+    return text(value)
 
 
 @lru_cache(maxsize=4096)
