@@ -43,7 +43,7 @@ class LabelledFit:
 
     def _ones(self) -> Float64[Arr, " n"]:
         if self.ones is None:
-            return self.G.sum(axis=1)
+            return np.asarray(self.G.sum(axis=1))
         return self.ones
 
     def without(self, rows: Int64[Ints, " s"]) -> tuple[Float64[Arr, " s"], "LabelledFit"]:

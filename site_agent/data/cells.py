@@ -90,7 +90,7 @@ class Cells:
         if str(getattr(self.raw, "dtype", "")).lower().startswith("float"):
             large = np.flatnonzero(np.abs(self._floats) >= EXACT)
             if len(large):
-                return self.shown[large[0]]
+                return str(self.shown[large[0]])
             return ""
         return next(filter(_ROUNDED.fullmatch, self.shown), "")
 
