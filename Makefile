@@ -59,7 +59,11 @@ examples: setup
 	cd docs/examples && for each in ../../examples/*.py; do ../../$(BIN)/python $$each || exit 1; done
 
 test: setup
-	$(BIN)/python -m pytest $(COVERAGE)
+	$(BIN)/python -m pytest
+
+# Branches of the pure rooms that no test took; fails below 95 %.
+coverage: setup
+	$(BIN)/python -m pytest --cov
 
 format: setup
 	$(BIN)/ruff format .

@@ -33,6 +33,7 @@ from coreg_core.messages import (
     Proposal,
     Rejected,
 )
+from coreg_core.plan import PLAN_NUMBER
 from coreg_wire.transport.codec import frames_of
 from coreg_wire.v1 import federation_pb2 as pb
 
@@ -295,7 +296,7 @@ def test_a_peer_of_protocol_1_reads_what_opens_and_ends_a_session() -> None:
     today's schema is in them.
     """
     protocol = bytes([2 << 3, PROTOCOL_VERSION])
-    said = b"\x0a\x05north" + protocol + b"\x2a\x039.9"
+    said = b"\x0a\x05north" + protocol + b"\x2a\x039.9" + bytes([7 << 3, PLAN_NUMBER])
     for frames, old in (
         (
             frames_of(Hello("north", PROTOCOL_VERSION, "9.9")),
