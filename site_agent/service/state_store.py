@@ -22,20 +22,19 @@ from typing import Any
 from coreg_core.errors import CoregError, StorageError, UsageError
 from coreg_core.plan import Plan, plan_from_dict
 from coreg_wire.clock import timestamp, utc_now
-from coreg_wire.files.disk import make_private_folder
+from coreg_wire.files.disk import make_private_folder, write_whole
 
 MOST_REQUESTS = 1000  # runs without a decision whose plan and members are remembered
 MOST_HISTORY = 50_000  # ended runs
 SCHEMA = """
-create table if not exists requests (
+create table requests (
     run text primary key, digest text not null, words text not null, asked text not null,
     expires text, plan text not null, about text not null, waits integer not null,
     approved integer, reason text, seen text
 );
-create table if not exists standing (study text primary key, plan text not null);
-create table if not exists history (number integer primary key, entry text not null);
-create table if not exists status (number integer primary key, status text not null);
-update requests set waits = 0;
+create table standing (study text primary key, plan text not null);
+create table history (number integer primary key, entry text not null);
+create table status (number integer primary key, status text not null);
 """
 
 
@@ -63,14 +62,16 @@ class StateStore:
         return self.folder / "state.sqlite"
 
     def open(self) -> None:
-        """Make the file; the requests of an earlier process no longer wait."""
+        """Make the file, whole at once; the requests of an earlier process no longer wait."""
         try:
             make_private_folder(self.folder)
-            self.path.touch(mode=0o600)
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be created ({error.strerror}).") from None
-        with self.database() as db:
-            db.executescript(SCHEMA)
+        if not self.path.exists():
+            with closing(sqlite3.connect(":memory:")) as empty:
+                empty.executescript(SCHEMA)
+                write_whole(self.path, empty.serialize(), mode=0o600)
+        self._execute("update requests set waits = 0")
 
     @contextmanager
     def intact(self) -> Iterator[None]:
