@@ -135,10 +135,6 @@ def help_pages() -> str:
     return "\n".join(pages)
 
 
-def first_line(thing: type) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0].replace("``", "`")
-
-
 def messages() -> str:
     rows = []
     for sender, union in (("site", FromSite), ("coordinator", ToSite)):

@@ -129,13 +129,12 @@ def opened(total: AnyWords, exponent: int) -> Float64[Arr, "..."]:
     return np.ldexp(low.astype(np.float64), SHARE_BITS - exponent)
 
 
-def _public(seed: bytes, n_rows: int, start: int = 0) -> Iterator[tuple[slice, WordMatrix]]:
+def _public(seed: bytes, n_rows: int) -> Iterator[tuple[slice, WordMatrix]]:
     """Blocks of rows of A, which depend on their place alone."""
-    for first in range(start, n_rows, _ROWS):
+    for first in range(0, n_rows, _ROWS):
         A = np.empty((min(_ROWS, n_rows - first), SECRET_ROWS), dtype=WORD)
-        counter = (first * SECRET_ROWS // 2).to_bytes(
-            16, "big"
-        )  # a block of the cipher is two words
+        block = first * SECRET_ROWS // 2  # of the cipher: two words
+        counter = block.to_bytes(16, "big")
         stream = Cipher(algorithms.AES256(seed), modes.CTR(counter)).encryptor()
         stream.update_into(bytes(A.nbytes), A.view(np.uint8).reshape(-1).data)
         yield slice(first, first + len(A)), A

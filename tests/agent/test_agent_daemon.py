@@ -541,3 +541,20 @@ def test_a_refused_session_is_dialled_again_after_a_longer_pause_which_grows_aft
     notes = script.dial()
     assert "not listed" in notes[0].text
     assert script.pauses == [30.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 30.0]
+
+
+def test_a_status_keeps_the_newest_reasons_cut_short(tmp_path):
+    """A coordinator chooses their number and their texts."""
+    agent = Agent(tmp_path)
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        for number in range(30):
+            line.says(Dismissed(f"r{number}", Outcome.REFUSED, f"{number} " + "x" * 5000))
+        await until(lambda: agent.noticed.count("dismissed") == 30)
+
+    agent.against(conversation)
+    reasons = agent.daemon.status()["unresolved"]
+    assert len(reasons) == 20
+    assert max(map(len, reasons)) <= 300
+    assert "run r29: 29 " in reasons[-1]

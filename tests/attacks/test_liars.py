@@ -1,4 +1,4 @@
-"""A member or a coordinator lies. Nobody else stops, the log names it, the next run trains."""
+"""A member or a coordinator lies. The other parties continue, and the log names the liar."""
 
 import json
 import subprocess

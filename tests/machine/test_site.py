@@ -169,6 +169,16 @@ def test_numbers_that_overflow_are_a_refusal_in_words(form: str) -> None:
         )
 
 
+@pytest.mark.parametrize("form", ["exact", "linear"])
+def test_a_bound_that_cannot_be_summed_is_a_refusal_and_no_fault_of_the_first_step(
+    form: str,
+) -> None:
+    data = private_data("a")
+    site = site_with("a", replace(data, Z=1e20 * data.Z))
+    reason = refused(site, make_plan(form=form, kernel="linear"))
+    assert "a bound of this site is too large to be summed. Scale the features" in reason
+
+
 def test_a_coupling_at_which_the_system_is_singular_is_a_fault_that_says_what_to_do() -> None:
     """λ = 1e20 on repeated rows: rounding outweighs the identity in I + (μ/ν)Σ."""
     data = private_data("a")

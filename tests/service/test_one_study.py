@@ -175,7 +175,7 @@ def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) 
 
 
 class Recorder:
-    """An observer that keeps what it is told."""
+    """An observer that keeps its notices."""
 
     def __init__(self) -> None:
         self.notices = list[Any]()
