@@ -46,8 +46,10 @@ def run_jobs(
     jobs
         the number of processes.
 
-    Returns ------- Each job's result by key, in the order of the jobs, and the seconds of all jobs,
-    each on one core.
+    Returns
+    -------
+    Each job's result by key, in the order of the jobs, and the seconds of all jobs, each on one
+    core.
     """
     record.parent.mkdir(parents=True, exist_ok=True)
     done = _read(record)

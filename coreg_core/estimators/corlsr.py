@@ -333,8 +333,10 @@ class CoRLSRClassifier(ViewsClassifier, CoRLSR):
     Source: Brefeld et al. (2006); docs/research/mathematics.md, "Leave-one-out on a site's own
     labels"; Platt (1999).
 
-    Parameters ---------- views, form, kernel, preset, bandwidth, ridge, fit_intercept, coupling,
-    solver, tol, prediction_tol, max_rounds
+    Parameters
+    ----------
+    views, form, kernel, preset, bandwidth, ridge, fit_intercept, coupling, solver, tol,
+    prediction_tol, max_rounds
         those of `CoRLSR`.
 
     Attributes
