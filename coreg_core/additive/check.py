@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.features import LocalModel
+from coreg_core.additive.fit import Fit
 from coreg_core.additive.learned import Learned, ScoredRows, learn
-from coreg_core.additive.moments import Fit, Own
+from coreg_core.additive.missing_features import Completion
 from coreg_core.additive.refined import Refinement, refined
 from coreg_core.arrays import Arr
 from coreg_core.evaluation import paired
@@ -42,7 +43,7 @@ def left_out_score(
 
 def own_leverage(
     fit: Fit,
-    own: Own,
+    own: Completion,
     W: Float64[Arr, "n k"],
     weight: Float64[Arr, " n"] | float = 1.0,
     part: int = 0,
@@ -53,12 +54,12 @@ def own_leverage(
     With a left-out residual s of the score the left-out residual of the joined model is
     y − model + w h s; without one (private rows) it is (y − model)/(1 − w h).
     """
-    x = own.rows(W)
-    return np.asarray(weight * np.einsum("ij,jk,ik->i", x, fit.S, x) / fit.noise[part])
+    x = own.design(W)
+    return np.asarray(weight * np.einsum("ij,jk,ik->i", x, fit.S, x) / fit.sigma[part])
 
 
 def left_out_completion(
-    fit: Fit, own: Own, W: Float64[Arr, "n k"], score: Float64[Arr, " n"]
+    fit: Fit, own: Completion, W: Float64[Arr, "n k"], score: Float64[Arr, " n"]
 ) -> Float64[Arr, " n"]:
     """(score − joined) h/(1 − h): the joined model is nearer to the score of a common row by this,
     because the row is in C.
@@ -270,7 +271,7 @@ class Conclusion:
 
 def concluded(
     fit: Fit,
-    own: Own,
+    own: Completion,
     labels: OwnLabels,
     scored: ScoredRows | None,
     *,
@@ -313,7 +314,7 @@ def concluded(
 
 def _left_out_joined(
     fit: Fit,
-    own: Own,
+    own: Completion,
     labels: OwnLabels,
     score: Float64[Arr, " c"] | None,
     learned: Learned | None,

@@ -28,9 +28,11 @@ from jaxtyping import Float64
 
 from coreg_core.additive.channel import Channel, Numbers, SiteNumbers
 from coreg_core.additive.check import Conclusion, OwnLabels, concluded, left_out_score
+from coreg_core.additive.fit import fit
 from coreg_core.additive.label_privacy import noise_variance
 from coreg_core.additive.learned import ScoredRows
-from coreg_core.additive.moments import Own, fit, positive, precision
+from coreg_core.additive.missing_features import Completion
+from coreg_core.additive.moments import positive, precision
 from coreg_core.additive.site_model import SiteModel
 from coreg_core.additive.site_start import SiteStart
 from coreg_core.additive.terms import (
@@ -240,7 +242,7 @@ class SiteExchange:
             for k in range(len(T.targets))
         ]
         self.fits = [fit(of_target) for of_target in moments]
-        own = Own.of(moments[0], self.site, self._C_WW, self._C_Wx)
+        own = Completion.of(moments[0], self.site, self._C_WW, self._C_Wx)
         self.owns = [replace(own, moments=of_target) for of_target in moments]
 
     def _score_bound(self, betas: Float64[Arr, "t D"]) -> float:
@@ -384,7 +386,7 @@ class SiteExchange:
         T = self.terms
         W = self.start.W[self.start.rows.own[self._private]]
         k = min(W.shape[1], max(T.d[self.site], len(W) // 2))
-        own = Own.of(T.moments(self._C, ()), self.site, self._C_WW[:k, :k], self._C_Wx[:k])
+        own = Completion.of(T.moments(self._C, ()), self.site, self._C_WW[:k, :k], self._C_Wx[:k])
         x = own.complete(W[:, :k]) / (T.scale * sqrt(T.n_sites))
         return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1), 1.0)[:, None])
 

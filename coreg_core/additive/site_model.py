@@ -13,7 +13,8 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.additive.check import Conclusion, Correction
 from coreg_core.additive.features import FeatureBasis, LocalModel, SiteFeatures
-from coreg_core.additive.moments import Fit, Own, ScoreWeights
+from coreg_core.additive.fit import Fit
+from coreg_core.additive.missing_features import Completion, ScoreWeights
 from coreg_core.arrays import Arr, Ints
 
 
@@ -47,7 +48,7 @@ class SiteModel:
     def of(
         cls,
         fit: Fit,
-        own: Own,
+        own: Completion,
         features: SiteFeatures,
         local: LocalModel | None,
         conclusion: Conclusion,
@@ -61,7 +62,7 @@ class SiteModel:
         unit = np.concatenate(
             [np.eye(k), np.zeros((1, k))]
         )  # one row a column of W, and the constant
-        rows = own.rows(unit)
+        rows = own.design(unit)
         rows[:k] -= rows[k]
         weighed = m.deviation * (rows @ fit.beta)
         variance = m.deviation**2 * (rows @ fit.S @ rows.T)
@@ -86,7 +87,7 @@ class SiteModel:
             verdict.spread,
             m.deviation,
             m.deviation**2 * fit.S[block, block],
-            m.deviation * float(np.sqrt(fit.noise[0])),
+            m.deviation * float(np.sqrt(fit.sigma[0])),
         )
 
     def slopes(self) -> tuple[Float64[Arr, " p"], Float64[Arr, " p"]] | None:

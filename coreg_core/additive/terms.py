@@ -21,8 +21,8 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from coreg_core.additive.moments import (
-    NOISE,
-    NOISE_PRIVATE,
+    NOISE_MODE,
+    PRIVATE_NOISE_MODE,
     Moments,
     Sums,
     common_deviation,
@@ -257,13 +257,13 @@ class Terms:
             scale = self.scale * sqrt(M)
             n = scalars[K * (M + 1) :]
             count = int(self.private.sum())
-            mode = NOISE_PRIVATE
+            mode = PRIVATE_NOISE_MODE
             noise = self.noise * sqrt(np.count_nonzero(self.private) / 2)
         else:
             scale = self.scale
             n = (self.flags * self.share).sum(axis=1)
             count = self.n_labelled
-            mode = NOISE
+            mode = NOISE_MODE
             noise = self.noise
         o = np.where(n[:, None] > 0, opened["o"], 0.0)
         P = full(opened["P"], D) * np.outer(scale, scale)

@@ -16,8 +16,9 @@ from coreg_core.additive.channel import ExactSums, SiteNumbers, total
 from coreg_core.additive.check import Conclusion, Verdict
 from coreg_core.additive.exchange import SiteExchange
 from coreg_core.additive.features import FeatureSettings, SiteRows, sizes
+from coreg_core.additive.fit import Fit
 from coreg_core.additive.label_privacy import randomised
-from coreg_core.additive.moments import Fit, Own
+from coreg_core.additive.missing_features import Completion
 from coreg_core.additive.site_model import ClassModel, SiteModel, model_of
 from coreg_core.additive.site_start import SiteStart, started
 from coreg_core.additive.terms import Terms, terms_in_memory
@@ -33,7 +34,7 @@ class TrainedSite:
 
     model: SiteModel | ClassModel
     verdicts: tuple[Verdict, ...]
-    own: Own  # the view of all features, of the first target
+    own: Completion  # the view of all features, of the first target
     private_noise: float | None  # the inverse precision, where all labelled rows are private
 
     @property

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coreg_core.additive.moments import Fit, Moments, fit
+from coreg_core.additive.fit import Fit, fit
+from coreg_core.additive.moments import Moments
 
 LEAST_MEAN_LABELS = 50.0  # of the sites with labels
 WIDER = 2.0  # two of three true values are then within one standard error

@@ -11,15 +11,15 @@ def describe_request(
     columns: str,
     shared: int,
     *,
-    both: int = 0,
-    given: int = 0,
-    unaligned: str | None = None,
+    labelled_and_shared: int = 0,
+    earlier_answers: int = 0,
+    id_warning: str | None = None,
 ) -> dict[str, str]:
     """The plan's description by heading.
 
-    ``shared``: shared instances, or this site's ids if their alignment comes first (``unaligned``:
-    a warning about them, or ""). ``both``: labelled rows that are shared too. ``given``: answers of
-    earlier runs.
+    ``shared``: shared instances, or this site's ids if their alignment comes first. ``id_warning``
+    is about such ids, "" where none is due, None where no alignment comes first. Answers of earlier
+    runs on these instances count.
     """
     objective = plan.objective
     encrypted = f"readable by the coordinator: {IN_THE_CLEAR}"
@@ -27,7 +27,7 @@ def describe_request(
         least = plan.membership.min_sites
         encrypted = f"encrypted: the members of the run read the sums over {least} or more sites"
     leaves = f"{objective.leaves(shared)}; {encrypted}"
-    so_far = f", of which earlier runs had {given}" if given else ""
+    so_far = f", of which earlier runs had {earlier_answers}" if earlier_answers else ""
     about = dict[str, str]()
     if plan.rehearsal:
         ends = "the run ends once every site has said whether it takes part"
@@ -39,11 +39,11 @@ def describe_request(
     if plan.align is not None:
         stays = "every row and label; ids leave only as points that no single site can compute"
         heading, _, how = plan.align.method(plan).partition(": ")
-        can = plan.align.computable(plan, both)
+        can = plan.align.computable(plan, labelled_and_shared)
         text = f"{how}; leaves: {plan.align.leaves(shared)}; members can compute: {can}."
-        about[heading] = f"{text} {unaligned or ''}".rstrip()
-    about["leaves this machine"] = leaves if unaligned is None else f"{BEFORE}{leaves}"
-    about["members can compute"] = objective.computable(plan, both)
+        about[heading] = f"{text} {id_warning or ''}".rstrip()
+    about["leaves this machine"] = leaves if id_warning is None else f"{BEFORE}{leaves}"
+    about["members can compute"] = objective.computable(plan, labelled_and_shared)
     about["stays on this machine"] = stays
     numbers = plan.most_bytes(shared, plan.sites) // 8
     about["answers"] = (

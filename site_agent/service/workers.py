@@ -1,9 +1,9 @@
 """The work on a run's messages: its tables, its site, what is recorded, and its results.
 
-For each message (1) the site's machine and consent give actions (`site_agent.consent.participant`),
-(2) results are stored, (3) each message's line is written to the ledger, and only then (4) the
-frames go to the daemon, which sends them. Every method blocks: the daemon calls them in threads,
-one message of a run at a time.
+A site's machine is its state machine for one run (`site_agent.machine.site`). For each message (1)
+the machine and consent give actions (`site_agent.consent.participant`), (2) results are stored, (3)
+each message's line is written to the ledger, and only then (4) the frames go to the daemon, which
+sends them. Every method blocks: the daemon calls them in threads, one message of a run at a time.
 """
 
 import os
@@ -53,12 +53,12 @@ from site_agent.site_data import PrivateData
 
 
 @dataclass
-class _Worker:
+class _BegunRun:
     """A run that this site has begun, and the files of its result."""
 
     participant: Participant
     data: RunData
-    target: str
+    target: str  # the column that it predicts; "" unless it trains
     written: tuple[Path, ...] = ()
 
 
@@ -88,15 +88,15 @@ class _Outbox:
 class RunWorkers:
     """See the module's docstring."""
 
-    in_use: KeysInUse
+    in_use: KeysInUse  # of the site, and whether the operator compared the words
     tables: RunTables
     ledger: Ledger
     notify: Callable[[Notice], None]
-    last: Result | None = None
+    last: Result | None = None  # an agent for one run reports it
     written: tuple[Path, ...] = ()  # the files of the last result
-    _workers: dict[str, _Worker] = field(default_factory=dict)
-    _align: dict[str, Plan] = field(default_factory=dict)  # plans of runs that align the ids first
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _begun: dict[str, _BegunRun] = field(default_factory=dict)
+    _plans_that_align: dict[str, Plan] = field(default_factory=dict)  # their ids, before they begin
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # runs end in other threads
 
     def __post_init__(self) -> None:
         self.policy = self.tables.policy
@@ -106,8 +106,8 @@ class RunWorkers:
 
     def forget(self, run: str) -> None:
         with self._lock:
-            self._workers.pop(run, None)
-            self._align.pop(run, None)
+            self._begun.pop(run, None)
+            self._plans_that_align.pop(run, None)
         self.ledger.memory.release(run)
 
     # --- plans ----------------------------------------------------------------------------------
@@ -120,57 +120,71 @@ class RunWorkers:
             except NotAligned as error:
                 return self._judged_unaligned(plan, error.ids)
         except (CoregError, Unusable) as error:
-            reason, waits = self._against(error)
-            return Judged(plan.run, reason, for_now=waits)
+            reason, for_now = self._reason_of(error)
+            return Judged(plan.run, reason, for_now=for_now)
 
     def _judged_rows(self, plan: Plan, data: RunData) -> Judged:
         private = data.private
-        self._know(private)
-        rows = private if isinstance(private, PrivateData) else None
-        columns = self._columns(plan)
-        both = 0
-        if data.prepared is not None and rows is not None:
-            both = len(data.prepared.labelled_and_shared)
-            columns += f"; {rows.Z.shape[1]} features of {data.prepared.preprocessing.summary}"
-        given = self.ledger.memory.answered(plan, private.ids_digest)
-        about = describe_request(plan, columns, len(private.Z), both=both, given=given)
-        return self._judged(plan, about, rows, private.ids_digest)
+        self._register_instances(private)
+        training_data = private if isinstance(private, PrivateData) else None
+        columns = self._columns_text(plan)
+        labelled_and_shared = 0
+        if data.prepared is not None and training_data is not None:
+            labelled_and_shared = len(data.prepared.labelled_and_shared)
+            d = training_data.Z.shape[1]
+            columns += f"; {d} features of {data.prepared.preprocessing.summary}"
+        about = describe_request(
+            plan,
+            columns,
+            len(private.Z),
+            labelled_and_shared=labelled_and_shared,
+            earlier_answers=self.ledger.memory.answered(plan, private.ids_digest),
+        )
+        return self._judged(plan, about, training_data, private.ids_digest)
 
     def _judged_unaligned(self, plan: Plan, ids: tuple[str, ...]) -> Judged:
-        columns = f"{self._columns(plan)}; the alignment finds which of {len(ids)} ids are shared"
+        own = self._columns_text(plan)
+        columns = f"{own}; the alignment finds which of {len(ids)} ids are shared"
+        # Every id, and every labelled row, can turn out to be shared.
         about = describe_request(
             plan,
             columns,
             len(ids),
-            both=self.tables.labelled(plan),
-            unaligned=guessable(ids),
+            labelled_and_shared=self.tables.labelled(plan),
+            id_warning=guessable(ids),
         )
         return self._judged(plan, about, None, "")
 
     def _judged(
-        self, plan: Plan, about: dict[str, str], rows: PrivateData | None, ids_digest: str
+        self,
+        plan: Plan,
+        about: dict[str, str],
+        training_data: PrivateData | None,
+        ids_digest: str,
     ) -> Judged:
-        objections = self.consent.objections(plan, self.name, rows, ids_digest)
-        trainings = self.consent.trainings(plan, rows)
+        objections = self.consent.objections(plan, self.name, training_data, ids_digest)
+        trainings = self.consent.trainings(plan, training_data)
         return Judged(plan.run, refusal(objections, self.policy), about | trainings)
 
-    def _against(self, error: Exception) -> tuple[str, bool]:
-        """The reason, and whether the run waits: for a table that can be mended, if its agent is
-        for one run.
+    def _reason_of(self, error: Exception) -> tuple[str, bool]:
+        """The reason of a refusal, and whether it is for now: the site can still join if a table is
+        at fault, and the agent was started for one run.
         """
         if isinstance(error, Unusable) and self.tables.only:
             return f"{error} The run waits: correct it, and start the agent again.", True
         return str(error), False
 
-    def _columns(self, plan: Plan) -> str:
+    def _columns_text(self, plan: Plan) -> str:
         inputs = self.tables.inputs(plan)
         individuals = f"individuals by {inputs.id!r}"
         if plan.objective.needs != "rows" or not inputs.target:
             return individuals
         return f"predicts {inputs.target!r}; {individuals}"
 
-    def _know(self, data: Private) -> None:
-        """The ledger's memory knows these instances by the site's own name."""
+    def _register_instances(self, data: Private) -> None:
+        """Tell the ledger's memory the site's own name of these instances: their digest changes
+        with the secret of the ids.
+        """
         if data.instances:
             self.ledger.memory.know_as(data.ids_digest, data.instances)
 
@@ -179,16 +193,18 @@ class RunWorkers:
     def work(self, message: WorkMessage, *, listening: bool) -> tuple[list[bytes], Worked]:
         """The site's answers as frames, each recorded before it leaves.
 
-        If the coordinator reads no longer, only the end of a run is handled: it repeats all others
-        in the next session.
+        If the coordinator reads no longer, only the end of a run is handled. The coordinator sends
+        every other message again in the next session.
         """
-        outbox = _Outbox(self.ledger.record, listening)
         if not listening and not isinstance(message, Finished):
             return [], Worked(message)
+        outbox = _Outbox(self.ledger.record, listening)
         try:
             worked = self._work(message, outbox)
         except CoregError:
-            raise  # of the disk: what cannot be recorded must not leave
+            # Such as a ledger that cannot be written. What is not recorded must not leave, so the
+            # agent ends.
+            raise
         except Exception as error:  # noqa: BLE001 - a defect of ours: no message ends the service
             self.notify(_defect(message.run, error))
             kind = type(error).__name__
@@ -196,24 +212,24 @@ class RunWorkers:
                 message,
                 f"an unexpected error here ({kind}), which its operator finds in the agent's log.",
             )
-        if worked.accepted is False:
+        if worked.accepted is False:  # None: this message decided nothing
             self.forget(message.run)
         return outbox.frames, worked
 
     def _work(self, message: WorkMessage, outbox: _Outbox) -> Worked:
-        if isinstance(message, Proposal) and message.run not in self._workers:
+        if isinstance(message, Proposal) and message.run not in self._begun:
             try:
                 self._begin(message.plan)
             except NotAligned:
                 outbox.put(Unaligned(message.run))
-                return Worked(message, accepted=True)
+                return Worked(message, accepted=True)  # the site stays: an alignment follows
             except (CoregError, Unusable) as error:
-                reason, waits = self._against(error)
-                return outbox.refuse(message, reason, for_now=waits)
-        worker = self._workers.get(message.run)
-        if worker is not None:
-            return self._handled(worker, message, outbox)
-        # The ids of this run were not aligned: only its end can follow.
+                reason, for_now = self._reason_of(error)
+                return outbox.refuse(message, reason, for_now=for_now)
+        run = self._begun.get(message.run)
+        if run is not None:
+            return self._handled(run, message, outbox)
+        # A run that has not begun waits for the alignment of its ids: only its end can follow.
         if isinstance(message, Finished):
             outbox.put(Fetched(message.run), outcome=message.outcome)
             return Worked(message)
@@ -221,128 +237,142 @@ class RunWorkers:
         return outbox.refuse(message, reason)
 
     def _begin(self, plan: Plan) -> None:
-        """Create the site of a run."""
+        """Read the data of a run and create its participant. NotAligned: its ids come first."""
+        # Noted before reading, which can end here: `_write_ids` asks for this plan.
         if plan.align is not None:
-            self._align[plan.run] = plan
+            self._plans_that_align[plan.run] = plan
         data = self._read(plan)
-        self._know(data.private)
-        private = self._limited(plan, data.private)
+        self._register_instances(data.private)
+        private = self._with_score_limits(plan, data.private)
         token = os.urandom(16).hex()
         means = Means(self.in_use.keys, pin_threads, os.urandom, release=release(), token=token)
         participant = Participant(self.name, private, self.consent, means)
         target = "" if data.prepared is None else self.tables.target(plan)
         with self._lock:
-            self._workers[plan.run] = _Worker(participant, data, target)
+            self._begun[plan.run] = _BegunRun(participant, data, target)
 
     def _read(self, plan: Plan) -> RunData:
-        self.results.folder_of(plan)  # the names of run and study are names of folders
+        self.results.folder_of(plan)  # refuses a name of run or study that no folder can have
         return self.tables.read(plan)
 
-    def _limited(self, plan: Plan, private: Private) -> Private:
-        """The data with what policy and ledger leave of joint scores."""
+    def _with_score_limits(self, plan: Plan, private: Private) -> Private:
+        """The data with limits of joint scores: for a training the fewest sites of a score, for a
+        scoring the individuals that each site may still ask for today.
+        """
         match private:
             case PrivateData():
                 fewest = self.consent.fewest_sites_of_scores(private)
                 return replace(private, score_sites=fewest)
             case Batch():
-                most = self.policy.scores_a_day
-                asked = self.ledger.memory.asked
-                left = {site: most - asked(site, _today()) for site in plan.sites}
-                return replace(private, left=left)
+                asked_today = {
+                    site: self.ledger.memory.asked(site, _today()) for site in plan.sites
+                }
+                remaining = {
+                    site: self.policy.scores_a_day - asked for site, asked in asked_today.items()
+                }
+                return replace(private, left=remaining)
             case _:
                 return private
 
-    def _handled(self, worker: _Worker, message: WorkMessage, outbox: _Outbox) -> Worked:
+    def _handled(self, run: _BegunRun, message: WorkMessage, outbox: _Outbox) -> Worked:
         outcome = message.outcome if isinstance(message, Finished) else None
-        left: Worked | None = None
-        for action in worker.participant.handle(message):
+        departure: Worked | None = None
+        for action in run.participant.handle(message):
             match action:
                 case Store(result):
-                    self._store(worker, result)
+                    self._store(run, result)
                 case Missed(reason):
-                    left = Worked(message, accepted=False, reason=reason)
+                    departure = Worked(message, accepted=False, reason=reason)
                 case Send(answer, disclosure):
                     outbox.put(answer, disclosure, outcome)
                     if isinstance(answer, PlanRefused):
-                        left = Worked(
+                        departure = Worked(
                             message, accepted=False, reason=answer.reason, for_now=answer.for_now
                         )
-        if left is not None:
-            return left
-        site = worker.participant.site
-        if site is None:  # its end came before an offer
+        if departure is not None:
+            return departure
+        site = run.participant.site
+        if site is None:  # the run ended before this site accepted a plan
             return Worked(message)
         if isinstance(message, Proposal):
             return Worked(message, accepted=True, room=site.room)
         news = site.computation.news(message.run) if isinstance(message, Step) else None
         if news is not None:
             self.notify(news)
-        return Worked(message, models=len(worker.written), room=site.room)
+        return Worked(message, models=len(run.written), room=site.room)
 
     # --- results --------------------------------------------------------------------------------
 
-    def history_of(self, over: Notice) -> dict[str, Any]:
-        """The entry of an ended run in this site's own files.
+    def history_of(self, end: Notice) -> dict[str, Any]:
+        """The entry of an ended, or refused, run in this site's own files.
 
         It has its models, and the fault behind a refusal.
         """
-        worker = self._workers.get(over.run)
-        models = [] if worker is None else [str(path) for path in worker.written]
-        entry = {"run": over.run, **over.fields, "models": models}
-        if fault := self.tables.fault_behind(str(over.fields.get("reason", ""))):
+        run = self._begun.get(end.run)
+        models = [] if run is None else [str(path) for path in run.written]
+        entry = {"run": end.run, **end.fields, "models": models}
+        # What other sites must not read of a fault is found by the sentence that they read.
+        if fault := self.tables.fault_behind(str(end.fields.get("reason", ""))):
             entry["fault"] = fault
         return entry
 
-    def _store(self, worker: _Worker, result: Result) -> None:
-        plan = worker.participant.plan
-        assert plan is not None, "it has a result of it"
+    def _store(self, run: _BegunRun, result: Result) -> None:
+        plan = run.participant.plan
+        assert plan is not None, "a result comes after a plan"
         match result:
             case ScoringResult():
-                files = self._write_scores(worker, plan, result)
+                files = self._write_scores(run, plan, result)
             case AlignmentResult():
-                files = self._write_ids(worker, plan, result)
+                files = self._write_ids(run, plan, result)
             case _:
-                files = self._write_models(worker, plan, result)
+                files = self._write_models(run, plan, result)
         self.last = result
         self.written = files
-        worker.written = files
+        run.written = files
 
-    def _write_models(self, worker: _Worker, plan: Plan, result: Result) -> tuple[Path, ...]:
-        prepared = worker.data.prepared
-        assert prepared is not None, "it trains"
+    def _write_models(self, run: _BegunRun, plan: Plan, result: Result) -> tuple[Path, ...]:
+        prepared = run.data.prepared
+        assert prepared is not None, "only a training has models"
         training = ""
         if isinstance(result, AdditiveResult) and len(prepared.data.y):
+            # Of these rows, this one with them: the ledger has it already.
             times = self.ledger.memory.trainings(prepared.data)
             training = training_of(times, self.policy.openings)
         facts = RunFacts(
-            worker.target, self.tables.inputs(plan).id or "", self.in_use.compared, training
+            target=run.target,
+            id_column=self.tables.inputs(plan).id or "",
+            words_compared=self.in_use.compared,
+            training=training,
         )
         return self.results.put_models(plan, result, prepared, facts, self._note)
 
     def _note(self, text: str) -> None:
         self.notify(notices.finding(text))
 
-    def _write_scores(self, worker: _Worker, plan: Plan, result: ScoringResult) -> tuple[Path, ...]:
+    def _write_scores(self, run: _BegunRun, plan: Plan, result: ScoringResult) -> tuple[Path, ...]:
         for finding in result.findings:
             self._note(finding)
         if isinstance(plan.objective, Scoring) and plan.objective.standing:
+            # The scores go to the program that asked for them, not to a file.
             if (on_demand := self.tables.on_demand) is not None:
                 on_demand.deliver(plan, result)
             return ()
-        scored = worker.data.scored
+        scored = run.data.scored
         if result.scores is None or scored is None:
             return ()
         return self.results.save(plan, result, lambda folder: scored.write(result, folder))
 
-    def _write_ids(self, worker: _Worker, plan: Plan, result: AlignmentResult) -> tuple[Path, ...]:
-        own = worker.data.private
-        if not result.outcome.good or not isinstance(own, IdList):
+    def _write_ids(self, run: _BegunRun, plan: Plan, result: AlignmentResult) -> tuple[Path, ...]:
+        data = run.data.private
+        if not result.outcome.good or not isinstance(data, IdList):
             return ()
         for sentence in report.aligned(result):
             self._note(sentence)
-        above = aligns_for(plan.run)
-        path = self.tables.keep(plan, self._align.get(above, plan), own.ids, result.ids)
-        self.forget(above)  # it reads its rows again
+        waiting_run = aligns_for(plan.run)  # "" of a run that only aligns
+        # An agent that was started anew has not seen the waiting plan. This one has the same sites.
+        waiting_plan = self._plans_that_align.get(waiting_run, plan)
+        path = self.tables.keep(plan, waiting_plan, data.ids, result.ids)
+        self.forget(waiting_run)  # it is proposed again, and reads the shared rows
         return (path,)
 
 

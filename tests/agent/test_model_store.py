@@ -18,7 +18,7 @@ from test_data_sets import TABLE
 from trained_sites import SITES
 
 import coreg_federation as coreg
-from coreg_core.additive.moments import ScoreWeights
+from coreg_core.additive.missing_features import ScoreWeights
 from coreg_core.agreement.left_out import FoldErrors, PathChoice
 from coreg_core.agreement.views import KernelExpansion, Solution
 from coreg_core.errors import BadData, StorageError, UsageError

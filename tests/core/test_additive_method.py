@@ -22,7 +22,9 @@ from coreg_core.additive.check import (
     verdict,
 )
 from coreg_core.additive.features import FeatureSettings, SiteRows, fit_features, grown, ridge_fit
-from coreg_core.additive.moments import Moments, Own, ScoreWeights, Sums, fit
+from coreg_core.additive.fit import fit
+from coreg_core.additive.missing_features import Completion, ScoreWeights
+from coreg_core.additive.moments import Moments, Sums
 from coreg_core.additive.refined import refined
 
 CASES = json.loads((Path(__file__).parent / "additive_method.json").read_text())
@@ -77,7 +79,7 @@ class Problem:
         for v, W in enumerate(self.W):
             among_own = W.T @ W / rows
             with_all = W.T @ self.Phi / rows
-            owns.append(Own.of(moments, v, among_own, with_all))
+            owns.append(Completion.of(moments, v, among_own, with_all))
         return owns
 
     def design(self):
@@ -111,8 +113,8 @@ def test_answers_of_fifty_digits(case):
 
     all_but_the_last = range(len(moments.d) - 1)
     answers = {
-        "tau": f.prior,
-        "sigma": f.noise,
+        "tau": f.tau,
+        "sigma": f.sigma,
         "beta": f.beta,
         "without_last": ScoreWeights.of(f).of_sites(all_but_the_last),
     }
@@ -131,10 +133,10 @@ def test_the_score_is_pooled_additive_kernel_ridge_with_offsets():
 
     score = f.intercept(0) + p.Phi @ ScoreWeights.of(f).of_sites(range(3))
 
-    prior = np.repeat(f.prior, [*p.d, p.M])
+    prior = np.repeat(f.tau, [*p.d, p.M])
     X = p.design()[:, :-1]
     t = (p.y - mean) / deviation
-    covariance = (X * prior) @ X.T + f.noise[0] * np.eye(p.N)
+    covariance = (X * prior) @ X.T + f.sigma[0] * np.eye(p.N)
     inverse = np.linalg.inv(covariance)
     constant = np.sum(inverse @ t) / np.sum(inverse)
     offset_of_the_first = np.tile([1.0, 0.0, 0.0], (len(p.Phi), 1))
@@ -148,9 +150,9 @@ def coefficients_without(p, f, row):
     m = f.moments
     X = np.delete(p.design(), row, axis=0)
     t = np.delete((p.y - m.mean) / m.deviation, row)
-    precision = np.append(np.repeat(1 / f.prior, [*p.d, p.M]), 0.0)
-    A = X.T @ X / f.noise[0] + np.diag(precision)
-    return np.linalg.solve(A, X.T @ t / f.noise[0])
+    precision = np.append(np.repeat(1 / f.tau, [*p.d, p.M]), 0.0)
+    A = X.T @ X / f.sigma[0] + np.diag(precision)
+    return np.linalg.solve(A, X.T @ t / f.sigma[0])
 
 
 def refit_residuals(p, f):
@@ -168,7 +170,7 @@ def refit_residuals_of_own_columns(p, f):
     owns = p.own(f.moments)
     residuals = np.empty(p.N)
     for i, owner in enumerate(p.owner):
-        [completed] = owns[owner].rows(p.W[owner][i : i + 1])
+        [completed] = owns[owner].design(p.W[owner][i : i + 1])
         predicted = completed @ coefficients_without(p, f, i)
         residuals[i] = p.y[i] - f.moments.mean - f.moments.deviation * predicted
     return residuals
@@ -183,7 +185,7 @@ def test_a_residual_over_one_minus_its_leverage_is_that_of_a_refit():
     p = Problem(3)
     f = fit(p.moments())
     X = p.design()
-    leverage = np.einsum("ij,jk,ik->i", X, f.S, X) / f.noise[0]
+    leverage = np.einsum("ij,jk,ik->i", X, f.S, X) / f.sigma[0]
     left_out = (p.y - fitted_scores(p, f)) / (1 - leverage)
     assert_allclose(left_out, refit_residuals(p, f), atol=1e-8)
 
@@ -303,9 +305,9 @@ def test_a_deviation_is_that_of_draws_of_coefficients_features_and_noise(drawn):
     coefficients = rng.multivariate_normal(f.beta, f.S, size=200_000)
     completion_errors = rng.multivariate_normal(np.zeros(D), own.R, size=200_000)
 
-    draws = coefficients @ own.rows(first_row)[0]
+    draws = coefficients @ own.design(first_row)[0]
     draws += np.einsum("ij,ij->i", coefficients[:, :D], completion_errors)
-    draws += np.sqrt(f.noise[0]) * rng.normal(size=200_000)
+    draws += np.sqrt(f.sigma[0]) * rng.normal(size=200_000)
 
     _, deviations = own.deviations(f, first_row)
     assert np.std(draws) * m.deviation == pytest.approx(deviations[0], rel=0.01)

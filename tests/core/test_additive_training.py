@@ -219,12 +219,12 @@ def pooled(sites, run):
     offsets = np.repeat(np.eye(3), 40, axis=0)
     y = np.concatenate([rows.y for rows in sites])
     fit = run.fits[0]
-    precision = np.repeat(1.0 / fit.prior, [2, 2, 2, 3])
+    precision = np.repeat(1.0 / fit.tau, [2, 2, 2, 3])
     return Pooled(
         design=np.column_stack([*columns, offsets, np.ones(120)]),
         labels=y - y.mean(),
         prior_precision=np.append(precision, 0.0),
-        noise=fit.noise[0],
+        noise=fit.sigma[0],
         unit=fit.moments.deviation,
         deviations=np.concatenate(deviations),
     )

@@ -171,8 +171,8 @@ def test_the_fit_of_sealed_words_is_that_of_exact_sums(ends):
     _, sealed_words, exact = ends
     fit = sealed_words.sites[0].fits[0]
     expected = exact.sites[0].fits[0]
-    np.testing.assert_allclose(fit.prior, expected.prior, rtol=2e-2)
-    np.testing.assert_allclose(fit.noise, expected.noise, rtol=2e-3)
+    np.testing.assert_allclose(fit.tau, expected.tau, rtol=2e-2)
+    np.testing.assert_allclose(fit.sigma, expected.sigma, rtol=2e-3)
 
 
 def deviation_of(sealed_words):

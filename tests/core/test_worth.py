@@ -7,7 +7,8 @@ import pytest
 from exact_sums import sums
 from numpy.testing import assert_allclose
 
-from coreg_core.additive.moments import Moments, fit
+from coreg_core.additive.fit import fit
+from coreg_core.additive.moments import Moments
 from coreg_core.additive.worth import STEPS, without, worths
 
 D = (4, 3, 5)

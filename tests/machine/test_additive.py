@@ -15,7 +15,7 @@ from machine.tiny import Pump, TinySite, allowing, altered, site_with
 
 from coreg_core.additive.channel import ExactSums
 from coreg_core.additive.exchange import SiteExchange
-from coreg_core.additive.moments import ScoreWeights
+from coreg_core.additive.missing_features import ScoreWeights
 from coreg_core.additive.training import run_in_memory
 from coreg_core.errors import Refused
 from coreg_core.messages import Answer, Step, ToSite, Words

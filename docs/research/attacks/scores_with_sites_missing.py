@@ -24,7 +24,7 @@ from federation import reported, site_of, watched
 from training import read, rows_of, train
 
 from coreg_core.additive.exchange import SiteExchange
-from coreg_core.additive.moments import ScoreWeights, ridged
+from coreg_core.additive.missing_features import ScoreWeights, ridged
 from coreg_core.additive.terms import LABEL_UNIT, SCORE_NOISE
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.plan import Plan
