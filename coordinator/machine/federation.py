@@ -20,8 +20,8 @@ same number of threads: another number changes the bits of sums.
 
 Two kinds of runs begin by themselves. An alignment of ids begins for a run that waits for it, and
 its end is an event of that run (`Aligned`). A run of a standing plan begins when a site asks for it
-(`standing.Wishes`). An interruption of either leaves nothing to begin again: what needs it asks
-again.
+(`standing.StudyRequests`). An interruption of either leaves nothing to begin again: what needs it
+asks again.
 
 After every event that can change a phase, `_settle` removes the runs that are over and starts those
 that can start. Only the last answer of a run changes its phase, so `moved` spares this work for
@@ -70,7 +70,7 @@ from coordinator.machine.events import (
 from coordinator.machine.notices import NoticeName, notice
 from coordinator.machine.records import NOT_BEGUN, Begun, Phase, Sites, Timeouts
 from coordinator.machine.run import Run, RunUpdate
-from coordinator.machine.standing import QUICK, Wishes
+from coordinator.machine.standing import QUICK, StudyRequests
 from coreg_core.messages import (
     OLDEST_PROTOCOL,
     PROTOCOL_VERSION,
@@ -156,7 +156,7 @@ class FederationState:
     scheduler: Scheduler | None = None
     sessions: Mapping[str, Hello] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
-    wishes: Wishes = field(default_factory=Wishes)
+    wishes: StudyRequests = field(default_factory=StudyRequests)
     stopping: bool = False
     moved: bool = False  # whether the phase of a run has changed since runs were last started
 

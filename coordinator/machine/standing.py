@@ -17,20 +17,20 @@ QUICK = Timeouts(join=0.0, plan=10.0, approval=10.0, round=10.0, stall=5.0)
 
 
 @dataclass(frozen=True)
-class Wishes:
+class StudyRequests:
     """The study that each site asks for, and the calls within the pause: a study, who asked."""
 
     waiting: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def wish(self, site: str, study: str) -> "Wishes":
+    def wish(self, site: str, study: str) -> "StudyRequests":
         return replace(self, waiting={**self.waiting, site: study})
 
-    def rested(self, study: str) -> "Wishes":
+    def rested(self, study: str) -> "StudyRequests":
         resting = {name: sites for name, sites in self.resting.items() if name != study}
         return replace(self, resting=resting)
 
-    def call(self, computing: Collection[str]) -> "tuple[Wishes, list[CallStanding]]":
+    def call(self, computing: Collection[str]) -> "tuple[StudyRequests, list[CallStanding]]":
         """The runs that begin now; ``computing``: studies that have one under way."""
         tired = frozenset[str]().union(*self.resting.values())
         asked = {study for site, study in self.waiting.items() if site not in tired}
@@ -40,4 +40,4 @@ class Wishes:
         ]
         begun = {call.study: frozenset(call.sites) for call in calls}
         left = {site: study for site, study in self.waiting.items() if study not in begun}
-        return Wishes(left, {**self.resting, **begun}), calls
+        return StudyRequests(left, {**self.resting, **begun}), calls

@@ -15,7 +15,7 @@ from coreg_core.plan import Plan
 from coreg_wire.files.disk import make_private_folder, write_whole
 from site_agent.data.ids import compared_ids, ids_digest, unique_ids
 from site_agent.data.inputs import Inputs
-from site_agent.data.sources import BadTable, Fault, Faults, some
+from site_agent.data.sources import BadTable, Faults, TableFault, some
 from site_agent.data.tables import Table, name_of, read_inputs
 
 KEPT = 20  # results of alignments
@@ -111,7 +111,7 @@ def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
                 ids.update(unique_ids(table, inputs.id or "", rule, faults))
     faults.raise_any()
     if not ids:
-        raise BadTable(Fault(name_of(inputs.table), "no id to align.", kind="missing"))
+        raise BadTable(TableFault(name_of(inputs.table), "no id to align.", kind="missing"))
     return tuple(sorted(ids, key=str.encode))
 
 
@@ -130,7 +130,7 @@ def with_shared_ids(table: Table, column: str, aligned: SharedIds, *, complete: 
                 f"None is there, so {column!r} is probably not the id column, or this is another"
                 " table."
             )
-        raise BadTable(Fault(table.source, what, todo, "missing", column))
+        raise BadTable(TableFault(table.source, what, todo, "missing", column))
     return table.rows(np.array(is_shared(ids, aligned), dtype=np.bool_))
 
 

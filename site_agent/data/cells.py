@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from coreg_core.arrays import Arr
 from site_agent.data.cell_text import PLAIN, canonical, text_of, texts_of_column
 from site_agent.data.notation import Decimals, as_numbers
-from site_agent.data.sources import BadTable, Fault
+from site_agent.data.sources import BadTable, TableFault
 
 EXACT = 1e15  # a larger id that was a number may have lost digits
 _ROUNDED = re.compile(r"\d[.,]\d+[eE]\+?[1-9]\d|\d[eE]\+[1-9]\d")  # 1.10105E+17; 2E15 is a code
@@ -52,7 +52,7 @@ class Cells:
                 kind = str(self.raw.dtype.base_type())
             todo = "Leave the column out, or write it with numbers or text."
             what = f"holds {what}, not numbers or text."
-            raise BadTable(Fault(self.source, what, todo, kind, self.name)) from None
+            raise BadTable(TableFault(self.source, what, todo, kind, self.name)) from None
 
     @cached_property
     def own(self) -> list[str]:

@@ -11,7 +11,7 @@ import polars as pl
 
 from coreg_wire.clock import utc_now
 from site_agent.data.columns import Column
-from site_agent.data.fitting import Wishes, is_constant
+from site_agent.data.fitting import ColumnOptions, is_constant
 from site_agent.data.notation import flag
 from site_agent.data.sources import COLUMNS, some
 from site_agent.data.tables import Table
@@ -27,14 +27,14 @@ _EPOCH = date(1970, 1, 1)
 
 
 def notes_on_fit(
-    columns: Sequence[Column], tables: Sequence[Table], wishes: Wishes
+    columns: Sequence[Column], tables: Sequence[Table], options: ColumnOptions
 ) -> Iterator[str]:
     """Sentences about columns that can be read otherwise, or that have no effect."""
     labelled = tables[0]
     for column in columns:
         if column.kind == "numeric":
             yield from _codes(labelled, column)
-        elif "/" in column.layout and column.name not in wishes.dates:
+        elif "/" in column.layout and column.name not in options.dates:
             yield _layout_note(labelled, column)
     yield from _without_effect(columns, labelled)
     total = sum(len(column.feature_names) for column in columns)

@@ -8,7 +8,7 @@ import numpy as np
 from coreg_core.arrays import Arr, Ints
 from site_agent.data.cell_text import canonical
 from site_agent.data.dates import ZONE, day_of, without_zone
-from site_agent.data.sources import BadTable, Fault
+from site_agent.data.sources import BadTable, TableFault
 from site_agent.data.tables import Table
 
 Kind: TypeAlias = Literal["numeric", "boolean", "date", "text"]
@@ -70,7 +70,7 @@ class Column:
             return day_of(text, self.layout)
         return TRUTH.get(text.lower())
 
-    def _unread(self, table: Table, text: str, rows: list[int]) -> Fault:
+    def _unread(self, table: Table, text: str, rows: list[int]) -> TableFault:
         what = f"{text!r} is not true or false."
         todo = "Correct the cell, or leave it empty."
         kind = "text"

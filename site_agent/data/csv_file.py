@@ -34,7 +34,7 @@ from site_agent.data.notation import (
     find_decimals,
     separator_of,
 )
-from site_agent.data.sources import BadTable, Fault, Faults
+from site_agent.data.sources import BadTable, Faults, TableFault
 
 BOM = b"\xef\xbb\xbf"
 BROKEN = "Quote a cell that holds a quote, and double the inner quote. End lines with LF or CRLF."
@@ -96,7 +96,7 @@ def _body(data: bytes, source: str) -> tuple[bytes, int]:
     # Excel writes a byte order mark before the first name.
     body = data.removeprefix(BOM).lstrip(b"\r\n \v\f")
     if not body:
-        raise BadTable(Fault(source, "empty."))
+        raise BadTable(TableFault(source, "empty."))
     above = data[: len(data) - len(body)].count(b"\n")
     # polars overlooks an empty cell too many in a last line that does not end.
     if not body.endswith(b"\n") or body.endswith((b"\n\n", b"\n\r\n")):
@@ -106,7 +106,7 @@ def _body(data: bytes, source: str) -> tuple[bytes, int]:
 
 def _not_text(data: bytes, at: int, what: str, todo: str, source: str) -> BadTable:
     line = data[:at].count(b"\n") + 1
-    return BadTable(Fault(source, what, todo, kind="encoding", lines=(line,)))
+    return BadTable(TableFault(source, what, todo, kind="encoding", lines=(line,)))
 
 
 def _count(body: bytes, character: str) -> int:
@@ -216,7 +216,7 @@ def _by_row(
     except csv.Error as error:
         what = f"not a CSV row ({error})."
         todo = "Look for a quote that is not closed or not doubled."
-        raise BadTable(Fault(source, what, todo, lines=(above + begin + 1,))) from None
+        raise BadTable(TableFault(source, what, todo, lines=(above + begin + 1,))) from None
     names = rows.pop(0)
     if ragged:
         faults.add(_ragged(ragged, len(names), separator, source))
@@ -230,10 +230,10 @@ def _check_quotes(row: list[str], line: str, source: str) -> None:
         quoted = cell.replace('"', '""')
         if '"' in cell and f'"{quoted}"' not in line:
             what = f"not a CSV table (a quote inside the cell {cell!r})."
-            raise BadTable(Fault(source, what, BROKEN))
+            raise BadTable(TableFault(source, what, BROKEN))
 
 
-def _ragged(ragged: dict[int, int], width: int, separator: str, source: str) -> Fault:
+def _ragged(ragged: dict[int, int], width: int, separator: str, source: str) -> TableFault:
     first = next(iter(ragged.values()))
     counted = f"{first} cells"
     if len(ragged) > 1:
@@ -241,7 +241,7 @@ def _ragged(ragged: dict[int, int], width: int, separator: str, source: str) -> 
     todo = "add the missing cells."
     if first > width:
         todo = "remove what follows the last column."
-    return Fault(
+    return TableFault(
         source,
         f"{counted}, the header has {width}.",
         f"Quote cells that hold {SEPARATORS[separator]}, or {todo}",

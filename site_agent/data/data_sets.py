@@ -12,7 +12,7 @@ from site_agent.data.databases import digest, one_snapshot
 from site_agent.data.inputs import Inputs
 from site_agent.data.open_columns import named
 from site_agent.data.prepare import Prepared, prepare
-from site_agent.data.sources import Query, Source
+from site_agent.data.sources import DatabaseQuery, Source
 
 Stamp = tuple[tuple[int, int, int] | str, ...]
 T = TypeVar("T")
@@ -115,12 +115,12 @@ class DataSets:
 
 def _stamp(inputs: Inputs) -> Stamp:
     sources: tuple[Any, ...] = (inputs.table, inputs.unlabelled)  # of data frames too
-    return tuple(_version(source) for source in sources if isinstance(source, Path | Query))
+    return tuple(_version(source) for source in sources if isinstance(source, Path | DatabaseQuery))
 
 
 def _version(source: Source) -> tuple[int, int, int] | str:
     """What differs once a file is written, or once a query has other rows."""
-    if isinstance(source, Query):
+    if isinstance(source, DatabaseQuery):
         return digest(source)
     try:
         status = source.stat()

@@ -27,7 +27,7 @@ from typing import Any
 import polars as pl
 
 from coreg_wire.terminal.command_line import need_extra
-from site_agent.data.sources import BadTable, Fault, Query
+from site_agent.data.sources import BadTable, DatabaseQuery, TableFault
 
 SECONDS = 600.0  # timeout of a query
 BUSY_SECONDS = 10.0  # timeout for a lock of another program
@@ -36,7 +36,9 @@ CONNECT_SECONDS = 10  # timeout of a connection to a server
 ALIVE: dict[str, Any] = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _LONG = 12  # significant digits that no decimal number of float32 needs
 _WHOLE = 2.0**24  # float32 shows each whole number below it
-_answers: ContextVar[dict[Query, pl.DataFrame] | None] = ContextVar("_answers", default=None)
+_answers: ContextVar[dict[DatabaseQuery, pl.DataFrame] | None] = ContextVar(
+    "_answers", default=None
+)
 
 
 @contextmanager
@@ -52,7 +54,7 @@ def one_snapshot() -> Iterator[None]:
         _answers.reset(token)
 
 
-def ask(query: Query) -> pl.DataFrame:
+def ask(query: DatabaseQuery) -> pl.DataFrame:
     """The rows of a query.
 
     Raises
@@ -69,34 +71,34 @@ def ask(query: Query) -> pl.DataFrame:
     return frame
 
 
-def digest(query: Query) -> str:
+def digest(query: DatabaseQuery) -> str:
     """SHA-256 (hex) of the rows, in the order of the answer."""
     return hashlib.sha256(repr(ask(query).rows()).encode()).hexdigest()
 
 
-def _rows(query: Query, connection: object) -> pl.DataFrame:
+def _rows(query: DatabaseQuery, connection: object) -> pl.DataFrame:
     try:
         # All rows decide on a column's type: the first hundred can be empty.
         return pl.read_database(query.sql, connection, infer_schema_length=None)
     except TypeError:  # polars looks for the columns of the answer
         what = "the statement returns no rows."
-        raise BadTable(Fault(str(query), what, "Use a SELECT.", kind="query")) from None
+        raise BadTable(TableFault(str(query), what, "Use a SELECT.", kind="query")) from None
     except RuntimeError as error:
         raise _failed(query, error, "Cast long numbers to double precision.") from None
 
 
-def _failed(query: Query, error: Exception, todo: str) -> BadTable:
+def _failed(query: DatabaseQuery, error: Exception, todo: str) -> BadTable:
     reason, *_ = str(error).splitlines() or [type(error).__name__]
-    return BadTable(Fault(str(query), f"the query failed ({reason}).", todo, kind="query"))
+    return BadTable(TableFault(str(query), f"the query failed ({reason}).", todo, kind="query"))
 
 
 # --- SQLite ---------------------------------------------------------------------------------------
 
 
-def _of_file(query: Query) -> pl.DataFrame:
+def _of_file(query: DatabaseQuery) -> pl.DataFrame:
     database = Path(query.database)
     if not database.is_file():
-        raise BadTable(Fault(str(query), "no such file.", kind="file"))
+        raise BadTable(TableFault(str(query), "no such file.", kind="file"))
     address = f"{database.resolve().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
@@ -113,7 +115,9 @@ def _of_file(query: Query) -> pl.DataFrame:
         raise _failed(query, error, todo) from None
 
 
-def _as_written(connection: sqlite3.Connection, query: Query, frame: pl.DataFrame) -> pl.DataFrame:
+def _as_written(
+    connection: sqlite3.Connection, query: DatabaseQuery, frame: pl.DataFrame
+) -> pl.DataFrame:
     """Truth and float32, which SQLite stores as integers and as float64."""
     declared = []
     with suppress(sqlite3.Error):  # not every statement can be a view
@@ -142,7 +146,7 @@ def _was_float32(column: pl.Series) -> bool:
 # --- PostgreSQL -----------------------------------------------------------------------------------
 
 
-def _of_server(query: Query) -> pl.DataFrame:
+def _of_server(query: DatabaseQuery) -> pl.DataFrame:
     need_extra("postgresql", "psycopg")
     import psycopg
     from psycopg.adapt import Loader

@@ -17,7 +17,7 @@ from coreg_core.spread import constant, mean_and_deviation
 from site_agent.data.columns import TRUTH, Column
 from site_agent.data.date_layouts import find_layout, holds_dates
 from site_agent.data.notation import flag
-from site_agent.data.sources import BadTable, Fault, Faults
+from site_agent.data.sources import BadTable, Faults, TableFault
 from site_agent.data.tables import Table
 
 MOST_LEVELS = 200  # the limit of the 2006 paper for the KDD Cup data (section 5.2)
@@ -28,7 +28,7 @@ SMALLEST = 1e-150
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ColumnOptions:
     """What the operator says of the columns."""
 
     categorical: Sequence[str]
@@ -36,7 +36,9 @@ class Wishes:
     scale: bool
 
 
-def fit_column(name: str, tables: Sequence[Table], together: Table, wishes: Wishes) -> Column:
+def fit_column(
+    name: str, tables: Sequence[Table], together: Table, options: ColumnOptions
+) -> Column:
     """Fit one column; ``tables``: the labelled rows, then the shared ones. ``together``: both, if
     they are rows of one file.
 
@@ -49,7 +51,7 @@ def fit_column(name: str, tables: Sequence[Table], together: Table, wishes: Wish
     rows = having
     if len(having) > 1 and labelled.cells(name) is having[1].cells(name):
         rows = [together]  # so a fault of the column is one fault
-    column = _of_its_kind(name, rows, wishes)
+    column = _of_its_kind(name, rows, options)
     # (2)
     missing = labelled.missing(name).astype(np.float64)
     if missing.all():
@@ -58,12 +60,12 @@ def fit_column(name: str, tables: Sequence[Table], together: Table, wishes: Wish
     if any(table.missing(name).any() for table in rows):
         mean = 0.0
         deviation = 1.0
-        if wishes.scale:
+        if options.scale:
             mean, deviation = _spread(missing)
         column = replace(column, indicator=True, indicator_mean=mean, indicator_scale=deviation)
     # (3)
     if column.kind == "text":
-        return replace(column, levels=_levels(name, having, name in wishes.categorical))
+        return replace(column, levels=_levels(name, having, name in options.categorical))
     # (4)
     faults = Faults()
     for table in rows:
@@ -73,17 +75,17 @@ def fit_column(name: str, tables: Sequence[Table], together: Table, wishes: Wish
     values = column.numbers(labelled)
     for fault in size_fault(labelled, name, values):
         raise BadTable(fault)
-    return _of_numbers(column, values, wishes.scale)
+    return _of_numbers(column, values, options.scale)
 
 
-def _of_its_kind(name: str, tables: Sequence[Table], wishes: Wishes) -> Column:
+def _of_its_kind(name: str, tables: Sequence[Table], options: ColumnOptions) -> Column:
     """Numeric if any cell is a number, so that one typing error is a fault and does not make the
     column one-hot.
     """
-    if name in wishes.categorical:
+    if name in options.categorical:
         return Column(name, "text")
-    if name in wishes.dates:
-        return Column(name, "date", layout=wishes.dates[name])
+    if name in options.dates:
+        return Column(name, "date", layout=options.dates[name])
     if any(table.is_numeric(name) for table in tables):
         return Column(name, "numeric")
     texts = list(chain.from_iterable(table.present(name) for table in tables))
@@ -138,7 +140,7 @@ def _of_numbers(column: Column, values: Float64[Arr, " n"], scale: bool) -> Colu
     return replace(column, mean=mean, scale=deviation, fill=fill)
 
 
-def size_fault(table: Table, name: str, values: Float64[Arr, " n"]) -> list[Fault]:
+def size_fault(table: Table, name: str, values: Float64[Arr, " n"]) -> list[TableFault]:
     """The fault of a column of which float64 does not hold the squares; it has one value at
     least.
     """

@@ -17,7 +17,7 @@ from pydantic import (
 
 from site_agent.data.dates import dates_of, layout_of
 from site_agent.data.notation import Notation
-from site_agent.data.sources import NA_VALUES, Query, Source, at, source_of
+from site_agent.data.sources import NA_VALUES, DatabaseQuery, Source, at, source_of
 
 Text = Annotated[str, Field(min_length=1)]
 Words = Annotated[tuple[Text, ...], Field(strict=False)]
@@ -37,7 +37,11 @@ def a_source(value: object, info: ValidationInfo) -> Source | None:
         sql = info.data.get("query")
     if isinstance(value, str | Path) and str(value):
         return source_of(str(value), sql or "")
-    if value is None or isinstance(value, Query) or (hasattr(value, "columns") and sql is None):
+    if (
+        value is None
+        or isinstance(value, DatabaseQuery)
+        or (hasattr(value, "columns") and sql is None)
+    ):
         return value  # type: ignore[return-value]
     raise ValueError("a path or the address of a database, in quotes; a data frame has no query")
 
@@ -76,11 +80,11 @@ class Inputs(BaseModel):
     )
 
     query: Text | None = None  # before the table, whose source has it
-    table: Annotated[Path | Query, PlainValidator(a_source)]
+    table: Annotated[Path | DatabaseQuery, PlainValidator(a_source)]
     target: Text | None = None
     positive: Annotated[str, BeforeValidator(_as_text)] = ""
     id: Text | None = None
-    unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = None
+    unlabelled: Annotated[Path | DatabaseQuery | None, PlainValidator(a_source)] = None
     separator: Separator = None
     decimal: Decimal = None
     dates: Annotated[Mapping[Text, Text], BeforeValidator(_as_dates)] = {}

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 import polars as pl
 
-from site_agent.data.sources import BadTable, Fault
+from site_agent.data.sources import BadTable, TableFault
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 Mark: TypeAlias = Literal[".", ",", "?"]
@@ -71,7 +71,7 @@ def separator_of(body: bytes, source: str) -> str:
             " either way."
         )
         todo = f"Give {flag('separator', fitting[0])}; or the other one."
-        raise BadTable(Fault(source, what, todo, kind="separator", lines=(1,)))
+        raise BadTable(TableFault(source, what, todo, kind="separator", lines=(1,)))
     if fitting:
         return fitting[0]
     return max(candidates, key=widths.__getitem__)

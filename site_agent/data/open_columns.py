@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from site_agent.data.inputs import Inputs
 from site_agent.data.site_tables import WITHOUT_LABELS
-from site_agent.data.sources import BadTable, Fault, Faults, some
+from site_agent.data.sources import BadTable, Faults, TableFault, some
 from site_agent.data.tables import Table, read_inputs
 
 USUAL_TARGETS = ("y", "target", "label")
@@ -74,7 +74,7 @@ def left_open(inputs: Inputs, *, trains: bool = True) -> BadTable | None:
     return None
 
 
-def _open(table: Table, what: str, option: str) -> Fault:
+def _open(table: Table, what: str, option: str) -> TableFault:
     columns = dict.fromkeys(table.columns)
     asked = f"which is {what}? The columns: {some(columns, 30)}."
-    return Fault(table.source, asked, f"Name it with {option}", kind="column")
+    return TableFault(table.source, asked, f"Name it with {option}", kind="column")

@@ -11,7 +11,7 @@ from site_agent.data.inputs import Inputs
 from site_agent.data.notation import flag
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.site_tables import SiteTable, load_site_tables
-from site_agent.data.sources import BadTable, Fault, Faults
+from site_agent.data.sources import BadTable, Faults, TableFault
 from site_agent.site_data import PrivateData, row_keys
 
 
@@ -81,7 +81,7 @@ def _fitted(table: SiteTable, inputs: Inputs) -> Preprocessing:
     return replace(preprocessing, na_values=inputs.na_values)
 
 
-def _or_target(fault: Fault) -> Fault:
+def _or_target(fault: TableFault) -> TableFault:
     if fault.kind != "missing" or fault.column is None:
         return fault
     otherwise = fault.todo[:1].lower() + fault.todo[1:]

@@ -14,7 +14,7 @@ from coreg_core.errors import UsageError
 from site_agent.data.column_notes import Range, notes_on_drift, notes_on_fit
 from site_agent.data.columns import Column
 from site_agent.data.dates import check_layout
-from site_agent.data.fitting import Wishes, fit_column
+from site_agent.data.fitting import ColumnOptions, fit_column
 from site_agent.data.sources import COLUMNS, NA_VALUES, Faults, shortened, some
 from site_agent.data.tables import Table
 
@@ -65,8 +65,8 @@ class Preprocessing:
         """Fit the kind of each column on all rows, and its numbers on the labelled ones (the shared
         ones if none is).
         """
-        wishes = Wishes(categorical, dates or {}, scale)
-        _check(wishes, labelled)
+        options = ColumnOptions(categorical, dates or {}, scale)
+        _check(options, labelled)
         tables = [labelled]
         if unlabelled is not None:
             tables = [labelled, unlabelled] if len(labelled) else [unlabelled]
@@ -75,7 +75,7 @@ class Preprocessing:
         columns = []
         for name in tables[0].columns:
             with faults.caught():
-                columns.append(fit_column(name, tables, together, wishes))
+                columns.append(fit_column(name, tables, together, options))
         faults.raise_any()
         ranges = {}
         for column in columns:
@@ -85,7 +85,7 @@ class Preprocessing:
                 least = float(values.min())
                 greatest = float(values.max())
                 ranges[column.name] = (least, greatest, len(values))
-        notes = notes_on_fit(columns, tables, wishes)
+        notes = notes_on_fit(columns, tables, options)
         return cls(tuple(columns), tuple(notes), ranges)
 
     def transform(self, table: Table) -> Arr:
@@ -132,13 +132,13 @@ class Preprocessing:
         return cls(tuple(columns), (), ranges, tuple(plain["na_values"]))
 
 
-def _check(wishes: Wishes, labelled: Table) -> None:
-    for option, names in (("categorical", wishes.categorical), ("dates", wishes.dates)):
+def _check(options: ColumnOptions, labelled: Table) -> None:
+    for option, names in (("categorical", options.categorical), ("dates", options.dates)):
         unknown = [name for name in names if name not in labelled]
         if unknown:
             raise UsageError(
                 f"--{option} {', '.join(unknown)}: no such feature column. The columns are"
                 f" {some(labelled.columns, COLUMNS)}."
             )
-    for name, layout in wishes.dates.items():
+    for name, layout in options.dates.items():
         check_layout(name, layout)

@@ -18,7 +18,7 @@ from site_agent.data.cell_text import canonical
 from site_agent.data.fitting import size_fault
 from site_agent.data.ids import compared_ids, order_of, unique_ids
 from site_agent.data.inputs import Inputs
-from site_agent.data.sources import BadTable, Fault, Faults, some
+from site_agent.data.sources import BadTable, Faults, TableFault, some
 from site_agent.data.tables import CLASSES_OF_A_STUDY, Table, read_inputs
 
 UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
@@ -133,7 +133,7 @@ def _check_columns(table: Table, inputs: Inputs, faults: Faults) -> None:
     target = inputs.target or ""
     if inputs.positive in inputs.na_values:
         what = f"the positive value {inputs.positive!r} means a missing value (na_values)."
-        faults.add(Fault(table.source, what, about=target))
+        faults.add(TableFault(table.source, what, about=target))
     if inputs.labels:
         with faults.caught():
             table.require([target], "the target", WITHOUT_LABELS)
@@ -143,7 +143,7 @@ def _check_columns(table: Table, inputs: Inputs, faults: Faults) -> None:
         table.require(inputs.drop, "to be dropped")
     if target == inputs.id:
         what = f"{target!r} is both the target and the id column."
-        faults.add(Fault(table.source, what, kind="column", about=target))
+        faults.add(TableFault(table.source, what, kind="column", about=target))
 
 
 def _features(table: Table, inputs: Inputs, faults: Faults) -> list[str]:
@@ -161,7 +161,7 @@ def _features(table: Table, inputs: Inputs, faults: Faults) -> list[str]:
                 features.append(table.cells(name).name)
     if not features:
         what = f"no feature column is left besides {inputs.target!r} and {inputs.id!r}."
-        faults.add(Fault(table.source, what))
+        faults.add(TableFault(table.source, what))
     return features
 
 
@@ -213,23 +213,23 @@ def _notes_on_labels(inputs: Inputs, y: Arr, unlabelled: Table) -> Iterator[str]
 
 def _parts_lacking(
     inputs: Inputs, labelled: Table, unlabelled: Table, aligned: SharedIds | None
-) -> Iterator[Fault]:
+) -> Iterator[TableFault]:
     """Faults if there is no labelled row, a labelled row with --no-labels, or no shared row."""
     target = inputs.target or ""
     if inputs.labels and not len(labelled):
         what = f"no row has a value in {target!r}. A site needs labelled rows of its own."
         todo = "Under the additive objective a site without labels can take part with --no-labels."
-        yield Fault(labelled.source, what, todo, kind="missing", about=target)
+        yield TableFault(labelled.source, what, todo, kind="missing", about=target)
     if not inputs.labels and len(labelled):
         what = f"{len(labelled)} rows have a value in {target!r}, although --no-labels is given."
-        yield Fault(labelled.source, what, kind="column", about=target)
+        yield TableFault(labelled.source, what, kind="column", about=target)
     if inputs.unlabelled is None and aligned is None and not len(unlabelled):
         what = f"no row has an empty {target!r}, so there are no shared unlabelled instances."
         todo = (
             "A run aligns the ids first. Without that, add rows with an empty target, or name their"
             " table with --unlabelled."
         )
-        yield Fault(labelled.source, what, todo, kind=UNSHARED, about=target)
+        yield TableFault(labelled.source, what, todo, kind=UNSHARED, about=target)
 
 
 def _notes_on_shared(

@@ -23,7 +23,7 @@ MOST = 20  # sentences of one error; `coreg-agent check` shows them all
 
 
 @dataclass(frozen=True)
-class Fault:
+class TableFault:
     """One fault of a table.
 
     ``kind``: the problem in a word or two, for a program; ``about``: a column that the file lacks.
@@ -85,7 +85,7 @@ class BadTable(BadData):
     Their advice is for a site that has an agent.toml.
     """
 
-    def __init__(self, *faults: Fault):
+    def __init__(self, *faults: TableFault):
         self.faults = faults
         super().__init__(self._text())
 
@@ -109,9 +109,9 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        self._faults: dict[Fault, None] = {}
+        self._faults: dict[TableFault, None] = {}
 
-    def add(self, *faults: Fault) -> None:
+    def add(self, *faults: TableFault) -> None:
         self._faults |= dict.fromkeys(faults)
 
     @contextmanager
@@ -121,7 +121,7 @@ class Faults:
         except BadTable as error:
             self.add(*error.faults)
 
-    def __iter__(self) -> Iterator[Fault]:
+    def __iter__(self) -> Iterator[TableFault]:
         return iter(self._faults)
 
     def __len__(self) -> int:
@@ -159,7 +159,7 @@ _ADDRESS = re.compile(r"([A-Za-z][\w+.-]+):/")
 
 
 @dataclass(frozen=True)
-class Query:
+class DatabaseQuery:
     """A SELECT to a database: a file of SQLite, or the address of a PostgreSQL server."""
 
     database: Path | str
@@ -171,7 +171,7 @@ class Query:
         return self.database
 
 
-Source: TypeAlias = Path | Query
+Source: TypeAlias = Path | DatabaseQuery
 
 
 def source_of(text: str, sql: str = "") -> Source:
@@ -207,7 +207,7 @@ def source_of(text: str, sql: str = "") -> Source:
         return Path(text)
     if not sql.strip():
         raise UsageError(f"{text}: which rows? Name them, as --query 'SELECT …'.")
-    return Query(database, sql.strip())
+    return DatabaseQuery(database, sql.strip())
 
 
 def has_password(text: str) -> bool:
@@ -222,14 +222,14 @@ def at(source: Source | Any, base: Path) -> Source | Any:
     """The source, its file in that folder. A server and a data frame have no file."""
     if isinstance(source, Path):
         return base / source
-    if isinstance(source, Query) and isinstance(source.database, Path):
+    if isinstance(source, DatabaseQuery) and isinstance(source.database, Path):
         return replace(source, database=base / source.database)
     return source
 
 
 def files_of(source: Source) -> tuple[Path, ...]:
     """The file that holds the table; a server and a data frame have none."""
-    file = source.database if isinstance(source, Query) else source
+    file = source.database if isinstance(source, DatabaseQuery) else source
     if isinstance(file, Path):
         return (file,)
     return ()

@@ -39,10 +39,10 @@ from site_agent.data.sources import (
     FRAME,
     NA_VALUES,
     BadTable,
-    Fault,
+    DatabaseQuery,
     Faults,
-    Query,
     Source,
+    TableFault,
     some,
 )
 
@@ -84,12 +84,12 @@ class Table:
         kind: str = "table",
         column: str | None = None,
         rows: Sequence[int] = (),
-    ) -> Fault:
+    ) -> TableFault:
         """A fault of these rows of a column."""
         lines = ()
         if rows:
             lines = tuple(self.lines[list(rows)].tolist())
-        return Fault(self.source, what, todo, kind, column, lines)
+        return TableFault(self.source, what, todo, kind, column, lines)
 
     # --- columns ----------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Table:
             text += f" Did you mean {', '.join(hints)}"
         todo = f"The columns are {some(self.columns, COLUMNS)}.{todo}"
         about = ", ".join(missing)
-        raise BadTable(Fault(self.source, text, todo, kind="missing column", about=about))
+        raise BadTable(TableFault(self.source, text, todo, kind="missing column", about=about))
 
     def like(self, name: str) -> str | None:
         """The column with the most similar name, or None."""
@@ -193,7 +193,7 @@ class Table:
             raise BadTable(*self._no_numbers(name, unread, target))
         return values
 
-    def _no_numbers(self, name: str, unread: Ints, target: bool) -> Iterator[Fault]:
+    def _no_numbers(self, name: str, unread: Ints, target: bool) -> Iterator[TableFault]:
         """One fault for each kind of cell that is no number."""
         decimals = self.cells(name).decimals
         texts = self.shown(name)
@@ -216,7 +216,7 @@ class Table:
                 what += f": {decimals.why}"
             yield self.fault(f"{what}.", todo, kind, name, places)
 
-    def _texts_as_target(self, name: str) -> Fault:
+    def _texts_as_target(self, name: str) -> TableFault:
         texts = sorted(set(self.present(name)))
         what = f"the target has {len(texts)} texts: {some(texts)}."
         if len(texts) > 2:
@@ -325,7 +325,7 @@ class Table:
 
 def name_of(source: Source | Any) -> str:
     """A source in messages."""
-    if isinstance(source, Path | Query):
+    if isinstance(source, Path | DatabaseQuery):
         return str(source)
     return FRAME
 
@@ -352,12 +352,12 @@ def read_table(
         todo = ""
         if similar:
             todo = f"Did you mean {similar[0]}?"
-        raise BadTable(Fault(name, f"no such file in {folder}.", todo, kind="file")) from None
+        raise BadTable(TableFault(name, f"no such file in {folder}.", todo, kind="file")) from None
     except (PolarsError, PanicException, OSError) as error:  # polars panics at some damage
         what = f"cannot be read as a table: {str(error).splitlines()[0]}"
-        raise BadTable(Fault(name, what, kind="file")) from None
+        raise BadTable(TableFault(name, what, kind="file")) from None
     if not len(table) and not len(faults) and name != FRAME:
-        faults.add(Fault(name, "no rows below the header."))
+        faults.add(TableFault(name, "no rows below the header."))
     if collected is None or not len(table):
         faults.raise_any()
     else:
@@ -409,7 +409,7 @@ def _read(
 
 def _columns_of(source: Any, name: str) -> list[tuple[str, Any, Any]]:
     """Names and columns of a source whose columns have types, and its numbers."""
-    if isinstance(source, Query):
+    if isinstance(source, DatabaseQuery):
         source = ask(source)
     elif isinstance(source, Path):
         source = _parquet(source, name)
@@ -432,4 +432,4 @@ def _parquet(path: Path, name: str) -> pl.DataFrame:
     if suffix.startswith(".xls"):
         instead = " In Excel, save it as 'CSV UTF-8'."
     what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet.{instead}"
-    raise BadTable(Fault(name, what, kind="file"))
+    raise BadTable(TableFault(name, what, kind="file"))

@@ -20,7 +20,7 @@ from coreg_core.errors import BadData, StorageError
 from coreg_core.messages import Countersigned, LedgerHead
 from coreg_wire.identity.names import certificate_name
 from coreg_wire.identity.signatures import coordinator_fault, from_hex, site_fault
-from site_agent.ledger.ledger import Entry, Line, read_lines
+from site_agent.ledger.ledger import Entry, LedgerLine, read_lines
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _Reading:
     receipts: dict[tuple[str, int], Countersigned] = field(default_factory=dict)
     kinds: list[str] = field(default_factory=list)
 
-    def read(self, line: Line) -> None:
+    def read(self, line: LedgerLine) -> None:
         kind = intern(str(line.entry["kind"]))
         if kind == "Fetched" and "signature" in line.entry:
             self._signed(line)
@@ -123,7 +123,7 @@ class _Reading:
         if line.number in self.wanted:
             self.hashes[line.number] = line.sha256
 
-    def _signed(self, line: Line) -> None:
+    def _signed(self, line: LedgerLine) -> None:
         entry = line.entry
         try:
             own = from_hex(str(entry.get("certificate")), "the certificate beside the head")
@@ -147,7 +147,7 @@ class _Reading:
             raise self._damaged(text, line)
         self.heads.append(signed)
 
-    def _countersigned(self, line: Line) -> None:
+    def _countersigned(self, line: LedgerLine) -> None:
         entry = line.entry
         try:
             receipt = RECEIPT.validate_python({**entry, "at": entry.get("countersigned")})
@@ -196,7 +196,7 @@ class _Reading:
                 after = self.kinds[lines:]
         return Audited(self.lines, tuple(heads), own, both, dict(Counter(after)), compared)
 
-    def _damaged(self, what: str, line: Line | None = None) -> StorageError:
+    def _damaged(self, what: str, line: LedgerLine | None = None) -> StorageError:
         where = f"{self.path}"
         if line is not None:
             where += f", line {line.number}"

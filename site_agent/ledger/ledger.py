@@ -51,7 +51,7 @@ Entry: TypeAlias = dict[str, Any]  # what a line says, as JSON has it
 
 
 @dataclass(frozen=True)
-class Line:
+class LedgerLine:
     """A line: its number from 1, its hash, its entry, and the offset of its end in the file."""
 
     number: int
@@ -60,7 +60,7 @@ class Line:
     end: int
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path) -> Iterator[LedgerLine]:
     """Every line, with the chain verified. A torn last line is left out: its message was not
     sent.
     """
@@ -80,7 +80,7 @@ def read_lines(path: Path) -> Iterator[Line]:
                     )
                 previous = hashlib.sha256(whole[:-1]).hexdigest()
                 end += len(whole)
-                yield Line(number, previous, entry, end)
+                yield LedgerLine(number, previous, entry, end)
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
 
@@ -99,11 +99,11 @@ def read_ledger(path: Path) -> Iterator[Entry]:
         yield line.entry
 
 
-def remember(path: Path, memory: Memory) -> Line:
+def remember(path: Path, memory: Memory) -> LedgerLine:
     """Read the ledger at that path into the memory; its last line, or an empty one if there is no
     ledger.
     """
-    line = Line(0, GENESIS, {}, 0)
+    line = LedgerLine(0, GENESIS, {}, 0)
     for line in read_lines(path) if path.exists() else ():
         try:
             memory.add(line.entry)

@@ -53,7 +53,7 @@ from coreg_core.secure.sums import WORD
 from coreg_core.shapes import Shape
 from site_agent.disclosure import Pairs, RowSet, row_set
 from site_agent.machine.objective import Answers, Fold, Question, Reply, Row
-from site_agent.machine.results import LABELS_TO_JUDGE, AdditiveResult, JointScores, Judged
+from site_agent.machine.results import LABELS_TO_JUDGE, AdditiveResult, JointScores, JudgedModels
 from site_agent.site_data import PrivateData, keyed, normals, secret_of, uniforms
 
 _NUMBERS = struct.Struct("<IId?")  # width, private rows, norm, scores
@@ -120,7 +120,7 @@ class AdditiveComputation:
         self._sites = sites
         self._me = sites.index(self.name)
         self.rounds = 0
-        self._judged: Judged | None = None
+        self._judged: JudgedModels | None = None
         self._gains = dict[str, float]()
         with _as_bad_data(self.n_unlabelled):
             settings = FeatureSettings(
@@ -252,7 +252,7 @@ class AdditiveComputation:
         """The verdict, by the others' parts at this site's labels."""
         self._concluded = self.exchange.finish([np.frombuffer(text, WORD) for text in texts])
         verdicts = tuple(conclusion.verdict for conclusion in self._concluded)
-        self._judged = Judged(verdicts, self.exchange.judged_labels)
+        self._judged = JudgedModels(verdicts, self.exchange.judged_labels)
         self._question = None
         if self.terms.share_gain:
             shape = self.terms.shape("gain", self.n_unlabelled, self._sites)
@@ -405,7 +405,7 @@ class AdditiveComputation:
             reason = "two sites need scores_of_two = true in both policies"
         return (f"no joint scores: {', '.join(absent)} takes no part in them ({reason})",)
 
-    def _probabilities(self, judged: Judged) -> tuple[AnyProbability, ...]:
+    def _probabilities(self, judged: JudgedModels) -> tuple[AnyProbability, ...]:
         """Of the joined model, the score and the local model, by own labels left out in turn.
 
         None for a regression.

@@ -52,9 +52,9 @@ from site_agent.machine.session_events import (
     Forget,
     Install,
     Judge,
-    Judged,
     MessageReceived,
     Notify,
+    PlanJudged,
     RunMessage,
     Say,
     SessionEnded,
@@ -165,7 +165,7 @@ def handle(agent: Agent, event: Event) -> Transition:
         case Asked(study):
             asked = agent.asked + agent.connected
             return replace(agent, asked=asked), [Say(Wanted(study))] if agent.connected else []
-        case Judged():
+        case PlanJudged():
             return _judged(agent, event)
         case Decided():
             return _decided(agent, event)
@@ -334,7 +334,7 @@ def _refusal(agent: Agent, plan: Plan, reason: str, *, for_now: bool) -> list[Ac
 # --- consent ------------------------------------------------------------------------------------
 
 
-def _judged(agent: Agent, judged: Judged) -> Transition:
+def _judged(agent: Agent, judged: PlanJudged) -> Transition:
     name = judged.run
     if (run := agent.runs.get(name)) is None or run.stage is not Stage.JUDGED:
         return agent, []

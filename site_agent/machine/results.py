@@ -48,7 +48,7 @@ LABELS_TO_JUDGE = 20  # with fewer, left-out errors are chance
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class JudgedModels:
     """Does joining pay? The verdict of a site's own labels, each left out, and these labels.
 
     Labels of common rows come first. Of several classes there is a verdict for each, and a label is
@@ -88,7 +88,7 @@ class AdditiveResult(Result):
     """The site's models and its verdict."""
 
     model: SiteModel | ClassModel
-    judged: Judged
+    judged: JudgedModels
     # Of a classification: of the joined model, the score and the local model.
     probabilities: tuple[AnyProbability, ...] = ()
     # Of other sites that can judge: the change of the score's error against their local models.

@@ -54,7 +54,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Judged:
+class PlanJudged:
     """A plan was checked against policy, rows and ledger: a reason against it, or None.
 
     ``about``: a description by heading.
@@ -93,7 +93,7 @@ class Worked:
 
 
 Event: TypeAlias = (
-    SessionOpened | SessionEnded | MessageReceived | Asked | Judged | Decided | Worked
+    SessionOpened | SessionEnded | MessageReceived | Asked | PlanJudged | Decided | Worked
 )
 
 
@@ -109,7 +109,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Judge:
-    """Check a plan against policy, rows and ledger; `Judged` follows."""
+    """Check a plan against policy, rows and ledger; `PlanJudged` follows."""
 
     plan: Plan
 
@@ -118,7 +118,7 @@ class Judge:
 class AskOperator:
     """Ask the operator to approve a plan; `Decided` follows.
 
-    ``about`` as in `Judged`; the question expires after ``seconds`` (0: never).
+    ``about`` as in `PlanJudged`; the question expires after ``seconds`` (0: never).
     """
 
     plan: Plan

@@ -28,7 +28,7 @@ from site_agent.machine.results import (
     LABELS_TO_JUDGE,
     AdditiveResult,
     AgreementResult,
-    Judged,
+    JudgedModels,
     Result,
 )
 from site_agent.models.figures import Values, of_classes, of_residuals, of_several_classes
@@ -129,7 +129,9 @@ def of_additive(result: AdditiveResult) -> Findings:
     return of_training(result.judged, result.gains, classes=bool(result.probabilities))
 
 
-def of_training(judged: Judged, gains: ByName | None = None, *, classes: bool = False) -> Findings:
+def of_training(
+    judged: JudgedModels, gains: ByName | None = None, *, classes: bool = False
+) -> Findings:
     """Findings of an additive training; ``gains``: of the score at other sites, ``classes``: of a
     yes/no target.
     """
@@ -168,7 +170,7 @@ def of_training(judged: Judged, gains: ByName | None = None, *, classes: bool = 
     return replace(findings, models={"mean": mean, **models}, left_out=left_out)
 
 
-def of_class_training(judged: Judged, gains: ByName, classes: Sequence[str]) -> Findings:
+def of_class_training(judged: JudgedModels, gains: ByName, classes: Sequence[str]) -> Findings:
     """Findings of a training of several classes; errors are roots of Brier scores."""
     y = judged.labels
     left = judged.left_out_scores(classes)

@@ -33,7 +33,7 @@ from site_agent.site_data import PrivateData
 
 
 @dataclass(frozen=True)
-class Line:
+class CheckLine:
     """A line of a check for the operator.
 
     ``good``: whether it passed. ``warning``: None where it is not said. ``allow``: the line of
@@ -81,7 +81,7 @@ class _Rows:
     aligned: bool = True  # if false, ``shared`` and ``both`` are upper bounds
 
 
-def check_plan(plan: Plan, site: CheckedSite) -> Iterator[Line]:
+def check_plan(plan: Plan, site: CheckedSite) -> Iterator[CheckLine]:
     """What leaves this machine, and then each reason against the plan, or that there is none."""
     settings = site.settings
     data_sets = DataSets(settings.data, site.salt)
@@ -130,7 +130,7 @@ def _rows(plan: Plan, tables: RunTables, checked: Prepared | None) -> _Rows:
     return _Rows(prepared.data, len(prepared.data.Z), len(prepared.labelled_and_shared))
 
 
-def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[Line]:
+def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[CheckLine]:
     data = rows.data
     memory = consent.memory
     openings = consent.trainings(plan, data if rows.aligned else None)
@@ -153,19 +153,21 @@ def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[
     yield from _verdict(objections, text, warning=spent)
 
 
-def _leaving(plan: Plan, shared: int, both: int, before: str = "") -> Line:
+def _leaving(plan: Plan, shared: int, both: int, before: str = "") -> CheckLine:
     terms = plan.objective
     leaves = f"{before}leaves this machine: {terms.leaves(shared)}"
-    return Line(f"{leaves}; members can compute: {terms.computable(plan, both)}")
+    return CheckLine(f"{leaves}; members can compute: {terms.computable(plan, both)}")
 
 
-def _verdict(objections: list[Objection], allows: str, *, warning: bool = False) -> Iterator[Line]:
+def _verdict(
+    objections: list[Objection], allows: str, *, warning: bool = False
+) -> Iterator[CheckLine]:
     for objection in objections:
         text = objection.reason.removesuffix(".")
         if objection.here:
             text += f" ({objection.here})"
         if objection.allow:
             text += f". To allow it: {objection.allow}"
-        yield Line(text, good=False, allow=objection.allow)
+        yield CheckLine(text, good=False, allow=objection.allow)
     if not objections:
-        yield Line(allows, warning=warning)
+        yield CheckLine(allows, warning=warning)

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from coreg_core.errors import CoregError
 from coreg_wire.transport.service import listening, release
 from site_agent.data.cell_text import text_of
-from site_agent.data.sources import FRAME, BadTable, Fault
+from site_agent.data.sources import FRAME, BadTable, TableFault
 from site_agent.data.tables import read_table
 from site_agent.models.explain import contributions, is_linear
 from site_agent.models.file import ModelFile
@@ -88,7 +88,7 @@ def _rows(body: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def _fault(fault: Fault) -> dict[str, Any]:
+def _fault(fault: TableFault) -> dict[str, Any]:
     """A fault of a cell or a column, with its rows counted from 0, as in the request."""
     fields = fault.fields()
     fields.pop("file", None)
@@ -106,7 +106,7 @@ def _column(name: str, cells: list[Any]) -> pl.Series:
         except TypeError as error:
             what = f"a cell is a number, a text, true, false or null, and not a {error}."
             todo = "Send the cell as a number or a text."
-            fault = Fault(FRAME, what, todo, kind="type", column=name, lines=(line,))
+            fault = TableFault(FRAME, what, todo, kind="type", column=name, lines=(line,))
             raise BadTable(fault) from None
     return pl.Series(texts, dtype=pl.String)
 

@@ -32,7 +32,7 @@ from site_agent.identity.identity import check_identity
 from site_agent.ledger.ledger import read_lines, require_ledger
 from site_agent.models.store import ModelStore
 from site_agent.service import file_modes
-from site_agent.service.plan_check import CheckedSite, Line, check_plan
+from site_agent.service.plan_check import CheckedSite, CheckLine, check_plan
 from site_agent.session.stream import check_connection
 
 # A line for the operator: its text, whether the check passed, and its fields.
@@ -68,7 +68,7 @@ def check(
     return next((code for code in codes if code), 0)
 
 
-def _run(title: str, lines: Iterator[Line], note: Note) -> int:
+def _run(title: str, lines: Iterator[CheckLine], note: Note) -> int:
     """Note the lines of a check, and return the exit code of its failure, or 0."""
     code = 0
     try:
@@ -99,14 +99,14 @@ class NotChecked(Exception):
 # --- before the tables ----------------------------------------------------------------------------
 
 
-def _versions(_: CheckedSite) -> Iterator[Line]:
+def _versions(_: CheckedSite) -> Iterator[CheckLine]:
     """The sites need the same release of coreg; other packages can differ."""
     others = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "grpcio"))
     own = release() or "(not installed: run from its source)"
-    yield Line(f"coreg {own}, Python {platform.python_version()}, {others}")
+    yield CheckLine(f"coreg {own}, Python {platform.python_version()}, {others}")
 
 
-def _ledger(site: CheckedSite) -> Iterator[Line]:
+def _ledger(site: CheckedSite) -> Iterator[CheckLine]:
     path = site.settings.ledger_path
     secret = site.settings.identity / "salt"
     require_ledger(path, secret)
@@ -114,21 +114,21 @@ def _ledger(site: CheckedSite) -> Iterator[Line]:
     if lines or secret.exists():  # `check` makes no secret
         site.salt = site_salt(secret, path)
     if lines:
-        yield Line(f"{path}, {lines} lines, the chain is whole")
+        yield CheckLine(f"{path}, {lines} lines, the chain is whole")
     elif secret.exists():
-        yield Line(
+        yield CheckLine(
             f"{path} has no line, which is normal before the first run. If this site took part "
             "before, restore the ledger from a backup (docs/how-to/operate-a-site.md)",
             warning=True,
         )
     else:
-        yield Line(f"{path} begins with the first run")
+        yield CheckLine(f"{path} begins with the first run")
 
 
 # --- a table --------------------------------------------------------------------------------------
 
 
-def _table(site: CheckedSite, name: str, inputs: Inputs) -> Iterator[Line]:
+def _table(site: CheckedSite, name: str, inputs: Inputs) -> Iterator[CheckLine]:
     target, id_column = site.columns.get(name, ("", ""))
     try:
         inputs = named(inputs, target, id_column)
@@ -139,22 +139,22 @@ def _table(site: CheckedSite, name: str, inputs: Inputs) -> Iterator[Line]:
     prepared = _prepared(inputs, site.salt)
     site.prepared[name] = prepared
     for text in prepared.notes:
-        yield Line(text, warning=text not in prepared.table.notes, alone=True)
+        yield CheckLine(text, warning=text not in prepared.table.notes, alone=True)
     for text in suspects(prepared.table, prepared.preprocessing, inputs.target or ""):
-        yield Line(text, warning=True, alone=True)
+        yield CheckLine(text, warning=True, alone=True)
     if both := prepared.labelled_and_shared:
         of_table = f"table {name}".rstrip()
-        yield Line(
+        yield CheckLine(
             f"{of_table}: labelled instances that are shared too: {len(both)} ({some(both)}). An"
             " additive training learns most from them. In an agreement other members can estimate"
             " their labels",
             warning=False,
             alone=True,
         )
-    yield Line(_described(prepared, inputs))
+    yield CheckLine(_described(prepared, inputs))
 
 
-def _for_scoring(inputs: Inputs, id_column: str, open_columns: BadTable) -> Line:
+def _for_scoring(inputs: Inputs, id_column: str, open_columns: BadTable) -> CheckLine:
     """Of a table without a target: its ids, which a scoring needs."""
     left_open(inputs)  # raises what no study can mend
     try:
@@ -165,7 +165,7 @@ def _for_scoring(inputs: Inputs, id_column: str, open_columns: BadTable) -> Line
         ) from None
     many = len(read_ids(scores, "exact"))
     text = "for scoring. Columns are not checked: for a training give --target or --no-labels"
-    return Line(f"{many} ids, {text}", warning=True)
+    return CheckLine(f"{many} ids, {text}", warning=True)
 
 
 def _prepared(inputs: Inputs, salt: bytes) -> Prepared:
@@ -194,66 +194,66 @@ def _described(prepared: Prepared, inputs: Inputs) -> str:
     return text
 
 
-def _ids(site: CheckedSite, name: str, inputs: Inputs) -> Iterator[Line]:
+def _ids(site: CheckedSite, name: str, inputs: Inputs) -> Iterator[CheckLine]:
     _, id_column = site.columns.get(name, ("", ""))
     folded = read_ids(named(inputs, id_column=id_column, trains=False), "folded")
     text = f"{len(folded)} ids, as an alignment compares them: {some(folded)}"
     if warning := guessable(folded):
-        yield Line(f"{text}. {warning.removeprefix('WARNING: ')}", warning=True)
+        yield CheckLine(f"{text}. {warning.removeprefix('WARNING: ')}", warning=True)
     else:
-        yield Line(text)
+        yield CheckLine(text)
 
 
 # --- after the tables -----------------------------------------------------------------------------
 
 
-def _policy(site: CheckedSite) -> Iterator[Line]:
+def _policy(site: CheckedSite) -> Iterator[CheckLine]:
     """The keys that differ from the defaults, without the secret."""
     values = read_policy(site.settings.policy).model_dump(exclude_defaults=True)
     changed = [
         f"{key} = {'(not shown)' if key == 'ids_secret' else toml(value)}"
         for key, value in values.items()
     ]
-    yield Line(f"keys that differ from the defaults: {', '.join(changed) or 'none'}")
+    yield CheckLine(f"keys that differ from the defaults: {', '.join(changed) or 'none'}")
 
 
-def _modes(site: CheckedSite) -> Iterator[Line]:
+def _modes(site: CheckedSite) -> Iterator[CheckLine]:
     paths = file_modes.require_own(site.settings, site.files)
     if warnings := [*file_modes.readable(site.settings)]:
-        yield Line("; ".join(warnings), warning=True)
+        yield CheckLine("; ".join(warnings), warning=True)
         return
     listed = ", ".join(map(str, paths)) or "no identity, policy or configuration yet"
-    yield Line(f"not writable by all users: {listed}")
+    yield CheckLine(f"not writable by all users: {listed}")
 
 
-def _identity(site: CheckedSite) -> Iterator[Line]:
+def _identity(site: CheckedSite) -> Iterator[CheckLine]:
     site.identity = identity = check_identity(site.settings.identity)
     valid = f"{identity.name}, valid until {identity.not_after:%Y-%m-%d}"
     if warning := identity.expiry_warning():
-        yield Line(f"{valid}. {warning}", warning=True)
+        yield CheckLine(f"{valid}. {warning}", warning=True)
     else:
-        yield Line(valid)
+        yield CheckLine(valid)
 
 
-def _plan(site: CheckedSite) -> Iterator[Line]:
+def _plan(site: CheckedSite) -> Iterator[CheckLine]:
     if site.plan_file is not None:
         yield from check_plan(read_plan(site.plan_file), site)
 
 
-def _connection(site: CheckedSite) -> Iterator[Line]:
+def _connection(site: CheckedSite) -> Iterator[CheckLine]:
     address = site.settings.coordinator
     if address is None:
         raise NotChecked("no --coordinator")
     host_port(address, "--coordinator (or agent.toml)")
     if site.identity is None:  # its fault is reported already
         raise NotChecked(f"{address}: no identity")
-    yield Line(asyncio.run(check_connection(address, site.identity)))
+    yield CheckLine(asyncio.run(check_connection(address, site.identity)))
 
 
-def _models(site: CheckedSite) -> Iterator[Line]:
+def _models(site: CheckedSite) -> Iterator[CheckLine]:
     folder = site.settings.models
     free = human_bytes(ModelStore("", folder).check())
-    yield Line(f"models go to {folder}, where {free} are free")
+    yield CheckLine(f"models go to {folder}, where {free} are free")
 
 
 BEFORE_TABLES = {"versions": _versions, "ledger": _ledger}

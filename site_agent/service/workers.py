@@ -43,7 +43,7 @@ from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
 from site_agent.machine.results import AdditiveResult, AlignmentResult, Result, ScoringResult
 from site_agent.machine.scoring import Batch
-from site_agent.machine.session_events import Judged, Worked, WorkMessage
+from site_agent.machine.session_events import PlanJudged, Worked, WorkMessage
 from site_agent.machine.site import Missed, Send, Store
 from site_agent.models import report
 from site_agent.models.store import RunFacts
@@ -112,7 +112,7 @@ class RunWorkers:
 
     # --- plans ----------------------------------------------------------------------------------
 
-    def judge(self, plan: Plan) -> Judged:
+    def judge(self, plan: Plan) -> PlanJudged:
         """Check a plan against policy, rows and ledger, before the operator is asked."""
         try:
             try:
@@ -121,9 +121,9 @@ class RunWorkers:
                 return self._judged_unaligned(plan, error.ids)
         except (CoregError, Unusable) as error:
             reason, for_now = self._reason_of(error)
-            return Judged(plan.run, reason, for_now=for_now)
+            return PlanJudged(plan.run, reason, for_now=for_now)
 
-    def _judged_rows(self, plan: Plan, data: RunData) -> Judged:
+    def _judged_rows(self, plan: Plan, data: RunData) -> PlanJudged:
         private = data.private
         self._register_instances(private)
         training_data = private if isinstance(private, PrivateData) else None
@@ -142,7 +142,7 @@ class RunWorkers:
         )
         return self._judged(plan, about, training_data, private.ids_digest)
 
-    def _judged_unaligned(self, plan: Plan, ids: tuple[str, ...]) -> Judged:
+    def _judged_unaligned(self, plan: Plan, ids: tuple[str, ...]) -> PlanJudged:
         own = self._columns_text(plan)
         columns = f"{own}; the alignment finds which of {len(ids)} ids are shared"
         # Every id, and every labelled row, can turn out to be shared.
@@ -161,10 +161,10 @@ class RunWorkers:
         about: dict[str, str],
         training_data: PrivateData | None,
         ids_digest: str,
-    ) -> Judged:
+    ) -> PlanJudged:
         objections = self.consent.objections(plan, self.name, training_data, ids_digest)
         trainings = self.consent.trainings(plan, training_data)
-        return Judged(plan.run, refusal(objections, self.policy), about | trainings)
+        return PlanJudged(plan.run, refusal(objections, self.policy), about | trainings)
 
     def _reason_of(self, error: Exception) -> tuple[str, bool]:
         """The reason of a refusal, and whether it is for now: the site can still join if a table is

@@ -29,9 +29,9 @@ from site_agent.machine.session_events import (
     EndSession,
     Exit,
     Forget,
-    Judged,
     MessageReceived,
     Notify,
+    PlanJudged,
     Say,
     SessionEnded,
     SessionOpened,
@@ -90,7 +90,7 @@ def after(*events, **agent):
     state = Agent(**agent)
     actions = []
     for event in (SessionOpened(), *events):
-        known = (SessionOpened, SessionEnded, Asked, Judged, Decided, Worked, MessageReceived)
+        known = (SessionOpened, SessionEnded, Asked, PlanJudged, Decided, Worked, MessageReceived)
         state, actions = handle(
             state, event if isinstance(event, known) else MessageReceived(event)
         )
@@ -98,7 +98,7 @@ def after(*events, **agent):
 
 
 PLANNED = [PLAN, Worked(PLAN, accepted=True)]  # accepted and idle
-ASKED = [PLAN, Judged("r", None)]  # put to the operator
+ASKED = [PLAN, PlanJudged("r", None)]  # put to the operator
 ASKS = {"ask_first": True}
 ONCE = {"once": True}
 BROKE = "end session: the coordinator broke the protocol: it "
@@ -116,7 +116,7 @@ ALIGN = Proposal("r-ids-0", 0, alignment_of(ABOVE.plan, 0), keys=MEMBERS)
 OTHER_COLUMN = replace(ALIGN, plan=replace(ALIGN.plan, id="name"))
 ALIGNED = Finished("r-ids-0", Outcome.CONVERGED, "")
 TAKEN = [ABOVE, Worked(ABOVE, accepted=True)]
-APPROVED = [ABOVE, Judged("r", None), Decided("r", True, "", ABOVE.plan.digest), TAKEN[1]]
+APPROVED = [ABOVE, PlanJudged("r", None), Decided("r", True, "", ABOVE.plan.digest), TAKEN[1]]
 
 ON_DEMAND = replace(ABOVE, run="r-ask-1", plan=replace(ABOVE.plan, run="r-ask-1"))
 ALIGN_NOW = Proposal("r-ask-1-ids-0", 0, alignment_of(ON_DEMAND.plan, 0), keys=MEMBERS)
@@ -208,12 +208,12 @@ CASES = {
         "AskOperator; say Approval",
     ),
     "and not about one that it refuses": (
-        [PLAN, Judged("r", "max_rounds")],
+        [PLAN, PlanJudged("r", "max_rounds")],
         ASKS,
         "notify refused; say PlanRefused; forget",
     ),
     "a run waits for a table that can be mended": (
-        [PLAN, Judged("r", "a fault", for_now=True)],
+        [PLAN, PlanJudged("r", "a fault", for_now=True)],
         ASKS,
         "notify dismissed; say PlanRefused for now; forget",
     ),

@@ -14,7 +14,7 @@ from coreg_core.errors import BadData, UsageError
 from site_agent.config.settings import inputs_of, read_settings
 from site_agent.data import databases
 from site_agent.data.data_sets import DataSets
-from site_agent.data.sources import BadTable, Query, at, source_of
+from site_agent.data.sources import BadTable, DatabaseQuery, at, source_of
 from site_agent.data.tables import read_table
 
 TABLE = (
@@ -49,7 +49,7 @@ def test_a_data_set_is_read_again_when_its_file_changed_and_not_before(tmp_path,
 
 def test_a_changed_database_is_read_again(tmp_path):
     path = database(tmp_path, [*ROWS[:2], ("3", 1, "x", None)])
-    sets = DataSets({"patients": inputs(Query(path, VISITS))}, b"")
+    sets = DataSets({"patients": inputs(DatabaseQuery(path, VISITS))}, b"")
     assert [sets.get("patients")[1] for _ in range(2)] == [True, False]
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -103,7 +103,7 @@ def database(folder, rows=ROWS):
 def test_the_same_bits_as_a_csv_file_of_its_rows(tmp_path):
     rows = 'id,a,c,y\np1,1.5,x,1\np2,2,,2.25\n3,1e100,"y, z",\n4,-0.1,x,\n'
     one = prepared(write(tmp_path, rows)).data
-    other = prepared(Query(database(tmp_path), VISITS)).data
+    other = prepared(DatabaseQuery(database(tmp_path), VISITS)).data
     assert other.X.tobytes() == one.X.tobytes()
     assert other.Z.tobytes() == one.Z.tobytes()
     assert other.ids_digest == one.ids_digest
@@ -120,23 +120,26 @@ def test_a_query_writes_nothing(tmp_path):
         with pytest.raises(
             BadTable, match=r"clinic\.db: (the query failed|.* are not valid .read. queries)"
         ):
-            read_table(Query(path, sql))
+            read_table(DatabaseQuery(path, sql))
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert [p.name for p in tmp_path.iterdir()] == ["clinic.db"]
 
 
 REFUSED = {
-    "no such database": (Query(Path("none.db"), "SELECT 1"), "no such file"),
-    "no database": (Query(Path("t.csv"), "SELECT * FROM t"), "the query failed"),
+    "no such database": (DatabaseQuery(Path("none.db"), "SELECT 1"), "no such file"),
+    "no database": (DatabaseQuery(Path("t.csv"), "SELECT * FROM t"), "the query failed"),
     "a misspelt column": (
-        Query(Path("clinic.db"), "SELECT agee FROM visits"),
+        DatabaseQuery(Path("clinic.db"), "SELECT agee FROM visits"),
         "no such column: agee",
     ),
-    "two statements": (Query(Path("clinic.db"), "SELECT 1; SELECT 2"), "one statement"),
-    "a column twice": (Query(Path("clinic.db"), "SELECT id, id FROM visits"), "'id' appears more"),
-    "no rows": (Query(Path("clinic.db"), "SELECT * FROM visits WHERE id = 'q'"), "no rows"),
+    "two statements": (DatabaseQuery(Path("clinic.db"), "SELECT 1; SELECT 2"), "one statement"),
+    "a column twice": (
+        DatabaseQuery(Path("clinic.db"), "SELECT id, id FROM visits"),
+        "'id' appears more",
+    ),
+    "no rows": (DatabaseQuery(Path("clinic.db"), "SELECT * FROM visits WHERE id = 'q'"), "no rows"),
     "bytes": (
-        Query(Path("clinic.db"), "SELECT id, x'00ff' AS b FROM visits"),
+        DatabaseQuery(Path("clinic.db"), "SELECT id, x'00ff' AS b FROM visits"),
         "column 'b': holds Binary",
     ),
 }
@@ -156,12 +159,12 @@ def test_a_query_without_end_is_interrupted(tmp_path, monkeypatch):
     monkeypatch.setattr(databases, "SECONDS", 0.05)
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
     with pytest.raises(BadTable, match="interrupted"):
-        read_table(Query(database(tmp_path), endless))
+        read_table(DatabaseQuery(database(tmp_path), endless))
 
 
 def test_a_snapshot_asks_once_and_the_next_one_again(tmp_path):
     path = database(tmp_path)
-    query = Query(path, VISITS)
+    query = DatabaseQuery(path, VISITS)
     with databases.one_snapshot():
         first = read_table(query)
         with closing(sqlite3.connect(path)) as connection, connection:
@@ -174,11 +177,11 @@ def test_a_snapshot_asks_once_and_the_next_one_again(tmp_path):
 
 
 def test_the_address_of_a_database_needs_a_query_and_a_file_takes_none():
-    assert source_of("sqlite:c.db", " SELECT 1 ") == Query(Path("c.db"), "SELECT 1")
-    assert source_of("sqlite:c.db?SELECT 1") == Query(Path("c.db"), "SELECT 1")
+    assert source_of("sqlite:c.db", " SELECT 1 ") == DatabaseQuery(Path("c.db"), "SELECT 1")
+    assert source_of("sqlite:c.db?SELECT 1") == DatabaseQuery(Path("c.db"), "SELECT 1")
     address = "postgresql://me@db.example.org:5433/clinic?sslmode=require"
-    assert source_of(address, "SELECT 1") == Query(address, "SELECT 1")
-    assert at(source_of(address, "SELECT 1"), Path("/etc")) == Query(address, "SELECT 1")
+    assert source_of(address, "SELECT 1") == DatabaseQuery(address, "SELECT 1")
+    assert at(source_of(address, "SELECT 1"), Path("/etc")) == DatabaseQuery(address, "SELECT 1")
     for text, sql, words in (
         ("sqlite:c.db", "", "which rows"),
         (address, "", "which rows"),

@@ -36,7 +36,7 @@ from site_agent.data.sources import BadTable
 from site_agent.data.tables import read_table
 from site_agent.ledger.ledger import Disclosed
 from site_agent.machine.additive import AdditiveComputation
-from site_agent.machine.results import Judged, ScoringResult
+from site_agent.machine.results import JudgedModels, ScoringResult
 from site_agent.models import findings, report
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.evaluate import evaluate, evaluated_lines
@@ -176,7 +176,7 @@ def test_without_a_model_the_commands_take_the_newest_run(tmp_path, monkeypatch)
     assert [Path(row["model"]).name for row in found] == ["local.coreg", "model.coreg"]
     assert "were NOT compared" not in agent("report").stdout
     alone = replace(run.results["a"].judged.verdict, recommended="local")
-    run.write("a", judged=Judged((alone,), run.results["a"].judged.labels), compared=False)
+    run.write("a", judged=JudgedModels((alone,), run.results["a"].judged.labels), compared=False)
     assert json.loads(agent("predict", *words).stdout)["model"] == str(folder / "local.coreg")
     assert "the eight words were NOT compared" in agent("report").stdout
 
@@ -211,7 +211,7 @@ def judged(n, *, joined, score=None, level=3.0, opposed=False, two=False):
     y = (y > 0.0).astype(float) if two else level * y
     left = 2.0 * y + error if opposed else joined * error
     scored = None if score is None else score * error
-    return Judged((verdict(y, error, left, scored),), y)
+    return JudgedModels((verdict(y, error, left, scored),), y)
 
 
 ERROR = np.random.default_rng(0).normal(size=40)

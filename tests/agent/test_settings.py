@@ -30,7 +30,7 @@ from site_agent.data.aligned_ids import AlignedIds, SharedIds, read_ids
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.data.salt import site_salt
-from site_agent.data.sources import NA_VALUES, Query
+from site_agent.data.sources import NA_VALUES, DatabaseQuery
 from site_agent.data.tables import read_table
 from site_agent.disclosure import Disclosure
 from site_agent.ledger import Ledger
@@ -60,7 +60,7 @@ id = "id"
 
 def test_one_table_is_given_flat_and_several_in_sections(tmp_path):
     flat = read_settings(write(tmp_path, FLAT, "a.toml"), {}).data
-    query = Query(tmp_path / "clinic.db", "SELECT 1")
+    query = DatabaseQuery(tmp_path / "clinic.db", "SELECT 1")
     shared = tmp_path / "s.csv"
     assert flat == {ONLY: Inputs(table=query, target="y", id="id", unlabelled=shared)}
     settings = read_settings(

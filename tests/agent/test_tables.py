@@ -35,7 +35,7 @@ from site_agent.data.open_columns import named
 from site_agent.data.prepare import prepare
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.site_tables import WAITING
-from site_agent.data.sources import NA_VALUES, BadTable, Query
+from site_agent.data.sources import NA_VALUES, BadTable, DatabaseQuery
 from site_agent.data.tables import read_table
 from site_agent.models.file import ModelFile, load_model, save_model
 
@@ -266,7 +266,7 @@ def test_a_database_in_wal_mode_in_a_folder_that_cannot_be_written(tmp_path, mon
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE t AS SELECT 1 AS id, 2 AS a, 3 AS y")
         connection.commit()
-    query = Query(database, "SELECT * FROM t")
+    query = DatabaseQuery(database, "SELECT * FROM t")
     assert read_table(query).columns == ["id", "a", "y"]
 
     def refused(*_arguments, **_options):
@@ -485,7 +485,7 @@ def every_form(folder, rows):
     with closing(sqlite3.connect(folder / "n.db")) as connection, connection:
         connection.execute("CREATE TABLE n (grade, land, x)")
         connection.executemany("INSERT INTO n VALUES (?, ?, ?)", rows)
-    yield "sqlite", Query(folder / "n.db", "SELECT * FROM n")
+    yield "sqlite", DatabaseQuery(folder / "n.db", "SELECT * FROM n")
     yield "polars", frame
     yield "polars, whole numbers", frame.cast({"grade": pl.Int16})
     floats = pd.DataFrame(

@@ -17,7 +17,7 @@ from coreg_core.terms import Membership
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import Prepared, prepare
 from site_agent.machine.additive import site_rows
-from site_agent.machine.results import AdditiveResult, Judged
+from site_agent.machine.results import AdditiveResult, JudgedModels
 from site_agent.models.store import ModelStore, RunFacts
 
 SITES = ("a", "b", "c")
@@ -117,7 +117,7 @@ def trained(
             else ()
         )
         known = {
-            "judged": Judged((at.verdict,), own.y),
+            "judged": JudgedModels((at.verdict,), own.y),
             "probabilities": told,
             "name": "these sums",
             "sites": SITES,
