@@ -21,7 +21,7 @@ from site_agent.machine.objective import Computation, Fold
 from site_agent.machine.results import Result
 from site_agent.machine.scoring import Batch
 from site_agent.machine.seal import Keys
-from site_agent.machine.site import Action, Send, Site, each_by_itself
+from site_agent.machine.site import Action, Send, SiteMachine, each_by_itself
 from site_agent.site_data import PrivateData
 
 
@@ -50,7 +50,7 @@ class Participant:
     consent: Consent
     means: Means
     plan: Plan | None = None
-    site: Site | None = None  # of the accepted plan
+    site: SiteMachine | None = None  # of the accepted plan
     _attempt: int = -1  # whose first answer was at ``_since``
     _since: float = 0.0
     _permitted: Disclosure | None = None  # of the attempt's last answer
@@ -112,7 +112,7 @@ class Participant:
         except CoregError as error:
             return PlanRefused(plan.run, str(error), for_now=isinstance(error, ChangedRows))
         self.plan = plan
-        self.site = Site(
+        self.site = SiteMachine(
             self.name,
             plan,
             computation,

@@ -119,7 +119,7 @@ class _Attempt:
 
 
 @dataclass(eq=False)
-class Site:
+class SiteMachine:
     """See the module's docstring.
 
     ``room``: the most bytes of payload in a step that can come now, the next one or the last again.

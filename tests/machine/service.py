@@ -52,7 +52,7 @@ SITES = ("a", "b", "c")
 
 
 class AgentOfRuns:
-    """An agent that takes part in several runs, with a `Site` for each.
+    """An agent that takes part in several runs, with a `SiteMachine` for each.
 
     ``has`` is what it stored of the runs whose computation ended; ``shared`` the ``ids`` that an
     alignment found.

@@ -55,10 +55,10 @@ RunWorkers._handled, RunWorkers._store = late, lambda self, worker, result: None
     ),
     "a site keeps the result of an earlier attempt": (
         """
-from site_agent.machine.site import Site
+from site_agent.machine.site import SiteMachine
 def store(self, result):
     self.__dict__["first"] = self.__dict__.get("first") or result
-Site.result = property(lambda self: self.__dict__.get("first"), store)
+SiteMachine.result = property(lambda self: self.__dict__.get("first"), store)
 """,
         82,
     ),
