@@ -6,8 +6,8 @@ An event in, a list of actions out (`session_events`). A run passes through stag
                                              OVER            while a worker has one of its messages
 
 Each run has a queue of messages and handles one at a time, so a run that factors delays no other.
-`site.SiteMachine` handles their content. This module decides whether the site takes part, orders the
-messages, and bounds what a coordinator can cause: a message that no honest one sends ends the
+`site.SiteMachine` handles their content. This module decides whether the site takes part, orders
+the messages, and bounds what a coordinator can cause: a message that no honest one sends ends the
 session, never the agent, and so do too many plans that come to nothing. An agent of one run
 (``once``) ends with that run.
 

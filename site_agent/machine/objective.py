@@ -5,8 +5,8 @@
     computation.take(question, answers)    what all sites said
     computation.result()                   after the last question
 
-A run (`site.SiteMachine`) asks, seals and opens; a computation knows neither keys nor messages. What a
-reply contains is the question's shape, which is never more than what the plan declares
+A run (`site.SiteMachine`) asks, seals and opens; a computation knows neither keys nor messages.
+What a reply contains is the question's shape, which is never more than what the plan declares
 (`coreg_core.plan.Plan.shape`).
 """
 
