@@ -481,7 +481,10 @@ def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -
         actions += [forget, Exit(_dismissal(message))]
     else:
         actions += [Notify(notices.dismissed(plan.run, plan.study, message.reason)), forget]
-    return agent.without_run(plan.run), actions
+    agent = agent.without_run(plan.run)
+    if run.stage is Stage.ACTIVE:
+        return agent, actions
+    return _counted(agent, actions)
 
 
 def _dismissal(message: Dismissed) -> CoregError:

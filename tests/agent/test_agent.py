@@ -396,6 +396,23 @@ CASES = {
         {},
         f"notify dismissed; {BROKE}{USELESS}",
     ),
+    "and plans that end before this site takes part": (
+        [
+            *(
+                event
+                for n in range(MAX_USELESS - 1)
+                for event in (
+                    proposal(f"r{n}"),
+                    dismissed(run=f"r{n}"),
+                    Worked(proposal(f"r{n}"), accepted=True),
+                )
+            ),
+            PLAN,
+            dismissed(),
+        ],
+        {},
+        f"notify dismissed; forget, but for the consent; {BROKE}{USELESS}",
+    ),
     "plans that are refused": (
         [proposal(f"r{n}") for n in range(MAX_USELESS)],
         {"begun": MAX_BEGUN},
