@@ -110,7 +110,7 @@ class AdditiveComputation:
         self._randomised = _randomised_labels(terms, data, self._rows.y, names)
         self._ids = data.ids or tuple(str(i) for i in range(self.n_unlabelled))
 
-    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, fold: Fold) -> None:  # noqa: ARG002
         """The features, and fresh secrets, of a new attempt. The same rows have the same
         features.
         """

@@ -168,21 +168,27 @@ class AgreementComputation:
             )
         self.shift, self.divisor = units(data.y, terms.label_units)
         self._y = (data.y - self.shift) / self.divisor
-        largest = float(np.abs(self._y).max())
-        if 0.0 < largest < SMALLEST_LABEL:
+        self._factor()
+        self._require_hidden_labels(len(plan.sites), plan.membership.min_sites)
+
+    def _factor(self) -> None:
+        """The site's view, and what the first question asks: its bound and its labels' squares."""
+        largest_label = float(np.abs(self._y).max())
+        if 0.0 < largest_label < SMALLEST_LABEL:
             raise BadData(
                 "the squares of the labels are too small for float64. Scale the labels by a power "
                 "of ten."
             )
-        with _as_bad_data(f'these rows cannot be factored under kernel = "{terms.kernel}"'):
-            self.view: View = factor(terms, data, self._y)
+        kernel = self.terms.kernel
+        with _as_bad_data(f'these rows cannot be factored under kernel = "{kernel}"'):
+            self.view: View = factor(self.terms, self.data, self._y)
             self._bound = self.view.bound()
             self._label_squares = float(self._y @ self._y)
-            probe = self.view.respond(np.zeros((self.n_unlabelled, 1)), np.zeros(1))
-        if not (np.isfinite([self._bound, self._label_squares]).all() and np.isfinite(probe).all()):
-            raise BadData(f'kernel = "{terms.kernel}" overflows on these rows. Scale the features.')
+            first_answer = self.view.respond(np.zeros((self.n_unlabelled, 1)), np.zeros(1))
+        sizes = [self._bound, self._label_squares]
+        if not (np.isfinite(sizes).all() and np.isfinite(first_answer).all()):
+            raise BadData(f'kernel = "{kernel}" overflows on these rows. Scale the features.')
         self._bound_powered = powered(self._bound)
-        self._require_hidden_labels(len(plan.sites), plan.membership.min_sites)
 
     def _require_hidden_labels(self, n_sites: int, n_summed: int) -> None:
         """Check the share of one label, at the weights of ``n_sites``, in sums over ``n_summed``.
@@ -199,12 +205,12 @@ class AgreementComputation:
 
     # --- rounds ---------------------------------------------------------------------------------
 
-    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, fold: Fold) -> None:  # noqa: ARG002
         self._require_hidden_labels(len(sites), len(sites))
         self._sites = sites
-        self._share = share
+        self._fold = fold
         self._rounds = Rounds(self.terms, self.plan.iteration, len(sites), self.n_unlabelled)
-        self._place = share(("start", chain), lambda: self._at(self._rounds.start()))
+        self._place = fold(("start", chain), lambda: self._at(self._rounds.start()))
         self.rounds = 0
         self.progress = None
         self._told = 0
@@ -213,36 +219,38 @@ class AgreementComputation:
         """The state with the next question, the same at all sites."""
         if state.outcome is not None:
             return _Place(state)
-        asked = self._rounds.ask(state)
-        sites = self._sites if asked.site is None else (self._sites[asked.site],)
-        words = asked.layout.size
+        round_question = self._rounds.ask(state)
+        asked_site = round_question.site
+        sites = self._sites if asked_site is None else (self._sites[asked_site],)
+        layout = round_question.layout
         question = Question(
-            asked.kind,
-            dict.fromkeys(sites, Shape(summed=words)),
-            summed=words,
+            round_question.kind,
+            dict.fromkeys(sites, Shape(summed=layout.size)),
+            summed=layout.size,
             has_parts=False,
-            numbers=asked.layout.plain + asked.layout.scalars,
-            about=asked.about,
+            numbers=layout.plain + layout.scalars,
+            about=round_question.about,
         )
-        return _Place(state, asked, question)
+        return _Place(state, round_question, question)
 
     def ask(self) -> Question | None:
         return self._place.question
 
     def answer(self, question: Question, chain: bytes) -> Reply:  # noqa: ARG002
         asked = self._place.round_question
-        assert asked is not None, "it is open"
+        assert asked is not None, "a question is open"
         values = _NONE
         scalars = tuple[float, ...]()
         if asked.kind == "sizes":  # in the order of `RoundsState.sums`
             shrinkage = stays(self._bound, self._rounds.weights.tolist())
             scalars = (self._bound_powered, self._label_squares, float(len(self._y)), *shrinkage)
         else:
-            values = self._respond(asked)
+            values = self._predictions(asked)
         M = len(self._sites)
         return Reply(summed=summand(asked.layout, values, scalars, asked.exponents, M))
 
-    def _respond(self, asked: RoundQuestion) -> Arr:
+    def _predictions(self, asked: RoundQuestion) -> Arr:
+        """respond(t, μ): the fitted function at the shared rows, a column for each coupling."""
         with _as_bad_data("cannot be computed"):
             values: Arr = self.view.respond(asked.targets, self._rounds.weights, asked.part)
         if not np.isfinite(values).all():
@@ -264,7 +272,7 @@ class AgreementComputation:
             )
             return self._at(self._rounds.step(place.state, place.round_question, values, scalars))
 
-        self._place = self._share(("step", chain), stepped)
+        self._place = self._fold(("step", chain), stepped)
         self.rounds = self._place.state.round
         self.progress = self._place.state.progress
 
@@ -317,12 +325,14 @@ class AgreementComputation:
     ) -> PathChoice | None:
         """The member of the path with the least left-out error.
 
-        Leave-one-out is against the *others'* mean at 2λ(M−1).
+        The common target z of conjugate gradients is the mean of all M predictions, this site's p
+        among them, at μ = 2λM. It would know a label that is left out. The same function is the
+        best one at the mean of the other sites, (M z − p)/(M − 1), with μ = 2λ(M − 1): there the
+        labels are left out. Targets of Algorithm 1 are that mean already.
         """
         if len(couplings) < 2 or len(self._y) < LEAST_TO_CHOOSE:
             return None
-        # Targets of Algorithm 1 are the others' mean already.
-        sweeps = self.plan.iteration.name == "block-coordinate-descent"
+        target_is_of_others = self.plan.iteration.name == "block-coordinate-descent"
         M = len(self._sites)
         rows = evenly(len(self._y), MANY)
         # Of some rows alone, the shift stays that of all: one label moves it by 1/n.
@@ -332,7 +342,7 @@ class AgreementComputation:
             for j, (coupling, solution) in enumerate(zip(couplings, solutions, strict=True)):
                 t = targets[:, j]
                 mu = float(models.weights[j])
-                if mu > 0.0 and not sweeps:
+                if mu > 0.0 and not target_is_of_others:
                     t = (M * t - solution.prediction) / (M - 1)
                     mu = sweep_weight(coupling, M)
                 r, G = self.view.on_labels(np.ascontiguousarray(t), mu, rows)

@@ -107,11 +107,11 @@ class AlignmentComputation:
         self._classes: list[int] = []  # sites in each size class, once known
         self.rounds = 0  # passes, then blocks of the tally
 
-    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, fold: Fold) -> None:  # noqa: ARG002
         """Draw the secrets, and forget earlier ones."""
         about = repr([self.plan.run, sites]).encode()
         self.sites = sites
-        self._share = share
+        self._fold = fold
         self._seed = _keyed(self.list.salt + key, b"coreg alignment" + about)
         self._mark_key = _keyed(key, b"coreg alignment marks" + about)
         self.exponents = exponents(self._seed)
@@ -249,7 +249,7 @@ class AlignmentComputation:
                 self._total.append(answers.total)
                 self.rounds += 1
                 if len(self._total) == self._tally_blocks:
-                    self._counts = self._share(("tally", chain), self._read)
+                    self._counts = self._fold(("tally", chain), self._read)
 
     def _take_sizes(self, classes: list[int]) -> None:
         own = size_class(len(self.list.ids))

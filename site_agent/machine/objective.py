@@ -88,7 +88,7 @@ class Computation(Protocol):
     rounds: int  # complete ones, as an operator counts them
     progress: Progress | None  # the exact figures of a round, where there are some
 
-    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, fold: Fold) -> None:
         """A new attempt among these sites. ``key`` is known to its members only."""
 
     def ask(self) -> Question | None:

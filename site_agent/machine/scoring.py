@@ -152,7 +152,7 @@ class ScoringComputation:
         several = (batch.columns, self.n_unlabelled)
         self._shape = several if batch.columns > 1 else several[1:]  # of parts and scores
 
-    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, fold: Fold) -> None:  # noqa: ARG002
         self._sites = sites
         self._receivers = [site for site in sites if site in (self.terms.receivers or sites)]
         self._question: Question | None = self._asked("records")

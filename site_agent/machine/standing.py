@@ -27,11 +27,11 @@ from site_agent.machine.scoring import Batch, ScoringComputation
 class StandingComputation(ScoringComputation):
     """See the module's docstring."""
 
-    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, share: Fold) -> None:
+    def begin(self, sites: tuple[str, ...], key: bytes, chain: bytes, fold: Fold) -> None:
         if not hasattr(self, "_every"):
             self._every: Batch = self.batch
         self.batch = self._every
-        super().begin(sites, key, chain, share)
+        super().begin(sites, key, chain, fold)
         self._question = self._asked("asked")
         self._asks: dict[str, Bool[np.ndarray, " m"]] = {}  # of each member
 
