@@ -28,7 +28,8 @@ SLOPE_ERRORS = 2.0
 SLOPE_LEAST = 0.2
 SLOPE_LABELS = 20
 SPREAD = 20.0  # labels' worth of the prior of the deviations' factor
-# than the delta method's: two of three true changes are then within it (benchmarks/forecasts.py)
+# times the standard error of the delta method: two of three true changes are then within it
+# (benchmarks/forecasts.py)
 WIDER = 1.5
 
 
@@ -78,11 +79,11 @@ def slope(y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]) -> float:
     t = y - y.mean()
     if n < SLOPE_LABELS or not x @ x > 0.0:
         return 1.0
-    c = float(x @ t / (x @ x))
-    error = float(np.sqrt(np.sum((t - c * x) ** 2) / (n - 2) / (x @ x)))
-    if abs(c - 1.0) <= max(SLOPE_ERRORS * error, SLOPE_LEAST):
+    estimate = float(x @ t / (x @ x))
+    standard_error = float(np.sqrt(np.sum((t - estimate * x) ** 2) / (n - 2) / (x @ x)))
+    if abs(estimate - 1.0) <= max(SLOPE_ERRORS * standard_error, SLOPE_LEAST):
         return 1.0
-    return max(c, 0.0)
+    return max(estimate, 0.0)
 
 
 @dataclass(frozen=True)
@@ -123,14 +124,20 @@ class Correction:
 def rescaling(
     c: float, y: Float64[Arr, " n"], left_out: Float64[Arr, " n"]
 ) -> tuple[Correction, Float64[Arr, " n"]]:
-    """A correction by slope c, and the left-out residuals under it."""
+    """A correction by slope c, and the left-out residuals under it.
+
+    Level and slope were fitted to the same labels, so each residual is divided by 1 − h, with the
+    leverage h of this regression.
+    """
     if c == 1.0:
         return Correction(), left_out
     predicted = y - left_out
     centre = float(predicted.mean())
     level = float(y.mean())
     x = predicted - centre
-    h = 1.0 / len(y) + (x * x / (x @ x) if c > 0.0 else 0.0)
+    h = np.full(len(y), 1.0 / len(y))
+    if c > 0.0:
+        h = h + x * x / (x @ x)
     return Correction(c, level, centre), (y - level - c * x) / (1.0 - h)
 
 
@@ -143,7 +150,8 @@ def blend(
     n = len(local)
     gain = local - joined
     pull = PULL / n * float(local @ local) / n + 1e-300
-    w = float(np.clip((local @ gain + pull * (not sloped)) / (gain @ gain + pull), 0.0, 1.0))
+    towards = 0.0 if sloped else 1.0  # the weight without labels
+    w = float(np.clip((local @ gain + pull * towards) / (gain @ gain + pull), 0.0, 1.0))
     return w, local - w * gain
 
 
@@ -151,9 +159,8 @@ def spread(left_out: Float64[Arr, " n"], deviations: Float64[Arr, " n"]) -> floa
     """Factor of the stated deviations, from own left-out residuals of the joined model before slope
     and blend.
     """
-    return float(
-        np.sqrt((np.sum((left_out / deviations) ** 2) + SPREAD) / (len(left_out) + SPREAD))
-    )
+    squares = np.sum((left_out / deviations) ** 2)
+    return float(np.sqrt((squares + SPREAD) / (len(left_out) + SPREAD)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,23 +234,29 @@ def verdict(
     if local is None or len(y) < 3:
         together: Choice = "joined" if score is None else "score"
         return Verdict(together, Correction(), Correction(), 1.0, {}, {})
-    c = 0 if score is None else len(score)
-    factor = slope(y, joined if score is None or c < len(y) else score)
-    corrected, left_joined = _corrected(factor, y, local, joined)
-    left_joined = left_joined + corrected.weight * factor * nearer
-    left = {"local": local, "joined": left_joined}
+    n_scored = 0 if score is None else len(score)
+    # The slope is that of the score, if it has a residual of each label.
+    own_slope = slope(y, joined if score is None or n_scored < len(y) else score)
+    correct_joined, left_joined = _corrected(own_slope, y, local, joined)
+    left_joined = left_joined + correct_joined.weight * own_slope * nearer
+    left_out = {"local": local, "joined": left_joined}
     gains = {"joined": gain(local, left_joined)}
     correct_score = Correction()
-    recommended: Choice = "joined" if np.mean(left_joined**2) < np.mean(local**2) else "local"
-    if score is not None and c >= 3:
-        correct_score, left_score = _corrected(factor, y[:c], local[:c], score, refine)
-        left["score"] = left_score
-        gains["score"] = gain(local[:c], left_score)
-        if np.mean(left_score**2) < min(np.mean(local[:c] ** 2), np.mean(left_joined[:c] ** 2)):
+    recommended: Choice = "joined" if _square(left_joined) < _square(local) else "local"
+    if score is not None and n_scored >= 3:
+        local_there = local[:n_scored]
+        correct_score, left_score = _corrected(own_slope, y[:n_scored], local_there, score, refine)
+        left_out["score"] = left_score
+        gains["score"] = gain(local_there, left_score)
+        if _square(left_score) < min(_square(local_there), _square(left_joined[:n_scored])):
             recommended = "score"
     elif score is not None:
-        correct_score, _ = rescaling(factor, y, joined)
-    return Verdict(recommended, corrected, correct_score, factor, left, gains)
+        correct_score, _ = rescaling(own_slope, y, joined)
+    return Verdict(recommended, correct_joined, correct_score, own_slope, left_out, gains)
+
+
+def _square(residuals: Float64[Arr, " n"]) -> float:
+    return float(np.mean(residuals**2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +271,7 @@ class OwnLabels:
     n_common: int
     score: Float64[Arr, " c"] | None  # joint scores of the common ones; None: the site has none
     local: Float64[Arr, " n"] | None  # left-out residuals of the local model
-    lone: float | None  # 1/precision, where all labels in the fit are of private rows
+    private_noise: float | None  # 1/precision, where all labels in the fit are of private rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +320,7 @@ def concluded(
         refine = partial(refined, labels.X[:c], seed=seed)
     by_labels = verdict(labels.y, labels.local, joined, residuals, nearer, refine)
     if len(sent_labels):
-        deviations = own.deviations(fit, labels.W, labels.lone)[1]
+        deviations = own.deviations(fit, labels.W, labels.private_noise)[1]
         by_labels = replace(by_labels, spread=spread(joined + nearer, deviations))
     return Conclusion(by_labels, None if learned is None else learned.model)
 

@@ -302,7 +302,7 @@ class SiteExchange:
             n_common=int(self.mine.sum()),
             score=None if self._own_scores is None else self._own_scores[target],
             local=None if local is None else local.left_out[order],
-            lone=self.lone,
+            private_noise=self.private_noise,
         )
 
     def _order(self) -> Ints:
@@ -352,14 +352,14 @@ class SiteExchange:
         """The site's models of each target, with its verdict."""
         start = self.start
         return tuple(
-            SiteModel.of(fit_k, own, start.features, local, conclusion, self.lone)
+            SiteModel.of(fit_k, own, start.features, local, conclusion, self.private_noise)
             for fit_k, own, local, conclusion in zip(
                 self.fits, self.owns, start.local_models, conclusions, strict=True
             )
         )
 
     @property
-    def lone(self) -> float | None:
+    def private_noise(self) -> float | None:
         """The inverse precision of private rows, where there are no other labels."""
         alone = self._private.any() and not self.terms.n_labelled
         if alone:

@@ -52,9 +52,9 @@ class SiteModel:
         features: SiteFeatures,
         local: LocalModel | None,
         conclusion: Conclusion,
-        lone: float | None = None,
+        private_noise: float | None = None,
     ) -> "SiteModel":
-        """From the fit and the conclusion; ``lone`` is that of `OwnLabels`."""
+        """From the fit and the conclusion; ``private_noise`` is that of `OwnLabels`."""
         m = fit.moments
         verdict = conclusion.verdict
         learned = conclusion.learned
@@ -66,7 +66,7 @@ class SiteModel:
         rows[:k] -= rows[k]
         weighed = m.deviation * (rows @ fit.beta)
         variance = m.deviation**2 * (rows @ fit.S @ rows.T)
-        at_centre = own.deviations(fit, unit[-1:], lone)[1][0] ** 2
+        at_centre = own.deviations(fit, unit[-1:], private_noise)[1][0] ** 2
         score = ScoreWeights.of(fit)
         block = score.block(own.site)
         directions = tuple(map(without_labels, features.directions))

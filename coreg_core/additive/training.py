@@ -145,7 +145,7 @@ def train(
                 model=model_of(site.models(of_targets)),
                 verdicts=tuple(conclusion.verdict for conclusion in of_targets),
                 own=site.owns[0],
-                private_noise=site.lone,
+                private_noise=site.private_noise,
             )
             for site, of_targets in zip(exchanges, conclusions, strict=True)
         ),
