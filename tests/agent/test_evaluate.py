@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from agent_files import agent, prepared, write
+from numpy.random import default_rng
 from scipy.special import expit, softmax
 from sklearn.metrics import roc_auc_score
 from trained_sites import PLAN, prepared_sites, tables, trained
@@ -52,7 +53,7 @@ N = 60
 def folder(tmp_path, monkeypatch):
     """A table of the site north with the label 2a + noise, a model of 2a, and a model of a."""
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     a = rng.normal(size=N)
     y = 2.0 * a + 0.1 * rng.normal(size=N)
     rows = [f"{i},{float(a[i])!r},{float(y[i])!r},x" for i in range(N)]
@@ -207,14 +208,14 @@ def judged(n, *, joined, score=None, level=3.0, opposed=False, two=False):
     """The verdict at n labels of a site whose local model errs by 1 and the others by so much;
     ``two``: of two classes.
     """
-    y, error = np.random.default_rng(0).normal(size=(2, n))
+    y, error = default_rng(0).normal(size=(2, n))
     y = (y > 0.0).astype(float) if two else level * y
     left = 2.0 * y + error if opposed else joined * error
     scored = None if score is None else score * error
     return Judged((verdict(y, error, left, scored),), y)
 
 
-ERROR = np.random.default_rng(0).normal(size=40)
+ERROR = default_rng(0).normal(size=40)
 
 
 def path(local=ERROR, joined=0.5 * ERROR, chosen=1):

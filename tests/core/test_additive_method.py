@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from exact_sums import sums
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 from sklearn.ensemble import RandomForestRegressor
 
@@ -34,7 +35,7 @@ class Problem:
     """
 
     def __init__(self, seed=0, n=(12, 20, 15), m=200, d=(4, 3, 5), k=(7, 6, 8)):
-        rng = np.random.default_rng(seed)
+        rng = default_rng(seed)
         factors = rng.normal(size=(sum(n) + m, 4))
         self.W = []
         for size in k:
@@ -256,7 +257,7 @@ def test_left_out_residuals_of_a_ridge_fit_are_those_of_refits():
 @pytest.fixture(scope="module")
 def drawn():
     """A fit, and 400,000 draws of Gaussian features of its covariance."""
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     p = Problem(5, m=40_000)
     f = fit(p.moments())
     covariance = f.moments.C
@@ -295,7 +296,7 @@ def test_the_missing_variance_is_that_of_residuals_of_a_regression_on_six_column
 
 def test_a_deviation_is_that_of_draws_of_coefficients_features_and_noise(drawn):
     p, f, _ = drawn
-    rng = np.random.default_rng(6)
+    rng = default_rng(6)
     m = f.moments
     own = p.own(m)[1]
     first_row = p.W[1][:1]
@@ -343,7 +344,7 @@ def test_units_of_labels_do_not_matter():
 
 
 def test_the_forest_predicts_with_numpy_what_scikit_learn_does():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     # Whole numbers: a threshold between two is often a third one, up to rounding.
     whole = rng.integers(12, size=(580, 3))
     S = (whole - 5.3) / 3.7
@@ -359,7 +360,7 @@ def test_the_forest_predicts_with_numpy_what_scikit_learn_does():
 
 def multiplied(n, seed=0):
     """Own columns X, and a score whose slope depends on a column, as no sum over sites can have."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = rng.normal(size=(n, 2))
     score = rng.normal(size=n)
     slopes = 1.0 + np.sign(X[:, 0])
@@ -427,7 +428,7 @@ def test_a_refinement_needs_a_gain():
 
 @pytest.mark.parametrize("kind", ["constant", "binary", "heavy"])
 def test_features_of_awkward_columns_are_finite_and_centred(kind):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     columns = {
         "constant": np.ones((60, 1)),
         "binary": (rng.random((60, 1)) < 0.3).astype(float),
@@ -444,7 +445,7 @@ def test_features_of_awkward_columns_are_finite_and_centred(kind):
 
 
 def test_features_do_not_know_the_label_of_their_row():
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     X = rng.normal(size=(80, 3))
     y = rng.normal(size=45)
     own = np.arange(45)
@@ -460,7 +461,7 @@ def test_features_do_not_know_the_label_of_their_row():
 
 
 def test_a_site_without_labels_has_features_and_no_local_model():
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     X = rng.normal(size=(80, 3))
     nobody = np.arange(0)
 
@@ -508,7 +509,7 @@ def test_a_slope_is_used_if_it_differs_from_one_by_two_standard_errors(standard_
 @pytest.fixture
 def sloped():
     """Labels of slope 3 in x, residuals of three models, and the verdict on them."""
-    local, noise, other, x = np.random.default_rng(0).normal(size=(4, 40))
+    local, noise, other, x = default_rng(0).normal(size=(4, 40))
     y = 8.0 + 3.0 * x + 0.5 * noise
     score = y - x
     joined = y - x - 0.1 * other
@@ -549,7 +550,7 @@ def test_the_joined_model_has_the_slope_of_the_score(sloped):
 
 def test_a_left_out_completion_changes_residuals_and_no_prediction(sloped):
     _, y, local, joined, score = sloped
-    completion = 0.1 * np.random.default_rng(1).normal(size=40)
+    completion = 0.1 * default_rng(1).normal(size=40)
     plain = verdict(y, local, joined, score)
     completed = verdict(y, local, joined, score, completion)
     change = plain.joined.weight * plain.slope * completion
@@ -564,8 +565,8 @@ def test_with_two_common_labels_the_slope_is_that_of_all_labels(sloped):
     assert few.score == replace(few.joined, weight=1.0), "no blend"
 
 
-GOOD = 0.1 * np.random.default_rng(0).normal(size=300)
-BAD = np.random.default_rng(1).normal(size=300)
+GOOD = 0.1 * default_rng(0).normal(size=300)
+BAD = default_rng(1).normal(size=300)
 
 
 def test_a_blend_takes_what_is_better():
@@ -586,6 +587,6 @@ def test_a_gain_is_the_change_of_the_root_mean_square():
 
 
 def test_the_standard_error_of_a_gain_is_wider_than_the_bootstrap_s():
-    resamples = np.random.default_rng(0).integers(300, size=(2000, 300))
+    resamples = default_rng(0).integers(300, size=(2000, 300))
     ratios = [ratio_of_rmse(rows) for rows in resamples]
     assert gain(BAD, GOOD).standard_error == pytest.approx(1.5 * np.std(ratios), rel=0.2)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from coreg_core.additive.features import SiteRows
@@ -31,7 +32,7 @@ def federation(seed=0, n=40, m=300, private=False, unit=1.0):
     With ``private``, a site's labelled rows are its own. ``unit`` is that of the first site's
     labels.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     labelled_end = m + 3 * n
     X = rng.normal(size=(labelled_end + 500, 6))
     tables = [X[:, :2], X[:, 2:4], X[:, 4:]]
@@ -54,7 +55,7 @@ def federation(seed=0, n=40, m=300, private=False, unit=1.0):
 
 def with_more_noise(sites, weight, seed):
     """The same sites with labels that are ``weight`` times as large, and standard normal noise."""
-    noise = np.random.default_rng(seed).normal(size=(3, len(sites[0].y)))
+    noise = default_rng(seed).normal(size=(3, len(sites[0].y)))
     noisy = []
     for rows, errors in zip(sites, noise, strict=True):
         noisy.append(replace(rows, y=weight * rows.y + errors))
@@ -153,7 +154,7 @@ def ratios_of_left_out_errors(seed):
     Columns of common factors say much of each other: a labelled row is one of those that complete
     them.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     factors = rng.normal(size=(2400, 6))
     X = factors @ rng.normal(size=(6, 12)) + rng.normal(size=(2400, 12))
     y = X @ rng.normal(size=12) / 3 + 0.5 * rng.normal(size=2400)

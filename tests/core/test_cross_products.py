@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
 from coreg_core.errors import BadData
@@ -20,7 +21,7 @@ WORD = np.uint64
 
 
 def columns(n, count, seed):
-    x = np.random.default_rng(seed).normal(size=(n, count))
+    x = default_rng(seed).normal(size=(n, count))
     return x / np.linalg.norm(x, axis=1).max()
 
 
@@ -56,7 +57,7 @@ def test_a_changed_message_changes_the_share():
     y = cross.fixed(columns(150, 3, 2), 16)
     secret, _ = cross.announce(SEED, nothing, y, os.urandom)
     rows = 150 + cross.RANDOM_ROWS
-    encrypted = np.random.default_rng(0).integers(0, 2**64, size=(rows, 5), dtype=WORD)
+    encrypted = default_rng(0).integers(0, 2**64, size=(rows, 5), dtype=WORD)
     changed = encrypted.copy()
     changed[0, 0] += WORD(1 << 40)
     share = secret.share_of_own_projection(encrypted)
@@ -66,7 +67,7 @@ def test_a_changed_message_changes_the_share():
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(1, 2500), st.sampled_from([1, 7, 2**15, 2**23 - 1]))
 def test_the_share_of_a_projection_is_an_exact_product_of_words(seed, rows, largest):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     small = rng.integers(-largest, largest, size=(rows, 2), endpoint=True)
     encrypted = rng.integers(0, 2**64, size=(rows, 3), dtype=WORD)
     no_columns = np.zeros((cross.SECRET_ROWS, 0), dtype=WORD)
@@ -107,7 +108,7 @@ def test_the_public_matrix_has_the_mean_of_uniform_words():
 
 
 def test_an_encryption_without_errors_is_an_exact_product_of_words():
-    S = np.random.default_rng(0).integers(0, 2**64, size=(cross.SECRET_ROWS, 2), dtype=WORD)
+    S = default_rng(0).integers(0, 2**64, size=(cross.SECRET_ROWS, 2), dtype=WORD)
     zeros = np.zeros((5, 2), dtype=np.int64)
     _, message = cross.announce(SEED, zeros, zeros, without_noise(S, 2))
     assert_array_equal(message.encrypted[:5], public_rows(SEED, 5, np.arange(5)) @ S)
@@ -194,7 +195,7 @@ class Attack:
     size: int = 96
 
     def __post_init__(self):
-        rng = np.random.default_rng(0)
+        rng = default_rng(0)
         rows = 400
         self.A = rng.integers(0, 2**64, size=(rows, self.size), dtype=WORD)
         self.S = rng.integers(0, 2**64, size=(self.size, 3), dtype=WORD)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from scipy.stats import ks_2samp
@@ -33,7 +34,7 @@ seeds = st.integers(0, 10_000)
 
 
 def drawn(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     labels = (rng.random(n) < 0.4).astype(float)
     labels[:2] = 0.0, 1.0
     return np.round(0.4 + 0.5 * labels + rng.normal(size=n), 1), labels  # with ties
@@ -113,7 +114,7 @@ def test_gains_of_tenths_are_on_the_roc_curve_of_scikit_learn(seed: int) -> None
 
 def different_probabilities(seed: int) -> tuple[np.ndarray, np.ndarray]:
     _, labels = drawn(seed, 200)
-    order = np.random.default_rng(seed).permutation(200)
+    order = default_rng(seed).permutation(200)
     return order / 199.0, labels
 
 
@@ -131,7 +132,7 @@ def test_equal_probabilities_share_a_tenth() -> None:
 
 @given(seeds)
 def test_r_squared_is_scikit_learns(seed: int) -> None:
-    y, e = np.random.default_rng(seed).normal(size=(2, 20))
+    y, e = default_rng(seed).normal(size=(2, 20))
     assert r_squared(e, y) == pytest.approx(r2_score(y, y - e), abs=1e-12)
     assert np.isnan(r_squared(e, np.ones(20)))
 
@@ -188,7 +189,7 @@ VIEWS = [slice(0, 2), slice(2, 4)]
 
 def table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(X, all labels, labels with NaN): both views see the class, each with noise of its own."""
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     latent = rng.normal(size=300)
     X = latent[:, None] + rng.normal(size=(300, 4))
     whole = (latent > 0).astype(float)
@@ -253,7 +254,7 @@ def test_a_classifier_of_one_class_is_refused() -> None:
 
 
 def test_probabilities_of_several_classes_are_those_of_a_logistic_regression_with_much_data():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     scores = rng.normal(size=(20_000, 3))
     odds = np.exp(2.5 * scores + [0.5, -0.5, 0.0])
     truth = odds / odds.sum(axis=1, keepdims=True)

@@ -5,6 +5,7 @@ from math import exp, log
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from coreg_core.additive.label_privacy import STEPS, TAIL, noise_variance, randomised, unbiased
 from coreg_core.additive.terms import SiteSummary, terms_of
@@ -77,7 +78,7 @@ def test_messages_are_on_the_grid_and_within_the_tail_of_the_range():
 
 @pytest.mark.parametrize("rules", [YES_NO, replace(YES_NO, label_epsilon=1.0), NUMBERS])
 def test_told_labels_have_no_bias_and_the_stated_variance(rules):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     n = 200_000
     for label in (0.0, 1.0):
         told = unbiased(randomised(np.full(n, label), rules, rng.random((n, 2))), rules)
@@ -91,7 +92,7 @@ def test_told_labels_have_no_bias_and_the_stated_variance(rules):
 def test_the_deviation_of_told_labels_leaves_room_for_their_noise(private, epsilon):
     """Labels travel as so many deviations; the few that are clipped shift no mean."""
     rules = replace(private, label_epsilon=epsilon)
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     y = (rng.random(20_000) < 0.05).astype(float)  # few yes, or nearly equal numbers
     told = unbiased(randomised(y, rules, rng.random((len(y), 2))), rules)
     labelled = np.ones(len(y), dtype=bool)
@@ -106,7 +107,7 @@ def test_the_deviation_of_told_labels_leaves_room_for_their_noise(private, epsil
 def test_random_numbers_of_secrets_are_positive_and_even():
     assert uniforms([bytes(32)]).min() > 0.0
     assert uniforms([b"\xff" * 32]).max() <= 1.0
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     made = uniforms([rng.bytes(32) for _ in range(20_000)])
     assert made.mean(axis=0) == pytest.approx([0.5, 0.5], abs=0.01)
     assert abs(np.corrcoef(made.T)[0, 1]) < 0.03

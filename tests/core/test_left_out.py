@@ -4,6 +4,7 @@
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from coreg_core.agreement.left_out import FOLDS, SEED, LabelledFit, best_of, choose_on
@@ -21,7 +22,7 @@ M = 30
 
 def drawn(seed=0):
     """(labelled rows, labels, unlabelled rows, target there)."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = rng.normal(size=(N, 3))
     Z = rng.normal(size=(M, 3))
     y = X.sum(axis=1) + 0.3 * rng.normal(size=N) + 5.0
@@ -148,7 +149,7 @@ def test_the_nested_estimate_is_of_labels_that_neither_function_nor_choice_has_s
 
 
 def rows_of_folds():
-    order = np.random.default_rng([SEED, N]).permutation(N)
+    order = default_rng([SEED, N]).permutation(N)
     return [np.sort(order[fold::FOLDS]) for fold in range(FOLDS)]
 
 
@@ -194,7 +195,7 @@ def test_six_labels_are_too_few_for_five_folds():
 
 
 def many_rows():
-    X = np.random.default_rng(0).normal(size=(2 * MANY + 1, 2))
+    X = default_rng(0).normal(size=(2 * MANY + 1, 2))
     y = np.sin(X[:, 0])
     some = evenly(len(X), MANY)
     return X, y, some
@@ -220,7 +221,7 @@ def test_the_paper_s_rule_looks_at_all_rows():
 
 
 def test_leave_one_out_is_leaving_one_out():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     Phi = rng.normal(size=(9, 4)) + 1.0
     y = rng.normal(size=9)
     ridges = np.array([0.01, 1.0, 30.0])
@@ -238,7 +239,7 @@ def test_leave_one_out_is_leaving_one_out():
 
 @pytest.fixture
 def one_view():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(30, 2))
     return X, np.sin(2 * X[:, 0])
 

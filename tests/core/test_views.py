@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, KERNELS, SPANS, Site, brute_force_response, gram, random_site
 
@@ -26,7 +27,7 @@ from coreg_core.spans import (
 
 @st.composite
 def sites(draw, *, spans=SPANS, unlabelled=(1, 12)):
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rng = default_rng(draw(st.integers(0, 2**32 - 1)))
     return random_site(
         rng,
         draw(st.integers(1, 12)),
@@ -55,7 +56,7 @@ def tolerance(site: Site, view: View, weight: float) -> float:
 @given(sites(), seeds, weights)
 def test_respond_is_the_minimiser(site, seed, weight):
     view = site.view()
-    target = np.random.default_rng(seed).normal(size=len(site.Z))
+    target = default_rng(seed).normal(size=len(site.Z))
     prediction, local = brute_force_response(site, target, weight)
     atol = tolerance(site, view, weight)
     assert_allclose(
@@ -85,7 +86,7 @@ def test_the_linear_part_is_symmetric_and_between_nought_and_one(site, weight):
 @given(sites(), seeds, weights)
 def test_the_solution_is_the_function_behind_the_response(site, seed, weight):
     view = site.view()
-    t = np.random.default_rng(seed).normal(size=len(site.Z))
+    t = default_rng(seed).normal(size=len(site.Z))
     solution = view.solve(t, weight)
     atol = tolerance(site, view, weight)
     respond = view.respond(t[:, None], np.array([weight]))[:, 0]
@@ -103,7 +104,7 @@ def test_the_solution_is_the_function_behind_the_response(site, seed, weight):
 
 @given(sites(spans=["exact"]), seeds)
 def test_without_weight_no_unlabelled_point_is_in_the_model(site, seed):
-    t = np.random.default_rng(seed).normal(size=len(site.Z))
+    t = default_rng(seed).normal(size=len(site.Z))
     assert_array_equal(site.view().solve(t, 0.0).function.points, site.X)
 
 
@@ -126,7 +127,7 @@ def landmarks(X, Z, seed):
 
 
 def test_landmarks_are_drawn_by_the_seed_alone():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(5, 2))
     Z = rng.normal(size=(7, 2))
     drawn = landmarks(X, Z, seed=3)
@@ -135,7 +136,7 @@ def test_landmarks_are_drawn_by_the_seed_alone():
 
 
 def test_landmarks_are_rows_without_replacement():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(5, 2))
     Z = rng.normal(size=(7, 2))
     everyone = {tuple(row) for row in np.concatenate([X, Z])}
@@ -145,7 +146,7 @@ def test_landmarks_are_rows_without_replacement():
 
 
 def test_the_rank_counts_directions_and_repeated_rows_once():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(6, 3))
     assert orthonormal_basis(Gaussian(1.0), X).rank == 6
     assert orthonormal_basis(Gaussian(1.0), np.concatenate([X, X[:4]])).rank == 6
@@ -160,7 +161,7 @@ def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
     """A shorter product rounds differently, and no worse: eps times a condition number of about 1 +
     31 · 3 / 0.3.
     """
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     X = rng.normal(size=(8, 3))
     y = rng.normal(size=8)
     Z = rng.normal(size=(31, 3))
@@ -195,7 +196,7 @@ def factored(monkeypatch):
 
 
 def test_factors_are_kept_up_to_a_limit(factored):
-    view = random_site(np.random.default_rng(0), 4, 6).view()
+    view = random_site(default_rng(0), 4, 6).view()
     view.most_factors = 2
     factored.clear()
     for weight in (0.1, 0.2, 0.2, 0.1, 0.3, 0.1):
@@ -206,7 +207,7 @@ def test_factors_are_kept_up_to_a_limit(factored):
 
 
 def test_a_column_that_has_stopped_costs_nothing(factored):
-    view = random_site(np.random.default_rng(0), 4, 6).view()
+    view = random_site(default_rng(0), 4, 6).view()
     weights = np.array([0.7, 0.2])
     directions = np.ones((6, 2))
     directions[:, 0] = 0.0
@@ -217,7 +218,7 @@ def test_a_column_that_has_stopped_costs_nothing(factored):
 
 
 def test_columns_of_several_weights_are_answered_as_each_by_itself():
-    site = random_site(np.random.default_rng(0), 4, 6)
+    site = random_site(default_rng(0), 4, 6)
     weights = np.array([0.7, 0.2, 0.3, 0.1, 0.3, 0.2])
     directions = np.ones((6, 6))
     answers = site.view().respond(directions, weights, "linear")
@@ -232,7 +233,7 @@ def test_every_answer_is_a_function_of_m0_and_S(span, mu):
     """The bound on what any number of questions can reveal (privacy.md, "Agreement"), and the two
     ways to ask for it.
     """
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(12, 2))
     y = rng.normal(size=12)
     Z = rng.normal(size=(7, 2))
@@ -263,7 +264,7 @@ class OfLabels:
     """A view, and the same with other labels; one instance is like a labelled row."""
 
     def __init__(self, site, seed, ridge):
-        rng = np.random.default_rng(seed)
+        rng = default_rng(seed)
         d = min(site.X.shape[1], site.Z.shape[1])
         site.Z[0, :d] = site.X[0, :d]
         self.change = rng.normal(size=len(site.y))

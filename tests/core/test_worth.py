@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from exact_sums import sums
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from coreg_core.additive.moments import Moments, fit
@@ -15,7 +16,7 @@ D = (4, 3, 5)
 
 def moments(signal, n=300, seed=0, noise=0.5):
     """Of three sites with independent features; ``signal``: the weight of each site's."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     Phi = rng.normal(size=(n, sum(D)))
     widths = np.repeat(D, D)
     weights = np.repeat(signal, D) / np.sqrt(widths)
@@ -35,7 +36,7 @@ def of_rows(Phi, y, d):
 
 
 def test_a_fit_without_a_site_is_that_of_moments_that_never_had_its_features():
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     Phi = rng.normal(size=(200, 12))
     y = Phi @ rng.normal(size=12) + rng.normal(size=200)
     second = np.s_[4:7]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from core.test_exchange import short, shorten  # noqa: F401 - short secrets
 from machine.tiny import Pump, TinySite, allowing, altered, site_with
+from numpy.testing import assert_allclose, assert_array_equal
 
 from coreg_core.additive.channel import ExactSums
 from coreg_core.additive.exchange import SiteExchange
@@ -117,7 +118,7 @@ def weights_of(site: SiteExchange) -> np.ndarray:
 def test_all_sites_opened_the_same_sums(session: tuple[Pump, list[SiteExchange]]) -> None:
     first, *others = session[1]
     for site in others:
-        np.testing.assert_array_equal(site.fits[0].beta, first.fits[0].beta)
+        assert_array_equal(site.fits[0].beta, first.fits[0].beta)
 
 
 def test_a_session_ends_as_memory_does(session: tuple[Pump, list[SiteExchange]]) -> None:
@@ -156,7 +157,7 @@ def test_a_model_s_part_is_that_of_the_exchange(
         others = np.setdiff1d(np.arange(start.n_common), start.rows.own)
         part = model.part(model.phi(start.rows.X[others]), everyone)
         W = start.W[others, : own.terms.d[own.site]]
-        np.testing.assert_allclose(part, W @ weights[own.terms.blocks[own.site]], atol=1e-9)
+        assert_allclose(part, W @ weights[own.terms.blocks[own.site]], atol=1e-9)
 
 
 def of_two_classes() -> dict[str, PrivateData]:
@@ -277,7 +278,7 @@ def test_label_noise_of_two_sizes_is_drawn_apart() -> None:
         assert abs(np.corrcoef(first, other)[0, 1]) < 0.5
     same, its_size = errors_of(data)
     assert its_size == size
-    np.testing.assert_array_equal(same, first)
+    assert_array_equal(same, first)
 
 
 def test_before_the_first_attempt_there_is_no_news() -> None:
@@ -481,8 +482,8 @@ def test_a_site_that_restarts_in_the_middle_costs_an_opening_and_changes_no_feat
     pump.kill("b").run()
     assert pump.outcome is Outcome.CONVERGED
     after = exchange(pump.sites["b"])
-    np.testing.assert_array_equal(before.start.W, after.start.W)
-    np.testing.assert_array_equal(before.start.told, after.start.told)
+    assert_array_equal(before.start.W, after.start.W)
+    assert_array_equal(before.start.told, after.start.told)
     assert pump.sites["a"].consent.memory.row_sets()[0].openings == 2
 
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from core.test_exchange import short  # noqa: F401 - the fixture: short secrets have the same sums
 from machine.tiny import Pump, allowing, site_with
+from numpy.random import default_rng
+from numpy.testing import assert_allclose
 
 from coreg_core.additive.terms import SCORE_NOISE
 from coreg_core.objectives.additive import Additive
@@ -37,7 +39,7 @@ def classes_of(X: list[np.ndarray]) -> np.ndarray:
 
 def rows_of(labelled: int = 80, unlabelled: int = 250) -> tuple[dict[str, PrivateData], np.ndarray]:
     """Each class is where the sum of the sites' parts of its score is largest."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     N = 3 * labelled + unlabelled
     X = [rng.normal(size=(N, 3)) for _ in "abc"]
     y = classes_of(X).astype(np.float64)
@@ -64,7 +66,7 @@ def test_the_scores_of_a_training_tell_the_class_of_individuals_without_a_label(
     result = pump.sites["a"].result
     _, of_scores, _ = result.probabilities
     told = of_scores.of(result.scores.values)
-    np.testing.assert_allclose(told.sum(axis=1), 1.0)
+    assert_allclose(told.sum(axis=1), 1.0)
     right = np.mean(told.argmax(axis=1) == y[result.scores.places])
     alone = result.probabilities[2].of(result.model.alone(rows_of()[0]["a"].Z[240:]))
     assert right > 0.7 > np.mean(alone.argmax(axis=1) == y[240:])
@@ -101,7 +103,7 @@ def models() -> dict[str, AdditiveResult]:
 
 
 def new_individuals() -> tuple[dict[str, np.ndarray], np.ndarray]:
-    rng = np.random.default_rng(7)
+    rng = default_rng(7)
     X = [rng.normal(size=(NEW, 3)) for _ in "abc"]
     return dict(zip("abc", X, strict=True)), classes_of(X)
 
@@ -157,7 +159,7 @@ def test_a_scoring_sums_the_parts_of_each_class_with_its_own_noise(models) -> No
     noise = pump.sites["a"].result.scores - sum_of_parts(models, "abc")
     of_two_others = np.sqrt(2.0) * noise_of(models)
     assert noise.shape == (NEW, 3)
-    np.testing.assert_allclose(noise.std(axis=0), of_two_others, rtol=0.15)
+    assert_allclose(noise.std(axis=0), of_two_others, rtol=0.15)
     between = np.corrcoef(noise.T)[np.triu_indices(3, 1)]
     assert np.abs(between).max() < 0.2, "each class has its own draws"
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.linalg import eigh, lstsq
@@ -25,7 +26,7 @@ FEWER = {"n_epochs": 20, "n_steps": 300, "random_state": 0}
 
 def friedman():
     """(80 rows, the targets of Friedman's function)."""
-    X = np.random.default_rng(7).uniform(size=(80, 6))
+    X = default_rng(7).uniform(size=(80, 6))
     y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1])
     y += 20 * (X[:, 2] - 0.5) ** 2
     y += 10 * X[:, 3] + 5 * X[:, 4]
@@ -74,7 +75,7 @@ def test_predictions_stay(name):
 
 def rows():
     """(15 labelled rows, their targets, 60 unlabelled rows)."""
-    X = np.random.default_rng(0).uniform(-1, 1, size=(75, 3))
+    X = default_rng(0).uniform(-1, 1, size=(75, 3))
     y = np.sin(2 * X[:15, 0]) + X[:15, 1]
     return X[:15], y, X[15:]
 
@@ -87,7 +88,7 @@ def one_table(X, y, U):
 
 def reconstruction(degree):
     """(latent rows, the targets that they reconstruct)."""
-    rng = np.random.default_rng(degree)
+    rng = default_rng(degree)
     return 0.6 * rng.normal(size=(9, 3)), rng.normal(size=(9, 2))
 
 
@@ -141,7 +142,7 @@ def test_the_solution_is_a_minimum_of_its_objective(method):
 
     solution = model.function_.coef
     least = objective(solution)
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     for size in (1e-1, 1e-3):
         for _ in range(20):
             step = size * rng.normal(size=75)
@@ -163,7 +164,7 @@ def test_a_penalty_is_symmetric_and_positive(method):
 
 def correlated(p, q):
     """Two views of 200 rows, with p and q columns of two common factors."""
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     shared = rng.normal(size=(200, 2))
     views = []
     for width in (p, q):
@@ -220,7 +221,7 @@ def test_squared_correlations_are_the_generalised_eigenvalues_of_the_textbook(p,
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 1e-5, 0.1, 10.0]), st.integers(1, 40))
 @settings(max_examples=50)
 def test_the_gradient_of_equation_9_vanishes(seed, ridge, n):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     Z = rng.normal(size=(n, 5))
     y = rng.normal(size=n)
     lam = np.sort(rng.uniform(size=5))[::-1].copy()
@@ -233,7 +234,7 @@ def test_the_gradient_of_equation_9_vanishes(seed, ridge, n):
 
 @given(st.integers(0, 10_000), st.integers(1, 40))
 def test_without_a_penalty_it_is_least_squares_of_least_norm(seed, n):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     Z = rng.normal(size=(n, 5))
     y = rng.normal(size=n)
     solution, *_ = lstsq(Z, y)
@@ -254,7 +255,7 @@ class Views:
 
 def views(n_views=2):
     """30 labelled and 80 unlabelled rows of linear views of three hidden columns."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     hidden = rng.uniform(-1, 1, size=(110, 3))
     tables = []
     for v in range(n_views):

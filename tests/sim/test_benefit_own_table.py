@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose
 from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, UsageError
@@ -20,7 +22,7 @@ def benefit(*arguments, **options):
 
 
 def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(700, 4))
     y = X.sum(axis=1) + rng.normal(size=700)
     lines = np.column_stack([X, y, 2 * y + 1])
@@ -60,7 +62,7 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
     """A text becomes several features, and its column is named once; two dates tell a stay only
     together.
     """
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     begin = rng.integers(0, 300, 300)
     stay = rng.integers(1, 30, 300)
     day = np.datetime64("2024-01-01")
@@ -140,7 +142,7 @@ dates = {since = "%Y-%m-%d"}
 @pytest.fixture
 def divided(tmp_path):
     """A table with a text, a date, a constant and gaps, and its division over two sites."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     c, age = rng.normal(size=(2, 400))
     rows = [
         f"{c[i]:.3f},{'ABC'[i % 3]},2025-0{1 + i % 9}-11,"
@@ -196,7 +198,7 @@ def test_the_columns_of_a_division_are_those_of_the_file(divided):
         for line in (divided / "mine.csv").read_text().splitlines()[1:]
         if line[-1] != ","
     ]
-    np.testing.assert_allclose(drawn.columns[1][:, 0], c)
+    assert_allclose(drawn.columns[1][:, 0], c)
 
 
 def test_what_a_division_refuses(divided):

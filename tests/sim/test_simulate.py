@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
 from coordinator.transports import InProcess
@@ -183,7 +184,7 @@ def test_the_closed_form_of_all_couplings_is_that_of_each():
     for at, coupling in enumerate(couplings):
         exact = closed_form(PROBLEM, plan_for(PROBLEM, Agreement(coupling=(coupling,))))
         own = [solution.prediction for solution in together.solutions[at]]
-        np.testing.assert_allclose(own, exact.predictions, atol=1e-12)
+        assert_allclose(own, exact.predictions, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -276,8 +277,8 @@ def test_columns_are_the_sites_that_the_file_says_and_rows_are_drawn(tmp_path):
     for name, data in common.sites.items():
         assert len(data.Z) == 30 + 2 * 10
         assert len(set(data.positions.tolist())) == 10
-        np.testing.assert_array_equal(data.Z[data.positions], data.X)
-        np.testing.assert_array_equal(data.y, apart.sites[name].y)
+        assert_array_equal(data.Z[data.positions], data.X)
+        assert_array_equal(data.y, apart.sites[name].y)
         assert set(apart.sites[name].positions.tolist()) == {-1}
 
 
