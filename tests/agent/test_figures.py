@@ -130,7 +130,9 @@ def mixed(folder, rows, name):
     rng = default_rng(len(rows))
     lines = ["id,x,colour,y"]
     for i, x in enumerate(rows):
-        colour = "red" if x > 0 else "blue"
+        colour = "blue"
+        if x > 0:
+            colour = "red"
         lines.append(f"{i},{x!r},{colour},{rng.normal()!r}")
     return write(folder, "\n".join([*lines, ""]), name)
 

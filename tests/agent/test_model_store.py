@@ -184,9 +184,9 @@ def agreement(store, coupling=(0.5,), *, alone=False, **changes):
         for c in factors
     )
     joined = tuple(joined[: len(coupling)])
-    result = AgreementResult(
-        Outcome.CONVERGED, "", solutions=joined, alone=local if alone else None
-    )
+    if not alone:
+        local = None
+    result = AgreementResult(Outcome.CONVERGED, "", solutions=joined, alone=local)
     rows = prepared(write(store.folder.parent, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n"))
     notes = []
     return store.put_models(

@@ -148,10 +148,12 @@ def of_graph(table, preprocessing):
                 [[text or ""] for text in table.texts(column.name)], dtype=object
             )
         elif column.kind == "date":
-            days = [
-                np.nan if text is None else day_of(text, column.layout)
-                for text in table.texts(column.name)
-            ]
+            days = []
+            for text in table.texts(column.name):
+                day = np.nan
+                if text is not None:
+                    day = day_of(text, column.layout)
+                days.append(day)
             out[column.name] = np.array(days, dtype=np.float64)[:, None]
         else:
             out[column.name] = column.numbers(table)[:, None]
@@ -257,12 +259,15 @@ def test_joined_and_local_models_of_an_additive_training(federations, tmp_path, 
     )
     rows = read_table(far)
     paths = federation.write(site)[0]
-    assert site == "c" or len(paths) == 2, "the joined and the local model"
+    if site != "c":
+        assert len(paths) == 2, "the joined and the local model"
     for path in paths:
         mine, its = both(tmp_path / "m.onnx", load_model(path), rows)
         # The forest adds its leaves in float32.
         scale = np.abs(its).max()
-        share = 1e-5 if site == "a" and name != "linear" else 1e-10
+        share = 1e-10
+        if site == "a" and name != "linear":
+            share = 1e-5
         assert_allclose(mine, its, rtol=0.0, atol=share * scale)
 
 

@@ -59,11 +59,13 @@ def worked(agent, message, *, listening=True):
     """The answers to a message of the coordinator, or to a plan as it proposes it first, and the
     worker's report.
     """
-    message = Proposal(message.run, 0, message) if isinstance(message, Plan) else message
+    if isinstance(message, Plan):
+        message = Proposal(message.run, 0, message)
     frames, report = agent.workers.work(message, listening=listening)
     assembler = Assembler()
     assembler.expect(message.run, 800_000)
-    return [found for frame in frames if (found := assembler.feed_site(frame)) is not None], report
+    answers = [assembler.feed_site(frame) for frame in frames]
+    return [answer for answer in answers if answer is not None], report
 
 
 def answers(agent, message, *, listening=True):
