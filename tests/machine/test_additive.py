@@ -240,12 +240,12 @@ def test_a_site_without_labels_hears_what_the_score_is_worth_elsewhere() -> None
             own = results[name].judged.verdict.gains["score"].change
             assert abs(change - own) <= 0.025 + 1e-9, "rounded to 5 %"
         assert set(results["a"].partners) == {"b", "c"}
-        found = findings.of_training(results["c"].judged, results["c"].gains)
-        said = " ".join(report.sentences(found, "y"))
-        assert "This site has no labels, so it cannot test a model" in said
-        assert ("score together" in said) == share
-        assert ("at other sites, rounded to 5 %: a -" in said) == share
-        assert "local model is saved" not in said, "it has none"
+        summary = findings.of_training(results["c"].judged, results["c"].gains)
+        text = " ".join(report.sentences(summary, "y"))
+        assert "This site has no labels, so it cannot test a model" in text
+        assert ("score together" in text) == share
+        assert ("at other sites, rounded to 5 %: a -" in text) == share
+        assert "local model is saved" not in text, "it has none"
         assert findings.of_training(results["a"].judged, results["a"].gains).elsewhere is None
 
 
@@ -267,8 +267,8 @@ def test_sites_without_labels_end_with_scores_and_hear_what_they_are_worth() -> 
         at = np.searchsorted(scores.places, truth.positions)
         correlation = np.corrcoef(scores.values[at], truth.y)[0, 1]
         assert correlation > 0.6
-        found = replace(findings.of_training(result.judged, result.gains), scored=360)
-        first, advice = report.sentences(found, "y")
+        summary = replace(findings.of_training(result.judged, result.gains), scored=360)
+        first, advice = report.sentences(summary, "y")
         assert first.startswith("scores.csv: joint scores of 360 shared individuals")
         percent = 100 * result.gains["a"]
         change = f"At a the score's error changes by {percent:+.0f} %"
@@ -331,9 +331,9 @@ def test_before_the_first_attempt_there_is_no_news() -> None:
     ("change", "expected"), [(-0.384, -0.4), (0.02, 0.0), (-2.0, -1.0), (9.0, 5.0), (np.nan, None)]
 )
 def test_a_gain_is_one_byte(change: float, expected: float | None) -> None:
-    told = gain_byte(change, 20)
-    assert len(told) == 1
-    assert gain_of(told) == expected
+    byte = gain_byte(change, 20)
+    assert len(byte) == 1
+    assert gain_of(byte) == expected
     assert gain_of(gain_byte(change, 19)) is None, "too few labels to judge"
     assert gain_of(gain_byte(None, 20)) is None, "no gain"
 
@@ -362,9 +362,9 @@ def test_a_set_of_rows_is_opened_as_often_as_the_policy_allows() -> None:
     shifted = {
         n: replace(r, ids=(*data[n].ids, "new-1", "new-2", "new-3")) for n, r in more.items()
     }
-    told = train(shifted, "run-4").end.reason
-    assert "labelled rows differ from those of an earlier training" in told
-    assert "None or at least 180 have to differ" in told
+    reason = train(shifted, "run-4").end.reason
+    assert "labelled rows differ from those of an earlier training" in reason
+    assert "None or at least 180 have to differ" in reason
 
 
 def test_later_trainings_on_some_of_the_rows_want_new_labels() -> None:
