@@ -81,7 +81,9 @@ class Problem:
 
 def golden_problem(name: str, form: str) -> Problem:
     case = golden(name)
-    span: Span = EveryPoint() if form == "exact" else LabelledPoints()
+    span: Span = LabelledPoints()
+    if form == "exact":
+        span = EveryPoint()
     return Problem(
         tuple(
             Site(
@@ -271,7 +273,9 @@ def problems(
     form = draw(st.sampled_from(forms))
     chosen = []
     for _ in range(M):
-        span = draw(st.sampled_from(forms)) if mixed else form
+        span = form
+        if mixed:
+            span = draw(st.sampled_from(forms))
         n = draw(st.integers(1, 12))
         kernel = draw(st.sampled_from(kernels))
         chosen.append(random_site(rng, n, m, kernel=kernel, span=span))

@@ -32,7 +32,9 @@ def carried_out(rounds, answer, spoil=lambda asked, values, scalars: (values, sc
     states = [rounds.start()]
     while states[-1].outcome is None:
         asked = rounds.ask(states[-1])
-        answering = range(rounds.n_sites) if asked.site is None else [asked.site]
+        answering = range(rounds.n_sites)
+        if asked.site is not None:
+            answering = [asked.site]
         total = 0
         for v in answering:
             numbers, scalars = answer(v, asked)

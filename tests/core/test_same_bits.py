@@ -37,8 +37,13 @@ def stepped(name: str, m: int, k: int, M: int) -> bytes:
     while not schedule.finished(state):
         query = schedule.query(state)
         total = np.zeros((m, k))
-        for v in range(M) if query.site is None else [query.site]:
-            total += d[v] * query.targets + (c[v] if query.part == "affine" else 0.0)
+        answering = range(M)
+        if query.site is not None:
+            answering = [query.site]
+        for v in answering:
+            total += d[v] * query.targets
+            if query.part == "affine":
+                total += c[v]
         state = schedule.step(state, total)
         told.update(
             b"".join(np.ascontiguousarray(value).tobytes() for value in vars(state).values())
