@@ -66,10 +66,12 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
     begin = rng.integers(0, 300, 300)
     stay = rng.integers(1, 30, 300)
     day = np.datetime64("2024-01-01")
-    rows = [
-        f"{day + b},{day + b + s},{'long' if s > 14 else 'short'},{s}"
-        for b, s in zip(begin, stay, strict=True)
-    ]
+    rows = []
+    for b, s in zip(begin, stay, strict=True):
+        band = "short"
+        if s > 14:
+            band = "long"
+        rows.append(f"{day + b},{day + b + s},{band},{s}")
     (tmp_path / "stay.csv").write_text("in,out,band,days\n" + "\n".join(rows) + "\n")
     dates = {"in": "%Y-%m-%d"}
 
@@ -144,12 +146,16 @@ def divided(tmp_path):
     """A table with a text, a date, a constant and gaps, and its division over two sites."""
     rng = default_rng(0)
     c, age = rng.normal(size=(2, 400))
-    rows = [
-        f"{c[i]:.3f},{'ABC'[i % 3]},2025-0{1 + i % 9}-11,"
-        f"{'unknown' if i % 50 == 1 else f'{age[i]:.3f}'},same,"
-        f"{'' if i % 10 == 0 else f'{c[i] + age[i] + i % 3:.3f}'}"
-        for i in range(400)
-    ]
+    rows = []
+    for i in range(400):
+        shown_age = f"{age[i]:.3f}"
+        if i % 50 == 1:
+            shown_age = "unknown"
+        label = f"{c[i] + age[i] + i % 3:.3f}"
+        if i % 10 == 0:
+            label = ""
+        ward = "ABC"[i % 3]
+        rows.append(f"{c[i]:.3f},{ward},2025-0{1 + i % 9}-11,{shown_age},same,{label}")
     (tmp_path / "mine.csv").write_text("c,ward,since,age,k,y\n" + "\n".join(rows))
     (tmp_path / "views.toml").write_text(VIEWS.replace('"age"]', '"age", "k"]'))
     return tmp_path

@@ -231,7 +231,12 @@ def test_the_generated_data_of_an_agreement_are_such_that_it_helps(sites):
 
 def views_of(folder, text):
     rows = np.random.default_rng(0).normal(size=(90, 3))
-    lines = [f"{a:.4f},{b:.4f},{'red' if c > 0 else 'blue'},{a + b:.4f}" for a, b, c in rows]
+    lines = []
+    for a, b, c in rows:
+        colour = "blue"
+        if c > 0:
+            colour = "red"
+        lines.append(f"{a:.4f},{b:.4f},{colour},{a + b:.4f}")
     (folder / "t.csv").write_text("\n".join(["a,b,kind,y", *lines]) + "\n")
     (folder / "views.toml").write_text(f'data = "t.csv"\ntarget = "y"\n{text}')
     return folder / "views.toml"
