@@ -31,6 +31,8 @@ def enrolled(identity: Path, name: str = "north") -> Path:
 @contextmanager
 def clock(now: datetime | None) -> Iterator[None]:
     """The wall clock of both programs at ``now``; None: the true one."""
-    source = time.time if now is None else now.timestamp
+    source = time.time
+    if now is not None:
+        source = now.timestamp
     with mock.patch("coreg_wire.clock.source", source):
         yield

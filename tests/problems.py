@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from scipy.linalg import eigh, lstsq
 from sklearn.metrics.pairwise import linear_kernel, rbf_kernel
 
@@ -80,7 +81,9 @@ class Problem:
 
 def golden_problem(name: str, form: str) -> Problem:
     case = golden(name)
-    span: Span = EveryPoint() if form == "exact" else LabelledPoints()
+    span: Span = LabelledPoints()
+    if form == "exact":
+        span = EveryPoint()
     return Problem(
         tuple(
             Site(
@@ -158,9 +161,7 @@ def features(site: Site) -> tuple[np.ndarray, np.ndarray]:
             cut = RANK_TOLERANCE
         case Landmarks(count, seed):
             pool = np.concatenate([site.X, site.Z])
-            drawn = np.sort(
-                np.random.default_rng(seed).choice(len(pool), size=count, replace=False)
-            )
+            drawn = np.sort(default_rng(seed).choice(len(pool), size=count, replace=False))
             points = pool[drawn]
             cut = RANK_TOLERANCE
         case LinearFeatures():
@@ -266,13 +267,15 @@ def problems(
     mixed: bool = False,
 ) -> Problem:
     """Sites of unequal n_v, d_v, ν_v and bandwidth; λ = 10^u. All of one form, unless ``mixed``."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rng = default_rng(draw(st.integers(0, 2**32 - 1)))
     M = draw(st.integers(*sites))
     m = draw(st.integers(1, 10))
     form = draw(st.sampled_from(forms))
     chosen = []
     for _ in range(M):
-        span = draw(st.sampled_from(forms)) if mixed else form
+        span = form
+        if mixed:
+            span = draw(st.sampled_from(forms))
         n = draw(st.integers(1, 12))
         kernel = draw(st.sampled_from(kernels))
         chosen.append(random_site(rng, n, m, kernel=kernel, span=span))

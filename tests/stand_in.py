@@ -19,14 +19,16 @@ def stand_in(folder, names=None, rows=None):
     datasets = []
     for seed, name in enumerate(names):
         rng = np.random.default_rng(seed)
-        n = rows or (900 if name in ("sarcos_test", "house_16H", "ailerons") else 80)
+        n = rows
+        if not rows:
+            n = 80
+            if name in ("sarcos_test", "house_16H", "ailerons"):
+                n = 900
         X = rng.normal(size=(n, 6))
         signal = np.sin(X[:, 0]) + 0.5 * X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=n)
-        y = (
-            np.where(signal > 0, "1", "-1")
-            if name in BINARY
-            else [f"{2 + value:.6g}" for value in signal]
-        )
+        y = [f"{2 + value:.6g}" for value in signal]
+        if name in BINARY:
+            y = np.where(signal > 0, "1", "-1")
         if name == "svmguide3_test":
             y = ["1"] * n  # as it is in truth: one class
         colour = rng.choice(["red", "green", "blue"], size=n)

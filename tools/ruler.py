@@ -21,7 +21,7 @@ MOST_COMPLEX = 12
 # line in the product, 5.0 in the tests.
 LIMITS = {
     "product": {"expressions": 124_700, "per line": 4.5, "complex": 0, "parallel": 0, "texts": 0},
-    "tests": {"per line": 5.1},
+    "tests": {"per line": 5.0},
 }
 COLUMNS = ("code", "comments", "expressions", "per line", "complex", "wide", "parallel", "texts")
 BRANCHES = (

@@ -13,7 +13,9 @@ from site_agent.data.tables import read_table
 
 def write(folder, content, name="t.csv"):
     path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if isinstance(content, str):
+        content = content.encode()
+    path.write_bytes(content)
     return path
 
 

@@ -44,7 +44,9 @@ class Agent:
         self.ledger = Ledger(folder / "ledger.jsonl", signer)
         self.on_notice = lambda _notice: None
         once = mode == "once"
-        self.state = None if once else StateStore(folder / "service")
+        self.state = None
+        if not once:
+            self.state = StateStore(folder / "service")
         if self.state is not None:
             self.state.open()
         table = write(folder, TABLE, "local.csv")

@@ -40,7 +40,9 @@ def offer(run="r", plan="plan", ids="ids", rows="data"):
 
 def answer(run="r", step=0, words=(1, 2, 3)):
     """With these words; None: with keys or proofs, or at the end."""
-    carried = None if words is None else Words(np.array(words, dtype="<u8"))
+    carried = None
+    if words is not None:
+        carried = Words(np.array(words, dtype="<u8"))
     return Answer(run, 0, step, Report(), summed=carried)
 
 
@@ -62,8 +64,12 @@ class Home:
         for authority, sites in (("ca", ("north", "south")), ("other-ca", ("stranger",))):
             create_authority(folder / authority, [])
             for site in sites:
-                enrol(folder / site, "north" if site == "stranger" else site)
-                install(folder / site, issued(folder / authority, folder / site / "site.csr"))
+                name = site
+                if site == "stranger":
+                    name = "north"
+                enrol(folder / site, name)
+                request = folder / site / "site.csr"
+                install(folder / site, issued(folder / authority, request))
         self.notary = AccessControl(folder / "ca")
         self.authorities = load_certificates((folder / "ca" / "ca.pem").read_bytes(), "ca.pem")
         self.path = folder / "north" / "ledger.jsonl"

@@ -64,7 +64,10 @@ def brief(action):
     """An action in a few words: cases compare whole lists of them."""
     match action:
         case Say(message):
-            return f"say {type(message).__name__}" + " for now" * getattr(message, "for_now", False)
+            words = f"say {type(message).__name__}"
+            if getattr(message, "for_now", False):
+                words += " for now"
+            return words
         case Work(message):
             return f"work on {type(message).__name__}"
         case Notify(notice):
@@ -91,9 +94,9 @@ def after(*events, **agent):
     actions = []
     for event in (SessionOpened(), *events):
         known = (SessionOpened, SessionEnded, Asked, PlanJudged, Decided, Worked, MessageReceived)
-        state, actions = handle(
-            state, event if isinstance(event, known) else MessageReceived(event)
-        )
+        if not isinstance(event, known):
+            event = MessageReceived(event)
+        state, actions = handle(state, event)
     return state, "; ".join(map(brief, actions))
 
 

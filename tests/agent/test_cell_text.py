@@ -95,7 +95,10 @@ def test_a_text_that_shows_no_value_stays(text):
 )
 def test_texts_that_show_a_value_have_its_text(text, decimal, expected):
     assert canonical(text, decimal) == expected
-    assert canonical(expected, decimal if expected == text else ".") == expected
+    mark = "."
+    if expected == text:
+        mark = decimal
+    assert canonical(expected, mark) == expected
 
 
 def test_a_column_of_codes_keeps_its_decimals(tmp_path):

@@ -148,7 +148,8 @@ REFUSED = {
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_query_that_gives_no_table_is_refused(tmp_path, why):
     database(tmp_path)
-    write(tmp_path, "id,a\n" * 200)
+    lines = ["id,a"] * 200
+    write(tmp_path, "\n".join([*lines, ""]))
     query, words = REFUSED[why]
     with pytest.raises(BadTable) as error:
         (found := read_table(at(query, tmp_path))).select(found.columns)

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from agent_files import agent, prepared, write
+from numpy.random import default_rng
 from scipy.special import expit, softmax
 from sklearn.metrics import roc_auc_score
 from trained_sites import PLAN, prepared_sites, tables, trained
@@ -52,7 +53,7 @@ N = 60
 def folder(tmp_path, monkeypatch):
     """A table of the site north with the label 2a + noise, a model of 2a, and a model of a."""
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     a = rng.normal(size=N)
     y = 2.0 * a + 0.1 * rng.normal(size=N)
     rows = [f"{i},{float(a[i])!r},{float(y[i])!r},x" for i in range(N)]
@@ -207,14 +208,20 @@ def judged(n, *, joined, score=None, level=3.0, opposed=False, two=False):
     """The verdict at n labels of a site whose local model errs by 1 and the others by so much;
     ``two``: of two classes.
     """
-    y, error = np.random.default_rng(0).normal(size=(2, n))
-    y = (y > 0.0).astype(float) if two else level * y
-    left = 2.0 * y + error if opposed else joined * error
-    scored = None if score is None else score * error
+    y, error = default_rng(0).normal(size=(2, n))
+    y = level * y
+    if two:
+        y = (y > 0.0).astype(float)
+    left = joined * error
+    if opposed:
+        left = 2.0 * y + error
+    scored = None
+    if score is not None:
+        scored = score * error
     return JudgedModels((verdict(y, error, left, scored),), y)
 
 
-ERROR = np.random.default_rng(0).normal(size=40)
+ERROR = default_rng(0).normal(size=40)
 
 
 def path(local=ERROR, joined=0.5 * ERROR, chosen=1):
@@ -305,8 +312,12 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     joined = Joined("a", Outcome.CONVERGED, result, "run-1", files, sent, Path("l"))
     said = list(result_sentences(joined))
     assert said[0].startswith("what left this machine: 1,500 numbers in 3 messages; l lists each")
-    file = "l" if findings.of_training(found).alone == "local" else "m"
-    score = "; coreg-agent score --data new.csv --id NAME" * (begins == SCORE)
+    file = "m"
+    if findings.of_training(found).alone == "local":
+        file = "l"
+    score = ""
+    if begins == SCORE:
+        score = "; coreg-agent score --data new.csv --id NAME"
     assert said[-1].endswith(f"predict --model {file}.coreg --data new.csv --id NAME{score}")
 
 
@@ -366,7 +377,11 @@ def partners(worths):
 @pytest.mark.parametrize("known", [False, True])
 def test_the_report_says_what_each_partner_brings_or_their_order(known) -> None:
     worths = {"lab-2": Worth(0.34, 0.08), "b": Worth(0.05, 0.03)}
-    found = partners(worths if known else dict.fromkeys(worths))
+    expected = [0.34, 0.05]
+    if not known:
+        worths = dict.fromkeys(worths)
+        expected = [None, None]
+    found = partners(worths)
     told = report.sentences(found, "y")
     if known:
         assert told[1:] == ["lab-2           +34 % ± 8", "b               +5 % ± 3"]
@@ -376,7 +391,7 @@ def test_the_report_says_what_each_partner_brings_or_their_order(known) -> None:
     rows = report_of("r", "y", found, "").partners
     assert [row["site"] for row in rows] == ["lab-2", "b"]
     changes = [row.get("change") for row in rows]
-    assert changes == ([0.34, 0.05] if known else [None, None])
+    assert changes == expected
     assert not report.sentences(partners({"b": None}), "y"), "one has no order"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from agent_files import agent, prepared, write
+from numpy.random import default_rng
 from scipy.stats import entropy, ks_2samp
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score
@@ -126,10 +127,12 @@ def test_without_ties_each_tenth_has_six_of_sixty_rows():
 
 
 def mixed(folder, rows, name):
-    rng = np.random.default_rng(len(rows))
+    rng = default_rng(len(rows))
     lines = ["id,x,colour,y"]
     for i, x in enumerate(rows):
-        colour = "red" if x > 0 else "blue"
+        colour = "blue"
+        if x > 0:
+            colour = "red"
         lines.append(f"{i},{x!r},{colour},{rng.normal()!r}")
     return write(folder, "\n".join([*lines, ""]), name)
 
@@ -151,8 +154,8 @@ def index_of(model, path):
     return moved(model, X, model.predict_features(X))
 
 
-BEFORE = np.random.default_rng(0).normal(size=300)
-AFTER = 1.0 + np.random.default_rng(1).normal(size=200)
+BEFORE = default_rng(0).normal(size=300)
+AFTER = 1.0 + default_rng(1).normal(size=200)
 
 
 def test_rows_of_the_training_have_not_moved(tmp_path):

@@ -77,7 +77,10 @@ def write(path, messages=EVERYTHING, **options):
     try:
         for message in messages:
             has_words = isinstance(message, Answer) and message.summed is not None
-            ledger.record(message, told(rows=6) if has_words else None)
+            disclosure = None
+            if has_words:
+                disclosure = told(rows=6)
+            ledger.record(message, disclosure)
     finally:
         ledger.close()
     return ledger
@@ -267,7 +270,10 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
         os, "fsync", lambda descriptor: synced.append(path.read_bytes().count(b"\n"))
     )
     for count, message in enumerate(EVERYTHING, start=1):
-        ledger.record(message, told() if count == 5 else None)
+        disclosure = None
+        if count == 5:
+            disclosure = told()
+        ledger.record(message, disclosure)
         assert synced == list(range(1, count + 1))
 
     def fails(descriptor):

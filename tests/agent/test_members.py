@@ -212,7 +212,9 @@ def test_the_name_of_a_run_stands_for_one_plan_and_one_set_of_keys(tmp_path, sit
     another one by its name.
     """
     agent = agent_of(tmp_path, site, approval=True)
-    changed = proposed(*([other["keys"]] if "keys" in other else []))
+    changed = proposed()
+    if "keys" in other:
+        changed = proposed(other["keys"])
     if "max_rounds" in other:
         iteration = replace(changed.plan.iteration, max_rounds=other["max_rounds"])
         changed = replace(changed, plan=replace(changed.plan, iteration=iteration))
@@ -261,13 +263,18 @@ class Answers:
 @pytest.mark.parametrize("shown", [True, False])
 def test_an_agent_of_one_run_asks_for_the_words_and_takes_no_others(tmp_path, site, shown):
     words = Members(site).words(Members(site).keys_of(proposed()))
-    asked = Answers(Decision(True, "", words if shown else ""))
+    answer = Decision(True, "", "")
+    expected = PlanRefused
+    if shown:
+        answer = Decision(True, "", words)
+        expected = Offer
+    asked = Answers(answer)
     agent = agent_of(tmp_path, site, mode="once", asked=asked)
 
     async def conversation(coordinator):
         line = await coordinator.session()
         line.says(proposed())
-        assert isinstance(await hears(line), Offer if shown else PlanRefused)
+        assert isinstance(await hears(line), expected)
 
     agent.against(conversation)
     assert asked.asked == [(words, "south, west are new")]

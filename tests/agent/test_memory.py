@@ -148,7 +148,9 @@ def session(path, secret, sites=ALL, *, run="r", salt=SALT, plain=PLAIN):
     """An agent that is started with that secret: what it knows before it is summed with these
     sites, and then it is.
     """
-    digest = plain if secret is None else keyed(plain, secret)
+    digest = plain
+    if secret is not None:
+        digest = keyed(plain, secret)
     ledger = Ledger(path)
     ledger.memory.know_as(digest, own_name(plain, salt))
     fewer = replace(PLAN, run="fewer", membership=Membership(("a", "b", "c"), 3))
@@ -181,7 +183,10 @@ def test_a_run_has_the_rows_that_its_answers_came_from(tmp_path):
         ledger = Ledger(tmp_path / "l")
         known.append(ledger.memory.rows_of(PLAN.run))
         ledger.record(offer("r", PLAN.digest, PLAIN, rows))
-        ledger.record(answer("r", words=words), None if words is None else told(ALL))
+        disclosure = None
+        if words is not None:
+            disclosure = told(ALL)
+        ledger.record(answer("r", words=words), disclosure)
         ledger.close()
     ledger = Ledger(tmp_path / "l")
     assert [*known, ledger.memory.rows_of(PLAN.run)] == ["", "", "two", "two"]

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from agent_files import agent, inputs, prepared, write
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from test_data_sets import TABLE
 from trained_sites import SITES
 
@@ -163,7 +163,7 @@ def test_with_an_alignment_the_shared_records_are_scored_and_ids_stay_as_written
         batches[site] = batch_of(load_model(path), table, b"salt", aligned)
     (here, scored), (there, _) = batches.values()
     assert here.ids_digest == there.ids_digest
-    np.testing.assert_array_equal(here.features, there.features)
+    assert_array_equal(here.features, there.features)
     assert scored.ids == ("N1", "N3")
     write(tmp_path, "id,a,b\nn1,1,2\n", "there.csv")
     with pytest.raises(BadData, match="1 of the 2 ids that the sites share are not in 'id'"):
@@ -184,9 +184,9 @@ def agreement(store, coupling=(0.5,), *, alone=False, **changes):
         for c in factors
     )
     joined = tuple(joined[: len(coupling)])
-    result = AgreementResult(
-        Outcome.CONVERGED, "", solutions=joined, alone=local if alone else None
-    )
+    if not alone:
+        local = None
+    result = AgreementResult(Outcome.CONVERGED, "", solutions=joined, alone=local)
     rows = prepared(write(store.folder.parent, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n"))
     notes = []
     return store.put_models(
@@ -320,7 +320,7 @@ def test_a_score_is_that_of_the_estimator_whichever_sites_have_a_record(scoring,
     total = scoring.total(present)
     for v, batch in enumerate(scoring.batches):
         expected = scoring.run.fitted.score(known, v)
-        np.testing.assert_allclose(batch.intercept + total, expected, rtol=1e-9)
+        assert_allclose(batch.intercept + total, expected, rtol=1e-9)
 
 
 @PRESENT
@@ -355,7 +355,7 @@ def test_a_row_without_a_cell_is_missing_and_changes_no_other(scoring):
     assert_array_equal(batch.missing, is_first)
     assert_array_equal(np.isnan(without.local), is_first)
     assert_array_equal(~batch.features.any(axis=1), is_first)
-    np.testing.assert_allclose(without.local[1:], scoring.scored[0].local[1:], rtol=1e-12)
+    assert_allclose(without.local[1:], scoring.scored[0].local[1:], rtol=1e-12)
 
 
 @pytest.fixture
@@ -400,7 +400,7 @@ def test_contributions_add_up_to_the_prediction_less_that_at_the_means(linear):
     model = coreg.load_model(joined)
     contributions = model.contributions(frame).sum_horizontal().to_numpy()
     at_the_means = model.predict(frame) - contributions
-    np.testing.assert_allclose(at_the_means, at_the_means[0], rtol=1e-9)
+    assert_allclose(at_the_means, at_the_means[0], rtol=1e-9)
 
 
 def test_a_training_that_is_not_linear_has_no_coefficients(federations):

@@ -148,10 +148,12 @@ def of_graph(table, preprocessing):
                 [[text or ""] for text in table.texts(column.name)], dtype=object
             )
         elif column.kind == "date":
-            days = [
-                np.nan if text is None else day_of(text, column.layout)
-                for text in table.texts(column.name)
-            ]
+            days = []
+            for text in table.texts(column.name):
+                day = np.nan
+                if text is not None:
+                    day = day_of(text, column.layout)
+                days.append(day)
             out[column.name] = np.array(days, dtype=np.float64)[:, None]
         else:
             out[column.name] = column.numbers(table)[:, None]
@@ -203,7 +205,7 @@ def test_an_agreement_with_numbers_texts_dates_truth_values_and_empty_cells(
     other.write_text(MIXED + "5,9,unseen,2020-02-29,no,5\n")
     mine, its = both(tmp_path / "m.onnx", model, read_table(other))
     assert np.ptp(its) > 0.01
-    np.testing.assert_allclose(mine, its, rtol=1e-12, atol=1e-12)
+    assert_allclose(mine, its, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,7 @@ def test_a_column_has_any_name_in_the_graph(federations, tmp_path, names):
     rows = pl.DataFrame({name: [0.3, -1.0, 2.0] for name in names})
     given = {name: rows[name].to_numpy()[:, None] for name in names}
     found = session.run(None, given)[0]
-    np.testing.assert_allclose(found, renamed.predict(read_table(rows)), rtol=1e-5, atol=1e-5)
+    assert_allclose(found, renamed.predict(read_table(rows)), rtol=1e-5, atol=1e-5)
 
 
 def test_a_column_without_a_name_is_refused(federations, tmp_path):
@@ -244,7 +246,7 @@ def test_unscaled_values_keep_their_digits_in_the_graph(tmp_path, offset):
     function = KernelExpansion(Gaussian(2.0), points, np.linspace(-1.0, 1.5, len(points)))
     model = ModelFile(function, preprocessing, "y", 0.0, 1.0, "a", "r1", "CONVERGED", 0.1, {})
     mine, its = both(tmp_path / "m.onnx", model, read_table(tmp_path / "t.csv"))
-    np.testing.assert_allclose(mine, its, rtol=1e-9, atol=1e-12)
+    assert_allclose(mine, its, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("site", ["a", "b", "c"])
@@ -257,13 +259,16 @@ def test_joined_and_local_models_of_an_additive_training(federations, tmp_path, 
     )
     rows = read_table(far)
     paths = federation.write(site)[0]
-    assert site == "c" or len(paths) == 2, "the joined and the local model"
+    if site != "c":
+        assert len(paths) == 2, "the joined and the local model"
     for path in paths:
         mine, its = both(tmp_path / "m.onnx", load_model(path), rows)
         # The forest adds its leaves in float32.
         scale = np.abs(its).max()
-        share = 1e-5 if site == "a" and name != "linear" else 1e-10
-        np.testing.assert_allclose(mine, its, rtol=0.0, atol=share * scale)
+        share = 1e-10
+        if site == "a" and name != "linear":
+            share = 1e-5
+        assert_allclose(mine, its, rtol=0.0, atol=share * scale)
 
 
 # --- over HTTP ------------------------------------------------------------------------------------
@@ -283,13 +288,13 @@ def test_predictions_are_those_of_the_file(served):
     assert answer.status_code == 200
     found = answer.json()
     read = read_table(table)
-    np.testing.assert_allclose(found["predictions"], model.predict(read), rtol=1e-13)
-    np.testing.assert_allclose([found["low"], found["high"]], model.interval(read, 0.9), rtol=1e-13)
+    assert_allclose(found["predictions"], model.predict(read), rtol=1e-13)
+    assert_allclose([found["low"], found["high"]], model.interval(read, 0.9), rtol=1e-13)
     texts = client.post(
         "/predict",
         json={"rows": [{name: str(value) for name, value in row.items()} for row in rows]},
     )
-    np.testing.assert_allclose(texts.json()["predictions"], found["predictions"], rtol=1e-13)
+    assert_allclose(texts.json()["predictions"], found["predictions"], rtol=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ REFUSED = {  # the text, the words, and the first line of the fault
         2,
     ),
     "decimal commas beside commas": (
-        "id,a\n" + '1,"1,5"\n' * 5,
+        "\n".join(["id,a", *['1,"1,5"'] * 5, ""]),
         "can be a decimal comma, a thousand or a",
         None,
     ),
@@ -143,7 +143,10 @@ def test_a_number_that_can_be_read_in_two_ways_is_refused_in_words(tmp_path, why
     with pytest.raises(BadTable) as error:
         found.numbers("a")
     assert words in str(error.value)
-    assert error.value.faults[0].lines == (() if line is None else (line,))
+    lines = ()
+    if line is not None:
+        lines = (line,)
+    assert error.value.faults[0].lines == lines
     assert found.is_numeric("a"), "and it does not become text of its own accord"
 
 
@@ -250,7 +253,10 @@ def test_the_format_is_found_and_noted(tmp_path, layout, time):
     assert days(preprocessing, found) == [(d - EPOCH).days for d in chosen]
     note = f"{tmp_path / 't.csv'}: read as dates of the format {layout}, as their numbers show: "
     note += f"{cells[0]!r} and {cells[1]!r} in 'd'"
-    assert preprocessing.notes == ((note,) if "/" in layout else ()), "other dates are clear"
+    notes = ()
+    if "/" in layout:
+        notes = (note,)
+    assert preprocessing.notes == notes, "other dates are clear"
     assert (
         fitted(tmp_path, "id,d,y\np,2024-01-01,1\nq,2024-01-02,\n", categorical=["d"])[0]
         .columns[0]

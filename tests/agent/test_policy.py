@@ -156,7 +156,10 @@ SECURE = {"aggregation": "secure", "min_sites": 3, "coupling": (1.0,)}
 )
 def test_what_the_coordinator_can_learn_is_held_to_the_policy(policy, plan, words):
     objection = against(Policy(**policy), make_plan(**plan))
-    assert (objection is None) if not words else (words in objection)
+    if words:
+        assert words in objection
+    else:
+        assert objection is None
 
 
 # --- the additive objective -----------------------------------------------------------------------

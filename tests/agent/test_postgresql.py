@@ -97,10 +97,12 @@ INSERT INTO patients SELECT lpad(i::text, 5, '0'), 20 + i, i / 4.0, 'w' || i % 3
 
 
 def as_csv(folder):
-    lines = [
-        f"{i:05},{20 + i},{i / 4:.2f},w{i % 3},{repr(i * 0.1) if i <= 12 else ''}"
-        for i in range(1, 21)
-    ]
+    lines = []
+    for i in range(1, 21):
+        label = ""
+        if i <= 12:
+            label = repr(i * 0.1)
+        lines.append(f"{i:05},{20 + i},{i / 4:.2f},w{i % 3},{label}")
     return write(folder, "id,age,dose,ward,y\n" + "\n".join(lines) + "\n")
 
 

@@ -94,7 +94,10 @@ def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
 def test_numbers_that_look_like_dates_or_codes_are_told_with_the_option(tmp_path, cells, words):
     rows = lines([f"{i},{cell},x,{i if i < 3 else ''}" for i, cell in enumerate(cells)])
     notes = " ".join(fitted(tmp_path, rows)[0].notes)
-    assert "looks like" not in notes if words is None else re.search(words, notes), notes
+    if words is None:
+        assert "looks like" not in notes
+    else:
+        assert re.search(words, notes), notes
 
 
 @pytest.mark.parametrize("power", [-30, -12, 12])
@@ -135,7 +138,9 @@ def test_mean_and_scale_are_of_labelled_rows_and_levels_of_all(tmp_path):
 def test_a_constant_column_is_zeros_to_the_last_bit_and_noted(tmp_path, value, scale):
     rows = [f"{i},{value},x,{i}" for i in range(3)] + [f"9,{value},x,"]
     preprocessing, found = fitted(tmp_path, lines(rows), scale=scale)
-    expected = 0.0 if scale else float(value)
+    expected = float(value)
+    if scale:
+        expected = 0.0
     assert preprocessing.transform(found.labelled)[:, 0].tolist() == [expected] * 3
     assert preprocessing.transform(found.unlabelled)[:, 0].tolist() == [expected]
     assert preprocessing.notes == ("constant among the labelled rows, so without effect: 'a'",)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine.tiny import make_plan, offer_of
+from numpy.testing import assert_array_equal
 
 from coreg_core.errors import BadData, Refused
 from coreg_core.shapes import TAG_WORDS
@@ -72,9 +73,7 @@ def test_members_open_the_sum_and_the_coordinator_sees_neither_it_nor_an_answer(
     sent = {site: seals[site].mask(context, words, answering) for site, words in plain.items()}
     total = added(sent.values())
     for seal in seals.values():
-        np.testing.assert_array_equal(
-            seal.open(context, total, n, answering), added(plain.values())
-        )
+        assert_array_equal(seal.open(context, total, n, answering), added(plain.values()))
     for words, told in zip(
         [*sent.values(), total], [*plain.values(), added(plain.values())], strict=True
     ):
@@ -141,7 +140,7 @@ def test_a_text_is_for_its_receiver_alone_and_of_one_step(seals):
 def test_blinded_words_add_up_and_one_senders_are_unreadable(seals):
     plain = {site: random_words(i) for i, site in enumerate("bc")}
     sent = {site: seals[site].blind(STEP, words, ("b", "c"), "a") for site, words in plain.items()}
-    np.testing.assert_array_equal(added(sent.values()), added(plain.values()))
+    assert_array_equal(added(sent.values()), added(plain.values()))
     assert not any(np.any(sent[site] == plain[site]) for site in "bc")
     elsewhere = seals["b"].blind(b"another step", plain["b"], ("b", "c"), "a")
     assert not np.any(elsewhere == sent["b"])

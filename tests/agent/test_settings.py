@@ -192,10 +192,12 @@ def folder(tmp_path, monkeypatch):
     enrolled(tmp_path / "identity")
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    rows = [
-        f"{i},{a:.6f},{b:.6f},{a + b if i < 9 else ''}"
-        for i, (a, b) in enumerate(rng.normal(size=(20, 2)))
-    ]
+    rows = []
+    for i, (a, b) in enumerate(rng.normal(size=(20, 2))):
+        label = ""
+        if i < 9:
+            label = a + b
+        rows.append(f"{i},{a:.6f},{b:.6f},{label}")
     write(tmp_path, "\n".join(["id,u,v,y", *rows, ""]), "north.csv")
     write(tmp_path, 'aggregation = "plaintext"\n', "policy.toml")
     return tmp_path
@@ -209,7 +211,10 @@ def check(*words):
 
 @pytest.mark.parametrize("name", ["salt", "site.key", "policy.toml"])
 def test_a_private_file_that_others_can_read_is_a_warning(folder, name):
-    path = folder / name if name == "policy.toml" else folder / "north" / name
+    place = name
+    if name != "policy.toml":
+        place = f"north/{name}"
+    path = folder / place
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         path.touch()
@@ -217,7 +222,7 @@ def test_a_private_file_that_others_can_read_is_a_warning(folder, name):
     _, verdicts = check(*OPTIONS, "--identity", "north", "--policy", "policy.toml")
     [modes] = [verdict for verdict in verdicts if verdict["check"] == "modes"]
     assert modes["warning"]
-    assert f"Run `chmod 600 {'' if name == 'policy.toml' else 'north/'}{name}`" in modes["text"]
+    assert f"Run `chmod 600 {place}`" in modes["text"]
     path.chmod(0o602)
     _, verdicts = check(*OPTIONS, "--identity", "north", "--policy", "policy.toml")
     [modes] = [verdict for verdict in verdicts if verdict["check"] == "modes"]
@@ -335,7 +340,13 @@ def test_a_table_without_unlabelled_rows_is_a_warning_since_an_alignment_can_fin
 def test_a_file_of_another_user_names_both(folder, monkeypatch, owner, mend):
     """The commonest mistake beside systemd: a command without sudo -u."""
     monkeypatch.setattr("os.geteuid", lambda: 65534)
-    monkeypatch.setattr(command_line, "user_name", lambda uid: "nobody" if uid == 65534 else owner)
+
+    def user_name(uid):
+        if uid == 65534:
+            return "nobody"
+        return owner
+
+    monkeypatch.setattr(command_line, "user_name", user_name)
     told = owner_hint(PermissionError(13, "Permission denied", str(folder / "none" / "nothing")))
     assert re.fullmatch(
         rf" {folder} belongs to {owner}, and this command runs as nobody: .*{mend}.*\.", told
@@ -476,7 +487,9 @@ def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_trainin
             "--plan",
             "plan.json",
         )
-        ends = ", so the run ends" * (limit < 3)
+        ends = ""
+        if limit < 3:
+            ends = ", so the run ends"
         assert re.search(f"{said}.*; training 3 of {limit} with these labels{ends}", done.stdout)
     write(folder, json.dumps(replace(plan, objective=Scoring("r")).to_dict()), "plan.json")
     done = agent("check", "--data", "all.csv", "--id", "id", "--plan", "plan.json")

@@ -39,7 +39,7 @@ def test_multiplication_is_x25519_of_rfc_7748() -> None:
 
 
 def test_points_of_small_order_are_refused() -> None:
-    for u in ("00" * 32, "01" + "00" * 31):
+    for u in (bytes(32).hex(), "01" + bytes(31).hex()):
         with pytest.raises(BadData, match="a point that no id has"):
             id_points.multiplied(points(u), bytes(range(32)))
 
@@ -72,7 +72,8 @@ def test_every_list_ends_as_the_same_points(seeds: list[bytes]) -> None:
     for v, own in enumerate(secrets):
         passed = id_points.multiplied(ids, own.start)
         for u, other in enumerate(secrets):
-            passed = passed if u == v else id_points.multiplied(passed, other.passing)
+            if u != v:
+                passed = id_points.multiplied(passed, other.passing)
         ends.append(id_points.multiplied(passed, own.end).tobytes())
     assert len(set(ends)) == 1
     for own in secrets:
@@ -193,11 +194,10 @@ def test_the_result_of_an_alignment_is_kept_for_these_ids_sites_and_rule(tmp_pat
 @pytest.mark.parametrize("align", [False, True])
 def test_a_policy_allows_alignments_of_so_many_ids(align: bool) -> None:
     """Also of a training that aligns the ids first."""
-    plan = (
-        replace(make_plan(aggregation="secure", min_sites=3), align=Alignment(max_ids=1000))
-        if align
-        else PLAN
-    )
+    plan = PLAN
+    if align:
+        training = make_plan(aggregation="secure", min_sites=3)
+        plan = replace(training, align=Alignment(max_ids=1000))
     assert against(Policy(), plan) is None
     said = str(against(Policy(alignment=False), plan))
     assert "alignment of ids is not allowed (alignment = false)" in said

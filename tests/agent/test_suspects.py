@@ -19,20 +19,29 @@ def sentences(folder, header, rows, **options):
 def rows_of(*columns):
     """Forty rows, of which every fourth has no target."""
     for i in range(40):
-        label = "" if i % 4 == 0 else (7 * i) % 40
+        label = (7 * i) % 40
+        if i % 4 == 0:
+            label = ""
         yield [f"p{i}", label, *(column(i, label) for column in columns)]
 
 
 def test_a_column_that_is_filled_exactly_where_the_target_is_filled(tmp_path):
-    found = sentences(
-        tmp_path,
-        "id,y,outcome,other,rare",
-        rows_of(
-            lambda i, label: "" if label == "" else i % 3,
-            lambda i, _: i % 5,
-            lambda i, label: "" if label == "" or i == 1 else i % 3,
-        ),
-    )
+
+    def outcome(i, label):
+        if label == "":
+            return ""
+        return i % 3
+
+    def other(i, _):
+        return i % 5
+
+    def rare(i, label):
+        if i == 1:
+            return ""
+        return outcome(i, label)
+
+    rows = rows_of(outcome, other, rare)
+    found = sentences(tmp_path, "id,y,outcome,other,rare", rows)
     [sentence] = found
     assert sentence.startswith("column 'outcome': it is filled exactly where the target 'y' is (30")
     assert sentence.endswith("--drop outcome")
@@ -56,10 +65,16 @@ def test_a_near_copy_of_the_target(tmp_path, copy, told):
 
 
 def test_a_text_with_two_levels_can_be_a_copy_of_a_yes_no_target(tmp_path):
-    rows = [
-        [f"p{i}", "" if i % 4 == 0 else "yes" if i % 3 else "no", "ill" if i % 3 else "well", i % 5]
-        for i in range(40)
-    ]
+    rows = []
+    for i in range(40):
+        label = "no"
+        state = "well"
+        if i % 3:
+            label = "yes"
+            state = "ill"
+        if i % 4 == 0:
+            label = ""
+        rows.append([f"p{i}", label, state, i % 5])
     [sentence] = sentences(tmp_path, "id,y,state,other", rows, positive="yes")
     assert "column 'state': it has the rank correlation -1.000 with the target 'y'" in sentence
 

@@ -58,7 +58,9 @@ def test_file_order_never_matters(tmp_path_factory, order, newline, bom):
     rows = ["p0,1.5,2", "p1,2.5,3", *(f"p{i},{i / 7!r}," for i in range(2, 12))]
     one = prepared(write(folder, "id,a,y\n" + "\n".join(rows) + "\n")).data
     moved = newline.join(["id,a,y", *(rows[i] for i in order), *rows[:2], ""])
-    other = prepared(write(folder, ("\ufeff" if bom else "") + moved, "m.csv")).data
+    if bom:
+        moved = f"\ufeff{moved}"
+    other = prepared(write(folder, moved, "m.csv")).data
     assert one.ids_digest == other.ids_digest
     assert one.Z.tobytes() == other.Z.tobytes()
     assert one.X.tobytes() == other.X.tobytes()
@@ -402,8 +404,10 @@ OPEN = {
 }
 
 
-def left_open(folder, header, **said):
-    return Inputs(table=write(folder, f"{header}\n{'1,' * header.count(',')}2\n"), **said)
+def left_open(folder, header, **options):
+    cells = ["1"] * header.count(",")
+    row = ",".join([*cells, "2"])
+    return Inputs(table=write(folder, f"{header}\n{row}\n"), **options)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -437,10 +441,21 @@ def test_both_questions_are_asked_at_once_and_a_scoring_needs_no_target(tmp_path
 # --- cells as other products hold them, from their public bug reports -----------------------------
 
 
-PEOPLE = [
-    (f"p{i}", i % 4, "NA" if i % 3 else "SE", -9 if i == 4 else i / 4, i if i < 30 else "")
-    for i in range(40)
-]
+def person(i):
+    grade = i % 4
+    land = "SE"
+    x = i / 4
+    y = ""
+    if i % 3:
+        land = "NA"
+    if i == 4:
+        x = -9
+    if i < 30:
+        y = i
+    return f"p{i}", grade, land, x, y
+
+
+PEOPLE = [person(i) for i in range(40)]
 WITHOUT = ["-9", "unknown"]  # "NA" is Namibia
 
 
@@ -504,7 +519,8 @@ def test_a_row_is_the_same_features_however_it_is_held(tmp_path_factory, rows):
     expected = None
     for form, source in every_form(folder, rows):
         X = known.transform(read_table(source, na_values=known.na_values))
-        expected = X if expected is None else expected
+        if expected is None:
+            expected = X
         assert X.tobytes() == expected.tobytes(), form
 
 

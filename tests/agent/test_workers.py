@@ -10,6 +10,7 @@ from agent_files import inputs, write
 from agent_home import Agent
 from ledger_home import answer, offer, told
 from machine.tiny import Pump, site_with
+from numpy.testing import assert_allclose
 from test_data_sets import TABLE
 from test_model_store import Stored, plan
 
@@ -58,11 +59,13 @@ def worked(agent, message, *, listening=True):
     """The answers to a message of the coordinator, or to a plan as it proposes it first, and the
     worker's report.
     """
-    message = Proposal(message.run, 0, message) if isinstance(message, Plan) else message
+    if isinstance(message, Plan):
+        message = Proposal(message.run, 0, message)
     frames, report = agent.workers.work(message, listening=listening)
     assembler = Assembler()
     assembler.expect(message.run, 800_000)
-    return [found for frame in frames if (found := assembler.feed_site(frame)) is not None], report
+    answers = [assembler.feed_site(frame) for frame in frames]
+    return [answer for answer in answers if answer is not None], report
 
 
 def answers(agent, message, *, listening=True):
@@ -321,7 +324,7 @@ def test_a_scoring_writes_the_scores_of_the_table_that_the_plan_names(scored, tm
     second, first, fourth, _ = model.predict(read_table(tmp_path / "monday.csv"))
     means = np.array([first + 1.0, second + 2.0, fourth + 4.0]) / 2
     scores = [float(score) for _, score, _ in (n1, n2, n4)]
-    np.testing.assert_allclose(scores, means, rtol=1e-9)
+    assert_allclose(scores, means, rtol=1e-9)
     assert [sites for *_, sites in (n1, n2, n4)] == ["north south"] * 3
     assert alone == ["n3", "", "south"], "one site alone: the score would be its part"
 

@@ -42,11 +42,10 @@ def tables(
         X[:, ::2], 1
     )  # a threshold between two values is often a third one, up to rounding
     y = 5.0 + np.sin(X[:, 0]) + X[:, 2] + 0.5 * X[:, 4] + 0.1 * rng.normal(size=len(X))
-    known = (
-        [f"{float(each)!r}" for each in y]
-        if values is None
-        else [values[int(each > 5.0)] for each in y]
-    )
+    if values is None:
+        cells = [repr(float(label)) for label in y]
+    else:
+        cells = [values[int(label > 5.0)] for label in y]
     for v, (site, n) in enumerate(zip(SITES, labels, strict=True)):
         common = 50 * v + np.arange(n * 4 // 5)
         private = SHARED + sum(labels[:v]) + np.arange(n - n * 4 // 5)
@@ -56,20 +55,22 @@ def tables(
             f"{site}-judged": range(-JUDGED, 0),
         }
         for name, which in rows.items():
-            text = "".join(
-                f"p{i},{X[i, 2 * v]},{X[i, 2 * v + 1]},{'' if 'shared' in name else known[i]}\n"
-                for i in which
-            )
+            text = ""
+            for i in which:
+                label = cells[i]
+                if "shared" in name:
+                    label = ""
+                text += f"p{i},{X[i, 2 * v]},{X[i, 2 * v + 1]},{label}\n"
             out[name] = folder / f"{name}.csv"
             out[name].write_text(f"id,u,v,y\n{text}")
     return out
 
 
-def prepared_sites(found: dict[str, Path], positive: str = "") -> dict[str, Prepared]:
+def prepared_sites(paths: dict[str, Path], positive: str = "") -> dict[str, Prepared]:
     """The tables as each agent reads them."""
     given = {"target": "y", "id": "id", "positive": positive}
     return {
-        s: prepare(Inputs(table=found[s], unlabelled=found[f"{s}-shared"], **given), s.encode())
+        s: prepare(Inputs(table=paths[s], unlabelled=paths[f"{s}-shared"], **given), s.encode())
         for s in SITES
     }
 
@@ -105,24 +106,25 @@ def trained(
     **rules: Any,
 ) -> Trained:
     """Sites with so many labels each, trained with these rules."""
-    made = prepared_sites(tables(folder, labels, values), "" if values is None else values[1])
-    rows = [site_rows(made[site].data)[0] for site in SITES]
+    positive = ""
+    if values is not None:
+        positive = values[1]
+    sites = prepared_sites(tables(folder, labels, values), positive)
+    rows = [site_rows(sites[site].data)[0] for site in SITES]
     fitted = train(rows, SHARED, rules=replace(IN_MEMORY, **rules))
     results = {}
     for site, own, at in zip(SITES, rows, fitted.sites, strict=True):
         left = [at.verdict.left_out.get(key, np.zeros(0)) for key in ("joined", "score", "local")]
-        told = (
-            tuple(fit_probability(own.y[: len(r)] - r, own.y[: len(r)]) for r in left)
-            if values
-            else ()
-        )
-        known = {
+        curves = ()
+        if values:
+            curves = tuple(fit_probability(own.y[: len(r)] - r, own.y[: len(r)]) for r in left)
+        outcomes = {
             "judged": JudgedModels((at.verdict,), own.y),
-            "probabilities": told,
+            "probabilities": curves,
             "name": "these sums",
             "sites": SITES,
         }
         results[site] = AdditiveResult(
-            outcome=Outcome.CONVERGED, reason="", model=at.model, **known
+            outcome=Outcome.CONVERGED, reason="", model=at.model, **outcomes
         )
-    return Trained(folder, made, results, fitted)
+    return Trained(folder, sites, results, fitted)

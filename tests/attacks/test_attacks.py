@@ -220,7 +220,10 @@ def test_scores_with_sites_missing_disclose_features_and_each_individual_has_fiv
     found = attack("scores_with_sites_missing")
     for who, how in product(("one", "all"), ("honest", "chosen")):
         free, limited = (found[f"6 sites, {who}, {how}, {limit}"] for limit in (10_000, 5))
-        assert len(free["told"]) == 1 + (26 if how == "honest" else 78)
+        steps = 78
+        if how == "honest":
+            steps = 26
+        assert len(free["told"]) == 1 + steps
         assert free["refused"] == []
         assert limited["told"] == free["told"][:6], "the same scores, until the sixth"
         assert len(limited["refused"]) >= 6, "and again, when it is asked again"

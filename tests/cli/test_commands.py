@@ -29,20 +29,23 @@ AGENT = ("--coordinator", "127.0.0.1:9")
 @pytest.fixture
 def folder(tmp_path):
     enrolled(tmp_path / "identity")
-    rows = [
-        ["id", "a", "b", "y"],
-        *([f"p{i}", i, 2 * i % 7, i if i < 8 else ""] for i in range(20)),
-    ]
+    rows = [["id", "a", "b", "y"]]
+    for i in range(20):
+        label = ""
+        if i < 8:
+            label = i
+        rows.append([f"p{i}", i, 2 * i % 7, label])
     typo = [[*row] for row in rows]
     typo[4][1] = "1,5"
     for name, table in (("good", rows), ("typo", typo)):
         with (tmp_path / f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows(table)
     entry = {"at": "2026-01-01T00:00:00.000+00:00", "kind": "Leaving", "previous": "0" * 64}
+    line = json.dumps(entry)
     for name, text in {
         "fed.toml": '[federation]\nname = "x"\nsites = ["a", "b", "c"]\n',
         "score.toml": '[study]\nname = "s"\n[model]\nobjective = "scoring"\n',
-        "broken.jsonl": f"{json.dumps(entry)}\n" * 2,
+        "broken.jsonl": f"{line}\n{line}\n",
     }.items():
         (tmp_path / name).write_text(text)
 
@@ -146,7 +149,10 @@ MISTAKES = {
 def test_a_mistake_ends_in_one_message_and_the_documented_code(command, mistake):
     words, code, message = MISTAKES[mistake]
     got, out, err = command(*words)
-    assert message in (out if code == 3 else err)
+    shown = err
+    if code == 3:
+        shown = out
+    assert message in shown
     assert got == code
     assert "Traceback" not in err
 
@@ -226,7 +232,13 @@ def test_a_submission_names_sites_without_certificate_and_another_user_changes_n
     assert before == {
         path: path.read_bytes() for path in (tmp_path / "co").rglob("*") if path.is_file()
     }
-    monkeypatch.setattr(command_line, "user_name", lambda uid: "nobody" if uid == 65534 else "root")
+
+    def user_name(uid):
+        if uid == 65534:
+            return "nobody"
+        return "root"
+
+    monkeypatch.setattr(command_line, "user_name", user_name)
     mend = "run it as root (sudo …), or, if co should be nobody's, change the owner"
     assert mend in owner_hint(PermissionError(13, "Permission denied", str(tmp_path / "co")))
 

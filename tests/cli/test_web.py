@@ -176,8 +176,13 @@ def test_a_long_run_has_few_rows_and_its_last_one(store):
     ],
 )
 def test_the_state_of_a_run_is_a_word_and_a_sentence(store, status, stop, text, stalled, label):
-    status.set_service({"stalled": stalled, "waiting": {"live": text} if text else {}}, LAST)
-    ended = NOW if stop else None
+    waiting = {}
+    if text:
+        waiting = {"live": text}
+    status.set_service({"stalled": stalled, "waiting": waiting}, LAST)
+    ended = None
+    if stop:
+        ended = NOW
     with closing(sqlite3.connect(store)) as database, database:
         database.execute("update runs set stop = ?, ended = ? where run = 'live'", (stop, ended))
     with exclusive(store, "a coordinator"):
@@ -309,7 +314,8 @@ def test_without_a_token_the_page_answers_under_no_name_of_somebody_elses(shown,
 
 
 def test_a_token_is_asked_for_where_one_is_set(shown):
-    words = [token := "correct-horse-battery"]
+    token = "correct-horse-battery"
+    words = [token]
     with TestClient(
         server.application(shown, lambda: words[0]), base_url="http://testserver"
     ) as client:

@@ -109,8 +109,12 @@ class Events:
     def emit(self, event: Event, handled: Callable[[], None] | None = None) -> None:
         self.seen.append(event)
         self._queue.put_nowait(event)
-        if handled is not None:
-            handled() if self.held is None else self.held.append(handled)
+        if handled is None:
+            return
+        if self.held is None:
+            handled()
+        else:
+            self.held.append(handled)
 
     async def next(self) -> Event:
         return await self._queue.get()
@@ -133,9 +137,9 @@ class Client:
 
     async def write(self, *frames: pb.SiteFrame | bytes) -> None:
         for frame in frames:
-            await self.connection.write(
-                frame if isinstance(frame, bytes) else frame.SerializeToString()
-            )
+            if not isinstance(frame, bytes):
+                frame = frame.SerializeToString()
+            await self.connection.write(frame)
 
     async def send(self, message: FromSite) -> None:
         await self.write(*frames_of(message))

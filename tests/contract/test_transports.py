@@ -141,7 +141,9 @@ def test_a_whole_run_ends_on_the_same_bits(
     end, notices = driven(wire(sites), plan, kept)
     assert end == expected.end == Finish(plan.run, Outcome.CONVERGED, "")
     reports = [r.report for r in expected.records if isinstance(r, StepDone)]
-    exchanges = 1 if plan.masked else 0  # of the keys
+    exchanges = 0
+    if plan.masked:
+        exchanges = 1  # of the keys
     assert [r.report for r in kept.records if isinstance(r, StepDone)][exchanges:] == reports
     laps = [notice.fields for notice in notices if notice.name == "round"]
     assert len(laps) == exchanges + len(reports)

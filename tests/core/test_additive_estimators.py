@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 import pytest
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from coreg_core.errors import BadData
@@ -24,7 +25,7 @@ class Table:
 @pytest.fixture
 def table():
     """300 rows, of which 120 have labels, and four columns."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(300, 4))
     truth = np.sin(X[:, 0]) + X[:, 1] + np.cos(2 * X[:, 2])
     y = truth + 0.1 * rng.normal(size=300)
@@ -122,7 +123,7 @@ def test_a_single_label_is_refused(table):
 @pytest.fixture(scope="module")
 def classes():
     """Rows, their classes, and a classifier of three views that was fitted to 120 of them."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(500, 6))
     scores = [X[:, 0] + X[:, 2], X[:, 1] + X[:, 4], X[:, 3] - X[:, 0]]
     truth = np.array(["a", "b", "c"])[np.argmax(scores, axis=0)]

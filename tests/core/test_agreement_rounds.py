@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 from problems import Problem, random_site
 
@@ -31,7 +32,9 @@ def carried_out(rounds, answer, spoil=lambda asked, values, scalars: (values, sc
     states = [rounds.start()]
     while states[-1].outcome is None:
         asked = rounds.ask(states[-1])
-        answering = range(rounds.n_sites) if asked.site is None else [asked.site]
+        answering = range(rounds.n_sites)
+        if asked.site is not None:
+            answering = [asked.site]
         total = 0
         for v in answering:
             numbers, scalars = answer(v, asked)
@@ -86,7 +89,7 @@ def test_sums_alone_lead_to_the_closed_form(name, seed):
 
 
 def small(seed=0):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     return Problem(tuple(random_site(rng, 5, 7) for _ in range(3)), 0.1)
 
 
@@ -195,7 +198,7 @@ def test_a_sum_tells_how_many_have_each_mark(sites):
 
 
 def test_a_large_table_is_read():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     n = 50_000
     marks = rng.integers(0, 2**64, size=n, dtype=np.uint64)
     total = 0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
 from coreg_core.errors import BadData
@@ -20,15 +21,26 @@ WORD = np.uint64
 
 
 def columns(n, count, seed):
-    x = np.random.default_rng(seed).normal(size=(n, count))
+    x = default_rng(seed).normal(size=(n, count))
     return x / np.linalg.norm(x, axis=1).max()
+    return x / np.linalg.norm(x, axis=1).max()
+
+
+def random_words(rng, shape):
+    return rng.integers(0, 2**64, size=shape, dtype=WORD)
+
+
+def relative_mean(words):
+    """The mean, by that of uniform words."""
+    return words.astype(float).mean() / 2**63
 
 
 def limit_of_error(n, places):
     """Six deviations and √n of [Y; R]ᵀE, in units of the product, and the rounding of Y to 16
     places.
     """
-    of_an_entry = cross.DEVIATION * 2**15 / sqrt(3) * sqrt(cross.RANDOM_ROWS)
+    of_a_row = cross.DEVIATION * 2**15 / sqrt(3)
+    of_an_entry = of_a_row * sqrt(cross.RANDOM_ROWS)
     return 6 * of_an_entry * 2.0**-places + n * 2.0**-17
 
 
@@ -38,14 +50,17 @@ def test_the_sum_of_two_sites_shares_opens_their_product(n):
     y = columns(n, 3, 2)
     of_w, of_y = cross.exponents(n)
     nothing = np.zeros((n, 0), dtype=np.int64)
-    one, sent = cross.announce(SEED, cross.fixed(w, of_w), nothing, os.urandom)
-    other, asked = cross.announce(SEED, nothing, cross.fixed(y, of_y), os.urandom)
+    fixed_w = cross.fixed(w, of_w)
+    fixed_y = cross.fixed(y, of_y)
+    one, sent = cross.announce(SEED, fixed_w, nothing, os.urandom)
+    other, asked = cross.announce(SEED, nothing, fixed_y, os.urandom)
 
     first = one.share_of_own_encryption(asked.projected)
     second = other.share_of_own_projection(sent.encrypted)
 
     total = cross.rounded(first) + cross.rounded(second)
-    error = np.abs(cross.opened(total, of_w + of_y) - y.T @ w).max()
+    product = cross.opened(total, of_w + of_y)
+    error = np.abs(product - y.T @ w).max()
     limit = limit_of_error(n, of_w + of_y)
     assert error < limit
     assert limit < max(1e-2, n * 1e-5)
@@ -56,7 +71,7 @@ def test_a_changed_message_changes_the_share():
     y = cross.fixed(columns(150, 3, 2), 16)
     secret, _ = cross.announce(SEED, nothing, y, os.urandom)
     rows = 150 + cross.RANDOM_ROWS
-    encrypted = np.random.default_rng(0).integers(0, 2**64, size=(rows, 5), dtype=WORD)
+    encrypted = random_words(default_rng(0), (rows, 5))
     changed = encrypted.copy()
     changed[0, 0] += WORD(1 << 40)
     share = secret.share_of_own_projection(encrypted)
@@ -66,9 +81,9 @@ def test_a_changed_message_changes_the_share():
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(1, 2500), st.sampled_from([1, 7, 2**15, 2**23 - 1]))
 def test_the_share_of_a_projection_is_an_exact_product_of_words(seed, rows, largest):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     small = rng.integers(-largest, largest, size=(rows, 2), endpoint=True)
-    encrypted = rng.integers(0, 2**64, size=(rows, 3), dtype=WORD)
+    encrypted = random_words(rng, (rows, 3))
     no_columns = np.zeros((cross.SECRET_ROWS, 0), dtype=WORD)
 
     share = cross.Secret(no_columns, small).share_of_own_projection(encrypted)
@@ -82,7 +97,13 @@ def without_noise(S, n_projected):
     """Random bytes of a site whose secret is S, and whose R and errors are zero."""
     zero = np.full(cross.RANDOM_ROWS * n_projected, 1 << 15, dtype="<u2")
     pieces = [S.tobytes(), zero.tobytes()]
-    return lambda size: pieces.pop(0) if pieces else bytes(size)
+
+    def random_bytes(size):
+        if pieces:
+            return pieces.pop(0)
+        return bytes(size)
+
+    return random_bytes
 
 
 def public_rows(seed, n_rows, places):
@@ -96,21 +117,24 @@ def public_rows(seed, n_rows, places):
 
 def test_the_public_matrix_depends_on_its_seed_and_its_place_alone():
     rows = public_rows(SEED, 1500, [7, 8, 1400])
-    assert_array_equal(public_rows(SEED, 10, [7, 8]), rows[:2])
-    assert (public_rows(SEED[::-1], 10, [7, 8]) != rows[:2]).any()
+    fewer_rows = public_rows(SEED, 10, [7, 8])
+    of_another_seed = public_rows(SEED[::-1], 10, [7, 8])
+    assert_array_equal(fewer_rows, rows[:2])
+    assert (of_another_seed != rows[:2]).any()
     assert (rows[2] != rows[1]).any()
 
 
 def test_the_public_matrix_has_the_mean_of_uniform_words():
     rows = public_rows(SEED, 40, np.arange(40))
-    assert abs(rows.astype(float).mean() / 2**63 - 1) < 0.01
+    assert abs(relative_mean(rows) - 1) < 0.01
 
 
 def test_an_encryption_without_errors_is_an_exact_product_of_words():
-    S = np.random.default_rng(0).integers(0, 2**64, size=(cross.SECRET_ROWS, 2), dtype=WORD)
+    S = random_words(default_rng(0), (cross.SECRET_ROWS, 2))
     zeros = np.zeros((5, 2), dtype=np.int64)
     _, message = cross.announce(SEED, zeros, zeros, without_noise(S, 2))
-    assert_array_equal(message.encrypted[:5], public_rows(SEED, 5, np.arange(5)) @ S)
+    expected = public_rows(SEED, 5, np.arange(5)) @ S
+    assert_array_equal(message.encrypted[:5], expected)
 
 
 def announced():
@@ -128,7 +152,7 @@ def test_a_secret_is_fresh_so_the_same_columns_are_never_sent_twice():
 def test_a_secret_has_the_mean_of_uniform_words():
     """A short secret would be fatal."""
     secret, _ = announced()
-    assert abs(secret.S.astype(float).mean() / 2**63 - 1) < 0.05
+    assert abs(relative_mean(secret.S) - 1) < 0.05
 
 
 def test_random_rows_reach_both_ends_of_their_range():
@@ -150,7 +174,9 @@ def test_what_others_can_open_of_a_column_is_less_than_its_entropy():
     """The leftover hash lemma: H is uniform within 2⁻¹²⁸, given all words of it that can be
     opened.
     """
-    assert 16 * cross.RANDOM_ROWS >= 64 * cross.SECRET_ROWS + 32 * cross.MOST_ENCRYPTED + 2 * 128
+    entropy = 16 * cross.RANDOM_ROWS
+    words = 64 * cross.SECRET_ROWS + 32 * cross.MOST_ENCRYPTED
+    assert entropy >= words + 2 * 128
 
 
 @pytest.mark.parametrize("value", [1.5, np.nan, np.inf])
@@ -168,7 +194,8 @@ def solved(A, b, secret):
     M = np.column_stack([A, b])
     for c in range(size):
         # A pivot has an inverse if it is odd.
-        odd = np.flatnonzero(M[c:, c] & WORD(1))
+        column = M[c:, c]
+        odd = np.flatnonzero(column & WORD(1))
         if not len(odd):
             return False
         pivot = c + odd[0]
@@ -194,22 +221,27 @@ class Attack:
     size: int = 96
 
     def __post_init__(self):
-        rng = np.random.default_rng(0)
+        rng = default_rng(0)
         rows = 400
-        self.A = rng.integers(0, 2**64, size=(rows, self.size), dtype=WORD)
-        self.S = rng.integers(0, 2**64, size=(self.size, 3), dtype=WORD)
-        self.E = np.rint(self.deviation * rng.normal(size=(rows, 3))).astype(np.int64)
+        self.A = random_words(rng, (rows, self.size))
+        self.S = random_words(rng, (self.size, 3))
+        errors = self.deviation * rng.normal(size=(rows, 3))
+        self.E = np.rint(errors).astype(np.int64)
         self.B = self.A @ self.S + self.E.view(WORD)
         self.hints = self.size // self.digits + 6
         self.asked = slice(0, self.hints * self.digits)
-        self.bits = 32 if self.round_shares else 64
+        self.bits = 64
+        if self.round_shares:
+            self.bits = 32
 
     def packed(self, M):
         """Rows of M by the hostile H: each word has a coordinate for each digit."""
-        shifts = WORD(self.base) * np.arange(self.digits, dtype=WORD) + WORD(64 - self.bits)
+        places = WORD(self.base) * np.arange(self.digits, dtype=WORD)
+        shifts = places + WORD(64 - self.bits)
         weights = WORD(1) << shifts
         groups = M[self.asked].reshape(self.hints, self.digits, -1)
-        return np.sum(groups * weights[None, :, None], axis=1, dtype=WORD)
+        words = groups * weights[None, :, None]
+        return words.sum(axis=1, dtype=WORD)
 
     def share(self):
         """What `Secret.share_of_own_encryption` returns for this H."""
@@ -220,8 +252,8 @@ class Attack:
 
     def errors(self):
         """The coordinates of E that are read, digit by digit, from the lowest."""
-        opened = (self.packed(self.B) + self.share()).view(np.int64)
-        left = opened >> np.int64(64 - self.bits)
+        opened = self.packed(self.B) + self.share()
+        left = opened.view(np.int64) >> np.int64(64 - self.bits)
         half = 1 << (self.base - 1)
         mask = (1 << self.base) - 1
         digits = []
@@ -232,12 +264,14 @@ class Attack:
         return np.stack(digits, axis=1).reshape(-1, 3)
 
     def share_of_right_coordinates(self):
-        return float(np.mean(self.errors() == self.E[self.asked]))
+        right = self.errors() == self.E[self.asked]
+        return float(right.mean())
 
     def finds_the_secret(self):
         products = self.B[self.asked] - self.errors().view(WORD)
         A = self.A[self.asked]
-        return all(solved(A, b, s) for b, s in zip(products.T, self.S.T, strict=True))
+        columns_of_S = zip(products.T, self.S.T, strict=True)
+        return all(solved(A, b, s) for b, s in columns_of_S)
 
 
 def test_shares_that_leave_whole_lose_the_secret():
@@ -263,7 +297,8 @@ def core_svp(n, log_q, deviation):
     log_deviation = log2(deviation)
 
     def log_delta(b):
-        return log2((np.pi * b) ** (1 / b) * b / (2 * np.pi * np.e)) / (2 * (b - 1))
+        base = (np.pi * b) ** (1 / b) * b / (2 * np.pi * np.e)
+        return log2(base) / (2 * (b - 1))
 
     def feasible(b):
         delta = log_delta(b)
@@ -287,8 +322,10 @@ def core_svp(n, log_q, deviation):
 
 
 def test_the_estimate_of_security_knows_published_ones():
-    assert core_svp(512, log2(3329), sqrt(1.5)) == pytest.approx(118, abs=2), "Kyber512"
-    assert core_svp(640, 15, 2.8) == pytest.approx(145, abs=6), "FrodoKEM-640"
+    kyber_512 = core_svp(512, log2(3329), sqrt(1.5))
+    frodo_kem_640 = core_svp(640, 15, 2.8)
+    assert kyber_512 == pytest.approx(118, abs=2)
+    assert frodo_kem_640 == pytest.approx(145, abs=6)
 
 
 def test_an_outsider_needs_250_bits():
@@ -297,5 +334,5 @@ def test_an_outsider_needs_250_bits():
 
 def test_with_all_that_hostile_columns_disclose_150_bits_are_left():
     entropy_of_an_error = log2(cross.DEVIATION * sqrt(2 * np.pi * np.e))
-    known = round(32 / entropy_of_an_error * cross.MOST_PROJECTED)
-    assert core_svp(cross.SECRET_ROWS - known, 64, cross.DEVIATION) > 150
+    disclosed = round(32 / entropy_of_an_error * cross.MOST_PROJECTED)
+    assert core_svp(cross.SECRET_ROWS - disclosed, 64, cross.DEVIATION) > 150

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
+from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.kernel_ridge import KernelRidge
 
@@ -20,7 +21,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def tables(seed, n=(6, 9), d=(3, 2), m=8):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     Xs = [rng.normal(size=shape) for shape in zip(n, d, strict=True)]
     Zs = [rng.normal(size=(m, columns)) for columns in d]
     return Xs, [rng.normal(size=len(X)) for X in Xs], Zs
@@ -48,7 +49,7 @@ def test_with_nobody_to_agree_with_views_are_kernel_ridge(form, solver, kind, se
     shape, coupling = NOBODY[kind]
     data = tables(seed, **shape)
     model = fit(data, form=form, coupling=coupling, solver=solver)
-    new = [np.random.default_rng(v).normal(size=(5, X.shape[1])) for v, X in enumerate(data[0])]
+    new = [default_rng(v).normal(size=(5, X.shape[1])) for v, X in enumerate(data[0])]
     for v, (X, y, Z) in enumerate(zip(*data, strict=True)):
         theirs = KernelRidge(alpha=0.3, kernel="rbf", gamma=0.5).fit(X, y)
         # Condition number 1 + n/ν = 31 twice over, and a textbook solve that squares it.
@@ -131,7 +132,7 @@ def test_repeating_a_labelled_row_is_weighing_it_twice(form):
 
 
 def test_rounding_that_outweighs_the_identity_is_said_and_not_a_bare_linalg_error():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(5, 2))
     Z = np.repeat(rng.normal(size=(4, 2)), 3, axis=0)
     twice = np.repeat(X, 2, axis=0)
@@ -147,7 +148,7 @@ def test_targets_in_any_unit_give_the_same_bits(solver, power):
     """Squares of targets below 1e-155 are 0: conjugate gradients converged with bound 0 and a
     relative error above 0.1.
     """
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = [rng.normal(size=(12, 3)) for _ in range(2)]
     Z = [rng.normal(size=(20, 3)) for _ in range(2)]
     y = rng.normal(size=12)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 
 from coreg_core.additive import refined
 from coreg_core.additive.channel import ExactSums, SealedSums, total
@@ -57,7 +59,7 @@ class Drawn:
 
 
 def drawn(problem, rules):
-    g = np.random.default_rng(problem.seed)
+    g = default_rng(problem.seed)
     n_sites = len(problem.labelled)
     common = problem.common
     owner = np.repeat(np.arange(n_sites), problem.labelled)
@@ -119,7 +121,7 @@ class Exchanged:
 def exchanged(starts, rules, channel):
     sites, terms = exchanges(starts, rules, channel)
     rows = starts[0].n_common
-    normals = [np.random.default_rng(v).normal(size=(1, rows)) for v in range(len(sites))]
+    normals = [default_rng(v).normal(size=(1, rows)) for v in range(len(sites))]
     conclusions = run_in_memory(sites, terms, normals)
     models = [site.models(own)[0] for site, own in zip(sites, conclusions, strict=True)]
     verdicts = [conclusion.verdict for [conclusion] in conclusions]
@@ -161,7 +163,7 @@ def test_all_sites_make_the_same_fit(ends):
     _, sealed_words, _ = ends
     first, *others = sealed_words.sites
     for site in others:
-        np.testing.assert_array_equal(site.fits[0].beta, first.fits[0].beta)
+        assert_array_equal(site.fits[0].beta, first.fits[0].beta)
 
 
 def test_the_fit_of_sealed_words_is_that_of_exact_sums(ends):
@@ -171,8 +173,8 @@ def test_the_fit_of_sealed_words_is_that_of_exact_sums(ends):
     _, sealed_words, exact = ends
     fit = sealed_words.sites[0].fits[0]
     expected = exact.sites[0].fits[0]
-    np.testing.assert_allclose(fit.tau, expected.tau, rtol=2e-2)
-    np.testing.assert_allclose(fit.sigma, expected.sigma, rtol=2e-3)
+    assert_allclose(fit.tau, expected.tau, rtol=2e-2)
+    assert_allclose(fit.sigma, expected.sigma, rtol=2e-3)
 
 
 def deviation_of(sealed_words):
@@ -205,7 +207,7 @@ def test_verdicts_of_sealed_words_are_those_of_exact_sums(ends):
         slopes_are_one = verdict.score.slope == expected.score.slope == 1.0
         if slopes_are_one and "score" in verdict.left_out:
             scores = verdict.left_out["score"]
-            np.testing.assert_allclose(scores, expected.left_out["score"], atol=limit)
+            assert_allclose(scores, expected.left_out["score"], atol=limit)
 
 
 def test_under_the_default_rules_a_score_knows_what_no_site_does():

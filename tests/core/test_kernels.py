@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 from problems import EPS, gram
 
@@ -15,7 +16,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def rows(seed, n, d, offset=0.0):
-    return np.random.default_rng(seed).normal(size=(n, d)) + offset
+    return default_rng(seed).normal(size=(n, d)) + offset
 
 
 @pytest.mark.parametrize("kernel", ALL, ids=repr)
@@ -114,7 +115,7 @@ def test_a_bandwidth_of_zero_is_refused():
 @pytest.mark.parametrize("power", [-60, -20, 0, 40])
 def test_the_widths_to_try_follow_the_scale_of_the_columns(power):
     """An absolute threshold dropped every distance of columns in small units."""
-    points = np.random.default_rng(0).normal(size=(12, 3))
+    points = default_rng(0).normal(size=(12, 3))
     points[6:] = points[:6]  # repeated rows have no part in the median
     unit = 2.0**power
     plain = selection.widths(points, "gaussian")

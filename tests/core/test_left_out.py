@@ -4,6 +4,7 @@
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from coreg_core.agreement.left_out import FOLDS, SEED, LabelledFit, best_of, choose_on
@@ -21,11 +22,13 @@ M = 30
 
 def drawn(seed=0):
     """(labelled rows, labels, unlabelled rows, target there)."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = rng.normal(size=(N, 3))
     Z = rng.normal(size=(M, 3))
-    y = X.sum(axis=1) + 0.3 * rng.normal(size=N) + 5.0
-    return X, y, Z, 0.7 * Z.sum(axis=1)
+    noise = 0.3 * rng.normal(size=N)
+    y = X.sum(axis=1) + noise + 5.0
+    t = 0.7 * Z.sum(axis=1)
+    return X, y, Z, t
 
 
 def fitted(span, rows, weight):
@@ -35,15 +38,18 @@ def fitted(span, rows, weight):
         kernel = make_kernel("linear")
     else:
         kernel = make_kernel("gaussian", bandwidth=4.0)
-    view = make_view(span, kernel, X, y - y.mean(), Z, 0.5)
+    centred = y - y.mean()
+    view = make_view(span, kernel, X, centred, Z, 0.5)
     return view, view.solve(t, weight)
 
 
 def residuals_elsewhere(span, rows, weight, kept, at):
     """Residuals of some rows, of a function that is fitted to the kept rows alone."""
     X, y, Z, t = rows
-    _, function = fitted(span, (X[kept], y[kept], Z, t), weight)
-    return y[at] - y[kept].mean() - function.predict(X[at])
+    kept_rows = X[kept], y[kept], Z, t
+    _, function = fitted(span, kept_rows, weight)
+    predictions = y[kept].mean() + function.predict(X[at])
+    return y[at] - predictions
 
 
 def labelled_fit(span, rows, weight):
@@ -64,9 +70,12 @@ FLOOR = 1e-7
 def test_rows_left_out_in_closed_form_are_rows_that_were_never_there(span, weight, out):
     rows = drawn()
     kept = np.setdiff1d(np.arange(N), out)
-    missed, fit = labelled_fit(span, rows, weight).without(np.array(out))
-    assert_allclose(missed, residuals_elsewhere(span, rows, weight, kept, out), atol=FLOOR)
-    assert_allclose(fit.r, residuals_elsewhere(span, rows, weight, kept, kept), atol=FLOOR)
+    fit = labelled_fit(span, rows, weight)
+    missed, inside = fit.without(np.array(out))
+    of_missed = residuals_elsewhere(span, rows, weight, kept, out)
+    of_kept = residuals_elsewhere(span, rows, weight, kept, kept)
+    assert_allclose(missed, of_missed, atol=FLOOR)
+    assert_allclose(inside.r, of_kept, atol=FLOOR)
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)
@@ -84,9 +93,10 @@ def test_inside_a_fold_each_kept_row_is_left_out_in_turn(span, weight):
     rows = drawn()
     out = np.array([1, 5, 7])
     first, *fewer = np.setdiff1d(np.arange(N), out)
-    _, fit = labelled_fit(span, rows, weight).without(out)
+    fit = labelled_fit(span, rows, weight)
+    _, inside = fit.without(out)
     [expected] = residuals_elsewhere(span, rows, weight, fewer, [first])
-    assert_allclose(fit.left_out[0], expected, atol=FLOOR)
+    assert_allclose(inside.left_out[0], expected, atol=FLOOR)
 
 
 FORMS = [EveryPoint(), LabelledPoints(), LinearFeatures()]
@@ -99,7 +109,8 @@ def test_residuals_are_those_of_the_function_in_every_form(span, weight):
     X, y, _, t = rows
     view, function = fitted(span, rows, weight)
     r, _ = view.on_labels(t, weight)
-    assert_allclose(r, y - y.mean() - function.predict(X), atol=1e-11)
+    predictions = y.mean() + function.predict(X)
+    assert_allclose(r, y - predictions, atol=1e-11)
 
 
 @pytest.mark.parametrize("weight", [0.0, 2.0])
@@ -129,7 +140,8 @@ def test_some_labels_have_their_residuals_and_block_of_the_map(span, weight):
 
 def path(seed, weights, y):
     X, _, Z, t = drawn(seed)
-    return [labelled_fit(EveryPoint(), (X, y, Z, t), weight) for weight in weights]
+    rows = X, y, Z, t
+    return [labelled_fit(EveryPoint(), rows, weight) for weight in weights]
 
 
 def test_the_nested_estimate_is_of_labels_that_neither_function_nor_choice_has_seen():
@@ -144,11 +156,12 @@ def test_the_nested_estimate_is_of_labels_that_neither_function_nor_choice_has_s
     after = choose_on(path(2, weights, changed)).folds
     assert before is not None
     assert after is not None
-    assert_allclose(after.choice[4] - before.choice[4], 1.0, atol=1e-7)
+    moved = after.choice[4] - before.choice[4]
+    assert moved == pytest.approx(1.0, abs=1e-7)
 
 
 def rows_of_folds():
-    order = np.random.default_rng([SEED, N]).permutation(N)
+    order = default_rng([SEED, N]).permutation(N)
     return [np.sort(order[fold::FOLDS]) for fold in range(FOLDS)]
 
 
@@ -168,7 +181,8 @@ def test_the_baseline_of_a_fold_is_the_mean_of_the_other_labels():
     folds = choose_on(path(2, (0.0, 0.5), y)).folds
     assert folds is not None
     for rows in rows_of_folds():
-        assert_allclose(folds.mean[rows], y[rows] - np.delete(y, rows).mean())
+        others = np.delete(y, rows)
+        assert_allclose(folds.mean[rows], y[rows] - others.mean())
 
 
 def test_the_choice_of_one_is_that_one():
@@ -179,22 +193,28 @@ def test_the_choice_of_one_is_that_one():
 
 
 def test_the_least_left_out_error_is_chosen():
-    errors = [np.array([2.0, 0.0]), np.array([0.0, 2.0]), np.array([1.0, 1.0])]
+    largest_first = np.array([2.0, 0.0])
+    largest_last = np.array([0.0, 2.0])
+    errors = [largest_first, largest_last, np.ones(2)]
     assert best_of(errors) == 2
 
 
 def test_the_weakest_coupling_is_chosen_where_errors_tie():
-    assert best_of([np.array([1.0, 1.0]), np.array([1.0, 1.0])]) == 0
+    errors = np.ones(2)
+    assert best_of([errors, errors]) == 0
 
 
 def test_six_labels_are_too_few_for_five_folds():
-    fit = labelled_fit(EveryPoint(), drawn(3), 0.0)
-    few = LabelledFit(fit.r[:6], fit.G[:6, :6], drawn(3)[1][:6])
+    rows = drawn(3)
+    fit = labelled_fit(EveryPoint(), rows, 0.0)
+    labels = rows[1][:6]
+    few = LabelledFit(fit.r[:6], fit.G[:6, :6], labels)
     assert choose_on([few]).folds is None
 
 
 def many_rows():
-    X = np.random.default_rng(0).normal(size=(2 * MANY + 1, 2))
+    rng = default_rng(0)
+    X = rng.normal(size=(2 * MANY + 1, 2))
     y = np.sin(X[:, 0])
     some = evenly(len(X), MANY)
     return X, y, some
@@ -220,7 +240,7 @@ def test_the_paper_s_rule_looks_at_all_rows():
 
 
 def test_leave_one_out_is_leaving_one_out():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     Phi = rng.normal(size=(9, 4)) + 1.0
     y = rng.normal(size=9)
     ridges = np.array([0.01, 1.0, 30.0])
@@ -232,15 +252,18 @@ def test_leave_one_out_is_leaving_one_out():
         A = np.delete(Phi, i, axis=0)
         b = A.T @ np.delete(y, i)
         for g, nu in enumerate(ridges):
-            w = np.linalg.solve(A.T @ A + nu * np.eye(4), b)
-            assert residuals[g, i] == pytest.approx(y[i] - Phi[i] @ w, rel=1e-8)
+            G = A.T @ A + nu * np.eye(4)
+            w = np.linalg.solve(G, b)
+            expected = y[i] - Phi[i] @ w
+            assert residuals[g, i] == pytest.approx(expected, rel=1e-8)
 
 
 @pytest.fixture
 def one_view():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(30, 2))
-    return X, np.sin(2 * X[:, 0])
+    y = np.sin(2 * X[:, 0])
+    return X, y
 
 
 def test_a_given_width_or_ridge_is_kept(one_view):
@@ -251,7 +274,8 @@ def test_a_given_width_or_ridge_is_kept(one_view):
 
 
 def test_widths_of_identical_rows_are_one_and_six():
-    assert widths(np.zeros((3, 2)), "gaussian") == (1.0, 6.0)
+    identical = np.zeros((3, 2))
+    assert widths(identical, "gaussian") == (1.0, 6.0)
 
 
 def test_an_estimator_chooses_the_width_and_the_ridge_of_the_rule(one_view):

@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 
 import coreg_core.secure.sums as fp
 from coreg_core.errors import BadData
@@ -24,7 +25,7 @@ def random_words(rng, n):
 
 def masked(rows, seed):
     """Each site's words under masks that add up to nothing."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     n = len(rows[0])
     masks = [random_words(rng, n) for _ in rows[1:]]
     masks.append(-total(masks, n))
@@ -82,7 +83,7 @@ seeds = st.integers(0, 2**32)
 
 def summed(sizes, seed):
     n_sites, m, k, bound = sizes
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     layout = Layout(m, k, 2)
     exponents = [exponent_for(bound, n_sites)] * k
     numbers = []
@@ -164,7 +165,7 @@ def tagged(n_sites, n_words, seed):
 
     The words are numbers whose sum is none of 2⁶³, as encodings are.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     most = (2**63 - 1) // n_sites
     rows = []
     for _ in range(n_sites):

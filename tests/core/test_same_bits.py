@@ -13,6 +13,8 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 
 from coreg_core.agreement.schedule import ScheduleTerms
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule
@@ -23,7 +25,7 @@ SHAPES = [(4999, 3, 4), (6, 2, 12), (1, 1, 12)]  # instances, columns, sites
 
 def stepped(name: str, m: int, k: int, M: int) -> bytes:
     """Every state, where site v answers c_v + d_v t, instance by instance."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     c = rng.random((M, m, k))
     d = rng.random((M, m, 1))
     terms = ScheduleTerms(
@@ -35,8 +37,13 @@ def stepped(name: str, m: int, k: int, M: int) -> bytes:
     while not schedule.finished(state):
         query = schedule.query(state)
         total = np.zeros((m, k))
-        for v in range(M) if query.site is None else [query.site]:
-            total += d[v] * query.targets + (c[v] if query.part == "affine" else 0.0)
+        answering = range(M)
+        if query.site is not None:
+            answering = [query.site]
+        for v in answering:
+            total += d[v] * query.targets
+            if query.part == "affine":
+                total += c[v]
         state = schedule.step(state, total)
         told.update(
             b"".join(np.ascontiguousarray(value).tobytes() for value in vars(state).values())
@@ -86,14 +93,14 @@ def test_every_processor_steps_both_schedules_to_the_same_bits(
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 1000, 4097])
 def test_products_and_norms_are_those_of_exact_sums_in_either_order_of_memory(n: int) -> None:
-    a, b = np.random.default_rng(n).normal(size=(2, n, 3))
+    a, b = default_rng(n).normal(size=(2, n, 3))
     off = 16 * 2.0**-53  # one rounding for each halving, and those of the products and the root
     for j in range(3):
         sizes = math.fsum(abs(a[:, j] * b[:, j]))
         assert abs(dot(a[:, j], b[:, j]) - math.fsum(a[:, j] * b[:, j])) <= off * sizes
-    np.testing.assert_allclose(norms(a), [math.hypot(*column) for column in a.T], rtol=off)
-    np.testing.assert_array_equal(norms(a), norms(np.asfortranarray(a)))
-    np.testing.assert_array_equal(norms(a), [math.sqrt(dot(column, column)) for column in a.T])
+    assert_allclose(norms(a), [math.hypot(*column) for column in a.T], rtol=off)
+    assert_array_equal(norms(a), norms(np.asfortranarray(a)))
+    assert_array_equal(norms(a), [math.sqrt(dot(column, column)) for column in a.T])
 
 
 if __name__ == "__main__":

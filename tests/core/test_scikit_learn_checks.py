@@ -34,7 +34,8 @@ def rows(cls, n=60, labelled=30):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 4))
     y = X @ [1.0, 0.5, -0.5, 1.0]
-    y = (y > 0).astype(float) if is_classifier(cls()) else y
+    if is_classifier(cls()):
+        y = (y > 0).astype(float)
     return X, y, np.where(np.arange(n) < labelled, y, np.nan)
 
 
@@ -56,9 +57,11 @@ def test_tools_of_scikit_learn_keep_the_unlabelled_rows(cls):
     model = make_pipeline(StandardScaler(), cls())
     scores = cross_val_score(model, X, missing, cv=LabelledFolds(3))
     assert np.isfinite(scores).all()
-    name, values = (
-        ("ridge", [0.1, 1.0]) if "ridge" in cls().get_params() else ("rows_per_feature", [1, 2])
-    )
+    name = "rows_per_feature"
+    values = [1, 2]
+    if "ridge" in cls().get_params():
+        name = "ridge"
+        values = [0.1, 1.0]
     step = f"{cls.__name__.lower()}__{name}"
     search = GridSearchCV(model, {step: values}, cv=LabelledFolds(3)).fit(X, missing)
     assert search.best_params_[step] in values

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coreg_core.estimators.additive import AdditiveRegressor
 from coreg_core.spread import constant, mean_and_deviation
 
-COLUMN = np.random.default_rng(0).normal(size=(40, 1))
+COLUMN = default_rng(0).normal(size=(40, 1))
 
 
 @given(st.integers(-480, 480))
@@ -22,7 +23,7 @@ def test_another_unit_is_the_same_column(exponent):
 
 
 def test_the_deviation_is_numpys():
-    X = 3.0 + np.random.default_rng(1).normal(size=(50, 3))
+    X = 3.0 + default_rng(1).normal(size=(50, 3))
     mean, deviation = mean_and_deviation(X)
     assert_array_equal(mean, X.mean(axis=0))
     assert_allclose(deviation, X.std(axis=0), rtol=1e-14)
@@ -45,7 +46,7 @@ def test_differences_that_are_roundings_are_constant_and_larger_ones_are_not():
 @pytest.mark.parametrize("unit", [1e-30, 1e-12, 1e12, 1e100])
 @pytest.mark.parametrize("kernel", ["gaussian", "linear"])
 def test_the_unit_of_a_column_does_not_change_the_additive_score(unit, kernel):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(150, 4))
     y = 2 * X[:, 0] + X[:, 2] + 0.3 * rng.normal(size=150)
     y[60:] = np.nan

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, KERNELS, SPANS, Site, brute_force_response, gram, random_site
 
@@ -26,14 +27,12 @@ from coreg_core.spans import (
 
 @st.composite
 def sites(draw, *, spans=SPANS, unlabelled=(1, 12)):
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    return random_site(
-        rng,
-        draw(st.integers(1, 12)),
-        draw(st.integers(*unlabelled)),
-        kernel=draw(st.sampled_from(KERNELS)),
-        span=draw(st.sampled_from(spans)),
-    )
+    seed = draw(st.integers(0, 2**32 - 1))
+    n = draw(st.integers(1, 12))
+    m = draw(st.integers(*unlabelled))
+    kernel = draw(st.sampled_from(KERNELS))
+    span = draw(st.sampled_from(spans))
+    return random_site(default_rng(seed), n, m, kernel=kernel, span=span)
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -47,68 +46,75 @@ def tolerance(site: Site, view: View, weight: float) -> float:
     """
     points = np.concatenate([site.X, site.Z])
     norm = np.trace(gram(site.kernel, points, points))
-    condition = 1 + norm / site.ridge + weight * view.bound()
+    of_question = weight * view.bound()
+    condition = 1 + norm / site.ridge + of_question
     return 1000 * EPS * condition
+
+
+def answer(view, target, weight):
+    """The view's response to one target."""
+    [response] = view.respond(target[:, None], np.array([weight])).T
+    return response
 
 
 @settings(max_examples=150)
 @given(sites(), seeds, weights)
 def test_respond_is_the_minimiser(site, seed, weight):
     view = site.view()
-    target = np.random.default_rng(seed).normal(size=len(site.Z))
+    target = default_rng(seed).normal(size=len(site.Z))
     prediction, local = brute_force_response(site, target, weight)
     atol = tolerance(site, view, weight)
-    assert_allclose(
-        view.respond(target[:, None], np.array([weight]))[:, 0], prediction, rtol=0, atol=atol
-    )
+    assert_allclose(answer(view, target, weight), prediction, rtol=0, atol=atol)
     # ‖y − f(X)‖² + ν‖f‖² is not stationary in f: its error is that of f times its gradient, 2μ‖ŷ −
     # t‖.
-    pull = 1 + 2 * weight * np.linalg.norm(prediction - target)
-    assert view.solve(target, weight).local_objective == pytest.approx(
-        local, rel=atol, abs=atol * pull
-    )
+    distance = np.linalg.norm(prediction - target)
+    pull = 1 + 2 * weight * distance
+    objective = view.solve(target, weight).local_objective
+    assert objective == pytest.approx(local, rel=atol, abs=atol * pull)
 
 
 @given(sites(), st.floats(1e-3, 1e3))
 def test_the_linear_part_is_symmetric_and_between_nought_and_one(site, weight):
     view = site.view()
     m = len(site.Z)
-    R = view.respond(np.eye(m), np.full(m, weight), "linear")
+    weights_of_columns = np.full(m, weight)
+    R = view.respond(np.eye(m), weights_of_columns, "linear")
     atol = tolerance(site, view, weight)
     assert_allclose(R, R.T, rtol=0, atol=atol)
     eigenvalues = np.linalg.eigvalsh((R + R.T) / 2)
     assert eigenvalues.min() >= -atol
     # R ≺ I: strictly, by 1 − μb/(1 + μb), which is what every schedule's convergence rests on.
-    assert eigenvalues.max() <= 1 - 1 / (1 + weight * view.bound()) + atol
+    strictly = 1 / (1 + weight * view.bound())
+    assert eigenvalues.max() <= 1 - strictly + atol
 
 
 @given(sites(), seeds, weights)
 def test_the_solution_is_the_function_behind_the_response(site, seed, weight):
     view = site.view()
-    t = np.random.default_rng(seed).normal(size=len(site.Z))
+    t = default_rng(seed).normal(size=len(site.Z))
     solution = view.solve(t, weight)
     atol = tolerance(site, view, weight)
-    respond = view.respond(t[:, None], np.array([weight]))[:, 0]
-    assert_allclose(solution.prediction, respond, rtol=0, atol=atol)
+    assert_allclose(solution.prediction, answer(view, t, weight), rtol=0, atol=atol)
     assert_allclose(solution.predict(site.Z), solution.prediction, rtol=0, atol=atol)
     f = solution.function
-    norm = f.coef @ gram(f.kernel, f.points, f.points) @ f.coef
+    K = gram(f.kernel, f.points, f.points)
+    norm = f.coef @ K @ f.coef
     residual = site.y - solution.predict(site.X)
     direct = residual @ residual + site.ridge * norm
-    assert solution.local_objective == pytest.approx(
-        direct, rel=atol, abs=atol * (1 + weight * 100)
-    )
+    most = atol * (1 + weight * 100)
+    assert solution.local_objective == pytest.approx(direct, rel=atol, abs=most)
     assert solution.local_objective >= 0
 
 
 @given(sites(spans=["exact"]), seeds)
 def test_without_weight_no_unlabelled_point_is_in_the_model(site, seed):
-    t = np.random.default_rng(seed).normal(size=len(site.Z))
-    assert_array_equal(site.view().solve(t, 0.0).function.points, site.X)
+    t = default_rng(seed).normal(size=len(site.Z))
+    solution = site.view().solve(t, 0.0)
+    assert_array_equal(solution.function.points, site.X)
 
 
 @pytest.mark.parametrize(
-    ("span", "X", "ridge", "told"),
+    ("span", "X", "ridge", "words"),
     [
         (Landmarks(4), np.ones((1, 1)), 1.0, "landmarks=4"),
         (EveryPoint(), np.ones((1, 1)), 0.0, "ridge="),
@@ -116,17 +122,20 @@ def test_without_weight_no_unlabelled_point_is_in_the_model(site, seed):
         (LabelledPoints(), np.zeros((1, 1)), 1.0, "zero on every basis point"),
     ],
 )
-def test_what_has_no_solution_is_refused(span, X, ridge, told):
-    with pytest.raises(UsageError, match=told):
-        make_view(span, Linear(), X, np.ones(1), np.ones((2, 1)), ridge)
+def test_what_has_no_solution_is_refused(span, X, ridge, words):
+    y = np.ones(1)
+    Z = np.ones((2, 1))
+    with pytest.raises(UsageError, match=words):
+        make_view(span, Linear(), X, y, Z, ridge)
 
 
 def landmarks(X, Z, seed):
-    return make_basis(Landmarks(6, seed=seed), Gaussian(1.0), X, Z).points
+    basis = make_basis(Landmarks(6, seed=seed), Gaussian(1.0), X, Z)
+    return basis.points
 
 
 def test_landmarks_are_drawn_by_the_seed_alone():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(5, 2))
     Z = rng.normal(size=(7, 2))
     drawn = landmarks(X, Z, seed=3)
@@ -135,7 +144,7 @@ def test_landmarks_are_drawn_by_the_seed_alone():
 
 
 def test_landmarks_are_rows_without_replacement():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(5, 2))
     Z = rng.normal(size=(7, 2))
     everyone = {tuple(row) for row in np.concatenate([X, Z])}
@@ -145,10 +154,11 @@ def test_landmarks_are_rows_without_replacement():
 
 
 def test_the_rank_counts_directions_and_repeated_rows_once():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(6, 3))
     assert orthonormal_basis(Gaussian(1.0), X).rank == 6
-    assert orthonormal_basis(Gaussian(1.0), np.concatenate([X, X[:4]])).rank == 6
+    repeated = np.concatenate([X, X[:4]])
+    assert orthonormal_basis(Gaussian(1.0), repeated).rank == 6
     assert orthonormal_basis(Linear(), X).rank == 3
 
 
@@ -160,24 +170,28 @@ def test_blocks_change_nothing(span, block_bytes, step, monkeypatch):
     """A shorter product rounds differently, and no worse: eps times a condition number of about 1 +
     31 · 3 / 0.3.
     """
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     X = rng.normal(size=(8, 3))
     y = rng.normal(size=8)
     Z = rng.normal(size=(31, 3))
-    kernel = Linear() if isinstance(span, LinearFeatures) else Gaussian(2.0)
+    kernel = Gaussian(2.0)
+    if isinstance(span, LinearFeatures):
+        kernel = Linear()
     t = rng.normal(size=(31, 2))
     mu = np.array([0.4, 3.0])
 
     whole = make_view(span, kernel, X, y, Z, 0.3)
     answers = whole.respond(t, mu)
-    predictions = whole.solve(t[:, 0], 0.4).predict(Z)
+    solution = whole.solve(t[:, 0], 0.4)
+    predictions = solution.predict(Z)
     monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)  # up to seven rows a block
     blocks = make_view(span, kernel, X, y, Z, 0.3)
 
     assert arrays.block_rows(31) == step
     assert_allclose(blocks.respond(t, mu), answers, rtol=0, atol=1e-11)
     assert blocks.bound() == pytest.approx(whole.bound(), rel=1e-11)
-    assert_allclose(blocks.solve(t[:, 0], 0.4).predict(Z), predictions, rtol=0, atol=1e-11)
+    solution = blocks.solve(t[:, 0], 0.4)
+    assert_allclose(solution.predict(Z), predictions, rtol=0, atol=1e-11)
 
 
 @pytest.fixture
@@ -195,18 +209,19 @@ def factored(monkeypatch):
 
 
 def test_factors_are_kept_up_to_a_limit(factored):
-    view = random_site(np.random.default_rng(0), 4, 6).view()
+    view = random_site(default_rng(0), 4, 6).view()
     view.most_factors = 2
     factored.clear()
+    direction = np.ones((6, 1))
     for weight in (0.1, 0.2, 0.2, 0.1, 0.3, 0.1):
-        view.respond(np.ones((6, 1)), np.array([weight]), "linear")
+        view.respond(direction, np.array([weight]), "linear")
     assert len(factored) == 3
-    view.respond(np.ones((6, 1)), np.array([0.2]), "linear")
+    view.respond(direction, np.array([0.2]), "linear")
     assert len(factored) == 4, "the least recently used was dropped"
 
 
 def test_a_column_that_has_stopped_costs_nothing(factored):
-    view = random_site(np.random.default_rng(0), 4, 6).view()
+    view = random_site(default_rng(0), 4, 6).view()
     weights = np.array([0.7, 0.2])
     directions = np.ones((6, 2))
     directions[:, 0] = 0.0
@@ -217,12 +232,13 @@ def test_a_column_that_has_stopped_costs_nothing(factored):
 
 
 def test_columns_of_several_weights_are_answered_as_each_by_itself():
-    site = random_site(np.random.default_rng(0), 4, 6)
+    site = random_site(default_rng(0), 4, 6)
     weights = np.array([0.7, 0.2, 0.3, 0.1, 0.3, 0.2])
     directions = np.ones((6, 6))
     answers = site.view().respond(directions, weights, "linear")
     for j in range(6):
-        alone = site.view().respond(directions[:, [j]], weights[[j]], "linear")
+        direction = directions[:, [j]]
+        alone = site.view().respond(direction, weights[[j]], "linear")
         assert_allclose(answers[:, [j]], alone, rtol=1e-12)
 
 
@@ -232,7 +248,7 @@ def test_every_answer_is_a_function_of_m0_and_S(span, mu):
     """The bound on what any number of questions can reveal (privacy.md, "Agreement"), and the two
     ways to ask for it.
     """
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(12, 2))
     y = rng.normal(size=12)
     Z = rng.normal(size=(7, 2))
@@ -240,7 +256,8 @@ def test_every_answer_is_a_function_of_m0_and_S(span, mu):
     weight = np.array([mu])
     view = make_view(span, Gaussian(3.0), X, y, Z, 0.5)
     identity = np.eye(7)
-    m0 = view.respond(np.zeros((7, 1)), np.array([0.0]))
+    zero = np.zeros((7, 1))
+    m0 = view.respond(zero, np.array([0.0]))
     linear_part = view.respond(identity, np.ones(7), "linear")  # m linear columns at μ = 1
     S = np.linalg.inv(identity - linear_part) - identity
     B = identity + mu * S
@@ -248,22 +265,26 @@ def test_every_answer_is_a_function_of_m0_and_S(span, mu):
     affine = view.respond(t, weight)
     linear = view.respond(t, weight, "linear")
 
-    assert_allclose(affine, t - np.linalg.solve(B, t - m0), rtol=1e-9, atol=1e-9)
-    assert_allclose(linear, t - np.linalg.solve(B, t), rtol=1e-9, atol=1e-9)
+    shrunk = np.linalg.solve(B, t)
+    shrunk_affine = np.linalg.solve(B, t - m0)
+    assert_allclose(affine, t - shrunk_affine, rtol=1e-9, atol=1e-9)
+    assert_allclose(linear, t - shrunk, rtol=1e-9, atol=1e-9)
 
 
 def label_influence(label, instance, ridge, weight):
     """The bound on |∂ respond_z / ∂y_i| from k(x_i, x_i), k(z, z), ν and μ:
     docs/research/mathematics.md, "Influence".
     """
-    return np.sqrt(label / (ridge + label) * instance / (ridge + weight * instance))
+    of_label = label / (ridge + label)
+    of_instance = instance / (ridge + weight * instance)
+    return np.sqrt(of_label * of_instance)
 
 
 class OfLabels:
     """A view, and the same with other labels; one instance is like a labelled row."""
 
     def __init__(self, site, seed, ridge):
-        rng = np.random.default_rng(seed)
+        rng = default_rng(seed)
         d = min(site.X.shape[1], site.Z.shape[1])
         site.Z[0, :d] = site.X[0, :d]
         self.change = rng.normal(size=len(site.y))
@@ -304,7 +325,8 @@ def test_the_map_of_some_instances_is_those_rows_of_it(site, seed, weight, ridge
     view = OfLabels(site, seed, ridge).view
     some = np.array([0, len(site.Z) - 1])
     H = view.label_map(weight)
-    assert_allclose(view.label_map(weight, some), H[some], rtol=1e-7, atol=1e-9)
+    H_of_some = view.label_map(weight, some)
+    assert_allclose(H_of_some, H[some], rtol=1e-7, atol=1e-9)
 
 
 @settings(max_examples=80)
@@ -314,7 +336,9 @@ def test_the_map_is_within_the_bound(site, seed, weight, ridge):
     of_X = site.kernel.diagonal(site.X)
     of_Z = site.kernel.diagonal(site.Z)
     most = label_influence(of_X[None, :], of_Z[:, None], ridge, weight)
-    assert (np.abs(H) <= most * (1 + 1e-7) + 1e-9).all()
+    beyond = np.abs(H) - most * (1 + 1e-7)
+    assert beyond.max() <= 1e-9
     # Where the instance has the features of the row: k_ii / (ν + (1 + μ) k_ii).
-    own = of_X[0] / (ridge + (1.0 + weight) * of_X[0])
+    k = of_X[0]
+    own = k / (ridge + (1.0 + weight) * k)
     assert abs(H[0, 0]) <= own * (1 + 1e-7) + 1e-9

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from exact_sums import sums
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from coreg_core.additive.fit import fit
@@ -16,7 +17,7 @@ D = (4, 3, 5)
 
 def moments(signal, n=300, seed=0, noise=0.5):
     """Of three sites with independent features; ``signal``: the weight of each site's."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     Phi = rng.normal(size=(n, sum(D)))
     widths = np.repeat(D, D)
     weights = np.repeat(signal, D) / np.sqrt(widths)
@@ -29,32 +30,38 @@ def of_rows(Phi, y, d):
     owner = np.arange(len(y)) % n_sites
     counts = np.bincount(owner).astype(float)
     levels = np.bincount(owner, y) / counts
-    within = float(np.sum((y - levels[owner]) ** 2))
-    part = sums(Phi, owner, y, np.ones(len(y)), levels)
+    errors = y - levels[owner]
+    within = float(errors @ errors)
+    weight = np.ones(len(y))
+    part = sums(Phi, owner, y, weight, levels)
     C = Phi.T @ Phi / len(y)
     return Moments(d, C, len(y), counts, levels, within, (part,))
 
 
 def test_a_fit_without_a_site_is_that_of_moments_that_never_had_its_features():
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     Phi = rng.normal(size=(200, 12))
     y = Phi @ rng.normal(size=12) + rng.normal(size=200)
     second = np.s_[4:7]
     others = np.delete(Phi, second, axis=1)
 
+    everyone = of_rows(Phi, y, D)
     never = fit(of_rows(others, y, (4, 0, 5)), STEPS)
-    less = fit(without(of_rows(Phi, y, D), 1), STEPS)
+    less = fit(without(everyone, 1), STEPS)
 
     assert not less.beta[second].any()
-    assert_allclose(np.delete(less.beta, second), never.beta, rtol=1e-9, atol=1e-12)
+    beta_of_others = np.delete(less.beta, second)
+    assert_allclose(beta_of_others, never.beta, rtol=1e-9, atol=1e-12)
     assert less.leverage() == pytest.approx(never.leverage())
 
 
 def test_a_partner_of_all_signal_is_worth_it_and_one_of_none_is_worth_nothing():
-    partners = worths(fit(moments((0.0, 2.0, 0.0))), (0, 1, 2))
+    whole = fit(moments((0.0, 2.0, 0.0)))
+    partners = worths(whole, (0, 1, 2))
     assert next(iter(partners)) == 1, "the largest first"
     # Of variances 4 + 0.25 of the labels, and 0.25 of the noise.
-    assert partners[1].change == pytest.approx(np.sqrt(17.0) - 1.0, rel=0.15)
+    expected = np.sqrt(17.0) - 1.0
+    assert partners[1].change == pytest.approx(expected, rel=0.15)
     for site in (0, 2):
         assert abs(partners[site].change) < 0.03
         assert partners[site].standard_error < 0.03
@@ -63,7 +70,10 @@ def test_a_partner_of_all_signal_is_worth_it_and_one_of_none_is_worth_nothing():
 def test_the_worth_of_a_partner_does_not_depend_on_the_unit_of_the_labels():
     plain = moments((1.0, 0.5, 0.0))
     [part] = plain.parts
-    part_in_another_unit = replace(part, b=9.0 * part.b, r=9.0 * part.r, s=81.0 * part.s)
+    b = 9.0 * part.b
+    r = 9.0 * part.r
+    s = 81.0 * part.s
+    part_in_another_unit = replace(part, b=b, r=r, s=s)
     in_another_unit = replace(
         plain,
         levels=9.0 * plain.levels,
@@ -76,39 +86,44 @@ def test_the_worth_of_a_partner_does_not_depend_on_the_unit_of_the_labels():
 
     assert list(before) == list(after)
     for site, worth in before.items():
-        assert after[site].change == pytest.approx(worth.change, rel=1e-6)
-        assert after[site].standard_error == pytest.approx(worth.standard_error, rel=1e-6)
+        scaled = after[site]
+        assert scaled.change == pytest.approx(worth.change, rel=1e-6)
+        assert scaled.standard_error == pytest.approx(worth.standard_error, rel=1e-6)
 
 
 def test_noise_on_labels_is_not_counted_as_an_error_of_the_score():
     """Noise of deviation 3 · 0.4 on the labels beside that of the score, 3 · 0.3."""
     plain = fit(moments((1.0, 1.0, 0.0), n=3000, noise=0.3))
     noisy = fit(moments((1.0, 1.0, 0.0), n=3000, noise=0.5))
-    expected = worths(plain, (0,))[0].change
-    uncorrected = worths(noisy, (0,))[0].change
-    corrected = worths(noisy, (0,), label_noise=(3 * 0.4) ** 2)[0].change
-    assert uncorrected < 0.8 * expected
-    assert corrected == pytest.approx(expected, rel=0.1)
+    label_noise = (3 * 0.4) ** 2
+    [expected] = worths(plain, (0,)).values()
+    [uncorrected] = worths(noisy, (0,)).values()
+    [corrected] = worths(noisy, (0,), label_noise=label_noise).values()
+    assert uncorrected.change < 0.8 * expected.change
+    assert corrected.change == pytest.approx(expected.change, rel=0.1)
 
 
 def test_with_few_labels_only_the_order_is_known():
-    partners = worths(fit(moments((0.2, 2.0, 0.8), n=147)), (0, 1, 2))
+    whole = fit(moments((0.2, 2.0, 0.8), n=147))
+    partners = worths(whole, (0, 1, 2))
     assert list(partners.items()) == [(1, None), (2, None), (0, None)]
 
 
 def test_noise_on_labels_widens_the_interval():
     whole = fit(moments((1.0, 1.0, 0.0)))
-    plain = worths(whole, (0,))[0]
-    noisy = worths(whole, (0,), 1.2)[0]
+    [plain] = worths(whole, (0,)).values()
+    [noisy] = worths(whole, (0,), 1.2).values()
     assert noisy.standard_error > 1.5 * plain.standard_error
 
 
 def test_an_interval_of_the_worth_holds_that_of_many_labels():
     signal = (1.0, 0.6, 0.3)
-    truth = worths(fit(moments(signal, n=30_000, seed=99)), (0, 1, 2))
+    many = fit(moments(signal, n=30_000, seed=99))
+    truth = worths(many, (0, 1, 2))
     inside = []
     for seed in range(20):
-        estimates = worths(fit(moments(signal, n=300, seed=seed)), (0, 1, 2))
+        few = fit(moments(signal, n=300, seed=seed))
+        estimates = worths(few, (0, 1, 2))
         for site, worth in estimates.items():
             error = abs(worth.change - truth[site].change)
             inside.append(error < 1.96 * worth.standard_error)

@@ -243,7 +243,8 @@ class Federation:
     def policy(self, name, text):
         """A policy with these keys; it allows the studies here where it does not say."""
         for key, value in POLICY.items():
-            text = text if key in text else f"{key} = {value}\n{text}"
+            if key not in text:
+                text = f"{key} = {value}\n{text}"
         (self.folder / name).write_text(f"{text}\n")
 
     def study(self, name, text=STUDY, **terms):
@@ -286,8 +287,12 @@ class Federation:
 
     def run(self, study=None, *arguments, json=True, **options):
         """A coordinator of one study."""
-        of = () if study is None else ("--study", f"{study}.toml")
-        return self._coordinator("run", *of, *(["--json"] if json else []), *arguments, **options)
+        of = ()
+        if study is not None:
+            of = ("--study", f"{study}.toml")
+        if json:
+            of = (*of, "--json")
+        return self._coordinator("run", *of, *arguments, **options)
 
     def serve(self, *arguments, first="", **options):
         return self._coordinator(
@@ -380,7 +385,9 @@ class Federation:
 
     def answered(self, *runs):
         """The number of answered questions: of one run, or of all."""
-        of = f"where run in ({','.join('?' * len(runs))})" if runs else ""
+        of = ""
+        if runs:
+            of = f"where run in ({','.join('?' * len(runs))})"
         return sum(count for (count,) in self.query(f"select count(*) from rounds {of}", *runs))
 
     # --- models
@@ -408,7 +415,10 @@ class Federation:
         """Every site's model of the same plan and tables, computed in this process: no transport,
         no kills; sums in the clear.
         """
-        plan = plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"])
+        record = self.runs()[0]
+        if run is not None:
+            record = self.run_of(run)
+        plan = plan_from_dict(record["plan"])
         sites = {}
         if not isinstance(plan.objective, Additive):
             plan = replace(plan, privacy=replace(plan.privacy, aggregation="plaintext"))
@@ -417,13 +427,13 @@ class Federation:
             salt = (self.folder / name / "salt").read_bytes()  # of which the features follow
             sites[name] = SimulatedSite(name, prepare(table, salt).data, SharedFold())
         asyncio.run(Driver(InProcess(sites), None, lambda _: None).drive(*begin(plan, Timeouts())))
-        found = {name: site.result for name, site in sites.items()}
-        return {
-            name: bits(
-                each.model if isinstance(each, AdditiveResult) else each.solutions[0].function
-            )
-            for name, each in found.items()
-        }
+        models = {}
+        for name, site in sites.items():
+            if isinstance(site.result, AdditiveResult):
+                models[name] = bits(site.result.model)
+            else:
+                models[name] = bits(site.result.solutions[0].function)
+        return models
 
 
 def values(path):

@@ -251,13 +251,11 @@ def of_json(data, dice):
 
 
 def inside(value):
-    keys = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
+    keys = ()
+    if isinstance(value, dict):
+        keys = value.items()
+    elif isinstance(value, list):
+        keys = enumerate(value)
     for key, inner in list(keys):
         yield value, key
         yield from inside(inner)

@@ -98,7 +98,10 @@ def test_signals_at_random_moments(tmp_path, turn):
                 processes[name].send_signal(signal.SIGCONT)
                 continue
             code = processes[name].wait()
-            assert code in ((-9,) if number == signal.SIGKILL else (0, 130)), fed.last(name)
+            codes = (0, 130)
+            if number == signal.SIGKILL:
+                codes = (-9,)
+            assert code in codes, fed.last(name)
             processes[name] = restarted(fed, name)
         ended_well(fed, *runs)
 
@@ -118,8 +121,11 @@ def test_a_disk_that_accepts_nothing(tmp_path, fault, site):
             file = tmp_path / "co" / "federation.toml"
             file.write_text(file.read_text().replace("../runs.sqlite", "../store/runs.sqlite"))
             (tmp_path / "runs.sqlite").symlink_to("store/runs.sqlite")  # where the tests look
-        folder = tmp_path / ("store" if site == "coordinator" else site)
-        size = "256m" if site == "coordinator" else "2m"  # SQLite's log grows to 128 MiB
+        folder = tmp_path / site
+        size = "2m"
+        if site == "coordinator":
+            folder = tmp_path / "store"
+            size = "256m"  # SQLite's log grows to 128 MiB
         disks.enter_context(small_disk(folder, size))
         fed.study("long", **BUSY)
         processes = serving(fed)
@@ -134,12 +140,11 @@ def test_a_disk_that_accepts_nothing(tmp_path, fault, site):
             assert processes[site].wait() == 0
             subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
             mend = partial(subprocess.run, ["mount", "-o", "remount,rw", folder], check=True)
-            program, file = (
-                ("agent", f"{site}.toml")
-                if site in SITES
-                else ("coordinator", "co/federation.toml")
-            )
-            words = ("--config", file) if site in SITES else (file, "--listen", "127.0.0.1:0")
+            program = "coordinator"
+            words = ("co/federation.toml", "--listen", "127.0.0.1:0")
+            if site in SITES:
+                program = "agent"
+                words = ("--config", f"{site}.toml")
             code, _, told = command(f"coreg-{program}", "serve", *words, cwd=tmp_path)
             assert code == 8, told
             assert "Read-only file system" in told, told

@@ -160,9 +160,8 @@ def test_run_ends_with_the_documented_code_of_its_studys_end(tmp_path):
             return code, end["stop"], end["reason"]
 
         coordinator = fed.run("coupled", first=BRISK)
-        agents = {
-            s: fed.stays(s, policy="strict.toml" if s == "south" else "policy.toml") for s in SITES
-        }
+        policies = dict.fromkeys(SITES, "policy.toml") | {"south": "strict.toml"}
+        agents = {site: fed.stays(site, policy=policy) for site, policy in policies.items()}
         assert coordinator.wait() == 4
         assert "max_rounds = 20" in fed.events()[-1]["reason"]
         code, stop, reason = ended("clear")

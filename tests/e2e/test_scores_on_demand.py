@@ -29,7 +29,9 @@ def free_port():
 
 
 def asked(port, ids, host="127.0.0.1", kind="application/json"):
-    body = json.dumps({"ids": ids}) if isinstance(ids, list) else ids
+    body = ids
+    if isinstance(ids, list):
+        body = json.dumps({"ids": ids})
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         connection.request("POST", "/score", body, {"host": host, "content-type": kind})
         answer = connection.getresponse()

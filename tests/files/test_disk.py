@@ -182,11 +182,11 @@ def test_a_lock_that_cannot_be_made_is_a_sentence(tmp_path):
 
 def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path):
     path = tmp_path / "deep.toml"
-    deep = (
-        "a = " + "[" * 100_000 + "]" * 100_000,
-        "a" + ".b" * 5_000 + " = 1",
-        "a = " + "{b = " * 40 + "1" + "}" * 40,
-    )
+    keys = ".".join("b" * 5_000)
+    nested = "1"
+    for _ in range(40):
+        nested = f"{{b = {nested}}}"
+    deep = ("a = " + "[" * 100_000 + "]" * 100_000, f"a.{keys} = 1", f"a = {nested}")
     for text in deep:
         path.write_text(text)
         with pytest.raises(UsageError, match=r"nested too deeply|faults?:"):

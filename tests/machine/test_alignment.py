@@ -35,7 +35,9 @@ def plan_of(sites: str = "abc", **changes: Any) -> Plan:
 
 
 def id_list(name: str, ids: tuple[str, ...] | None = None) -> IdList:
-    return IdList(IDS[name] if ids is None else ids, "no instance yet", name.encode())
+    if ids is None:
+        ids = IDS[name]
+    return IdList(ids, "no instance yet", name.encode())
 
 
 def sites_of(sites: str = "abc", **ids: tuple[str, ...]) -> dict[str, TinySite]:
@@ -44,11 +46,12 @@ def sites_of(sites: str = "abc", **ids: tuple[str, ...]) -> dict[str, TinySite]:
 
 def aligned(pump: Pump) -> Mapping[str, Any]:
     """The results of sites whose alignment found shared ids."""
-    results = {name: site.result for name, site in pump.sites.items()}
-    return {
-        name: result if isinstance(result, AlignmentResult) and result.ids else None
-        for name, result in results.items()
-    }
+    results = {}
+    for name, site in pump.sites.items():
+        results[name] = None
+        if isinstance(site.result, AlignmentResult) and site.result.ids:
+            results[name] = site.result
+    return results
 
 
 @pytest.mark.parametrize("sites", ["ab", "abc", "abcd"])
@@ -206,11 +209,14 @@ def test_a_site_that_lies_ends_the_run_before_a_count_is_known(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     liar, name, words = LIARS[what]
-    sites = "abcd" if name == "d" else "abc"
+    sites = "abc"
+    if name == "d":
+        sites = "abcd"
 
     def computation_of(plan: Plan, terms: Any, site: str, data: Any, *drivers: Any) -> Any:
-        make = liar if site == name else AlignmentComputation
-        return make(plan, terms, site, data, *drivers)
+        if site == name:
+            return liar(plan, terms, site, data, *drivers)
+        return AlignmentComputation(plan, terms, site, data, *drivers)
 
     monkeypatch.setitem(computations.COMPUTATIONS, "alignment", computation_of)
     pump = Pump(plan_of(sites), sites_of(sites)).join().run()

@@ -47,7 +47,8 @@ def test_the_coordinator_killed_after_any_record_and_its_sites_with_it_or_not(pl
     expected = undisturbed(plan)
     for kept in range(1, len(expected.records)):
         first = Pump(plan, make_sites("abc"), kill_after=kept).join().run()
-        first.sites = all_restarted(first.sites) if kept % 2 else first.sites
+        if kept % 2:
+            first.sites = all_restarted(first.sites)
         again = first.restarted().join().run()
         assert again.outcome is Outcome.CONVERGED, kept
         assert again.bits == expected.bits, kept

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from core.test_exchange import short  # noqa: F401 - the fixture: short secrets have the same sums
 from machine.tiny import Pump, allowing, site_with
+from numpy.random import default_rng
+from numpy.testing import assert_allclose
 
 from coreg_core.additive.terms import SCORE_NOISE
 from coreg_core.objectives.additive import Additive
@@ -27,17 +29,26 @@ NEW = 400  # individuals whom no training has seen
 
 
 def plan_of(terms: Additive = TERMS) -> Plan:
-    return Plan("run-1", "tiny", Membership(tuple("abc"), 3), terms, Iteration(), Privacy())
+    membership = Membership(tuple("abc"), 3)
+    return Plan("run-1", "tiny", membership, terms, Iteration(), Privacy())
+
+
+def scores_of(x: np.ndarray) -> np.ndarray:
+    """One site's part of the score of each class."""
+    none = x[:, 0]
+    mild = x[:, 1] - none
+    severe = 0.5 * x[:, 2]
+    return np.stack([none, mild, severe], axis=1)
 
 
 def classes_of(X: list[np.ndarray]) -> np.ndarray:
-    parts = [np.stack([x[:, 0], -x[:, 0] + x[:, 1], 0.5 * x[:, 2]], axis=1) for x in X]
+    parts = [scores_of(x) for x in X]
     return np.sum(parts, axis=0).argmax(axis=1)
 
 
 def rows_of(labelled: int = 80, unlabelled: int = 250) -> tuple[dict[str, PrivateData], np.ndarray]:
     """Each class is where the sum of the sites' parts of its score is largest."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     N = 3 * labelled + unlabelled
     X = [rng.normal(size=(N, 3)) for _ in "abc"]
     y = classes_of(X).astype(np.float64)
@@ -54,7 +65,8 @@ def rows_of(labelled: int = 80, unlabelled: int = 250) -> tuple[dict[str, Privat
 def trained(terms: Additive = TERMS) -> tuple[Pump, np.ndarray]:
     data, y = rows_of()
     sites = {name: site_with(name, rows) for name, rows in data.items()}
-    return Pump(plan_of(terms), sites).join().run(), y
+    pump = Pump(plan_of(terms), sites).join().run()
+    return pump, y
 
 
 @pytest.mark.usefixtures("short")
@@ -62,23 +74,27 @@ def test_the_scores_of_a_training_tell_the_class_of_individuals_without_a_label(
     pump, y = trained()
     assert pump.outcome is Outcome.CONVERGED, pump.end
     result = pump.sites["a"].result
-    _, of_scores, _ = result.probabilities
-    told = of_scores.of(result.scores.values)
-    np.testing.assert_allclose(told.sum(axis=1), 1.0)
-    right = np.mean(told.argmax(axis=1) == y[result.scores.places])
-    alone = result.probabilities[2].of(result.model.alone(rows_of()[0]["a"].Z[240:]))
-    assert right > 0.7 > np.mean(alone.argmax(axis=1) == y[240:])
+    _, of_scores, of_local = result.probabilities
+    probabilities = of_scores.of(result.scores.values)
+    assert_allclose(probabilities.sum(axis=1), 1.0)
+    right = probabilities.argmax(axis=1) == y[result.scores.places]
+    data, _ = rows_of()
+    local_scores = result.model.alone(data["a"].Z[240:])
+    right_alone = of_local.of(local_scores).argmax(axis=1) == y[240:]
+    assert right.mean() > 0.7 > right_alone.mean()
 
 
 @pytest.mark.usefixtures("short")
 def test_the_report_has_the_area_under_the_curve_of_each_class() -> None:
     pump, _ = trained()
-    found = findings.of(pump.sites["b"].result, None)
-    assert set(found.models["score"]["auc_by_class"]) == set(CLASSES)
-    assert min(found.models["score"]["auc_by_class"].values()) > 0.7
-    assert found.models["score"]["log_loss"] < found.models["local"]["log_loss"]
-    assert found.recommended == "score"
-    assert "AUC of severe" in "\n".join(report.sentences(found, "stage"))
+    summary = findings.of(pump.sites["b"].result, None)
+    score = summary.models["score"]
+    local = summary.models["local"]
+    assert set(score["auc_by_class"]) == set(CLASSES)
+    assert min(score["auc_by_class"].values()) > 0.7
+    assert score["log_loss"] < local["log_loss"]
+    assert summary.recommended == "score"
+    assert "AUC of severe" in "\n".join(report.sentences(summary, "stage"))
 
 
 def test_classes_that_cannot_be_trained_are_faults_of_the_plan() -> None:
@@ -101,15 +117,16 @@ def models() -> dict[str, AdditiveResult]:
 
 
 def new_individuals() -> tuple[dict[str, np.ndarray], np.ndarray]:
-    rng = np.random.default_rng(7)
+    rng = default_rng(7)
     X = [rng.normal(size=(NEW, 3)) for _ in "abc"]
     return dict(zip("abc", X, strict=True)), classes_of(X)
 
 
 def batch(name: str, trained_there: AdditiveResult, *absent: int, **changes: Any) -> Batch:
     model = trained_there.model
-    made = Batch(
-        model.phi(new_individuals()[0][name]),
+    X, _ = new_individuals()
+    fields = Batch(
+        model.phi(X[name]),
         np.isin(np.arange(NEW), absent),
         model,
         model.score_intercept,
@@ -121,15 +138,17 @@ def batch(name: str, trained_there: AdditiveResult, *absent: int, **changes: Any
         name.encode(),
         columns=3,
     )
-    return replace(made, **changes)
+    return replace(fields, **changes)
 
 
 def scoring(
     models: dict[str, AdditiveResult], terms: Scoring = SCORING, **absent: tuple[int, ...]
 ) -> Pump:
-    batches = {name: batch(name, models[name], *absent.get(name, ())) for name in "abc"}
     policy = allowing(aggregation="secure")
-    sites = {name: site_with(name, each, policy) for name, each in batches.items()}
+    sites = {}
+    for name in "abc":
+        rows = batch(name, models[name], *absent.get(name, ()))
+        sites[name] = site_with(name, rows, policy)
     plan = Plan("score-1", "tiny", Membership(tuple("abc"), 2), terms)
     return Pump(plan, sites).join().run()
 
@@ -141,14 +160,15 @@ def sum_of_parts(models: dict[str, AdditiveResult], present: str) -> np.ndarray:
     total = models["a"].model.score_intercept
     for name in present:
         model = models[name].model
-        total = total + model.part(model.phi(X[name]), places)
+        phi = model.phi(X[name])
+        total = total + model.part(phi, places)
     return total
 
 
 def noise_of(models: dict[str, AdditiveResult]) -> np.ndarray:
     """On one part of each class."""
-    each = models["a"].model.models
-    return SCORE_NOISE * np.array([model.deviation_of_labels for model in each])
+    deviations = [model.deviation_of_labels for model in models["a"].model.models]
+    return SCORE_NOISE * np.array(deviations)
 
 
 def test_a_scoring_sums_the_parts_of_each_class_with_its_own_noise(models) -> None:
@@ -157,7 +177,7 @@ def test_a_scoring_sums_the_parts_of_each_class_with_its_own_noise(models) -> No
     noise = pump.sites["a"].result.scores - sum_of_parts(models, "abc")
     of_two_others = np.sqrt(2.0) * noise_of(models)
     assert noise.shape == (NEW, 3)
-    np.testing.assert_allclose(noise.std(axis=0), of_two_others, rtol=0.15)
+    assert_allclose(noise.std(axis=0), of_two_others, rtol=0.15)
     between = np.corrcoef(noise.T)[np.triu_indices(3, 1)]
     assert np.abs(between).max() < 0.2, "each class has its own draws"
 
@@ -168,9 +188,10 @@ def test_joint_scores_tell_the_class_of_new_individuals_better_than_one_site(mod
     model = models["a"].model
     alone = model.alone(X["a"])
     _, of_scores, of_local = models["a"].probabilities
-    joint = of_scores.of(model.correct_score(result.scores, alone, X["a"])).argmax(axis=1)
-    right = np.mean(joint == y)
-    assert right > 0.75 > np.mean(of_local.of(alone).argmax(axis=1) == y)
+    score = model.correct_score(result.scores, alone, X["a"])
+    right = of_scores.of(score).argmax(axis=1) == y
+    right_alone = of_local.of(alone).argmax(axis=1) == y
+    assert right.mean() > 0.75 > right_alone.mean()
     assert np.isnan(result.missing).all()
     assert result.contributions == {}
 
@@ -180,8 +201,10 @@ def test_classes_of_an_individual_are_scored_by_the_sites_that_have_a_record(mod
     result = pump.sites["a"].result
     assert result.present[:3] == (("a", "b"), ("a",), ("a", "b", "c"))
     assert np.isnan(result.scores[1]).all()
-    assert not np.isnan(np.delete(result.scores, 1, axis=0)).any()
-    away = np.abs(result.scores[0] - sum_of_parts(models, "ab")[0]) / noise_of(models)
+    others = np.delete(result.scores, 1, axis=0)
+    assert not np.isnan(others).any()
+    noise = result.scores[0] - sum_of_parts(models, "ab")[0]
+    away = np.abs(noise) / noise_of(models)
     assert away.max() < 5.0
     assert "no score for 1 of 400 individuals" in result.findings[1]
 
@@ -189,12 +212,15 @@ def test_classes_of_an_individual_are_scored_by_the_sites_that_have_a_record(mod
 def test_one_site_asks_for_the_classes_of_single_individuals(models) -> None:
     sites = {name: site_with(name, batch(name, models[name])) for name in "bc"}
     sites["a"] = site_with("a", batch("a", models["a"], wanted=(2, 5)))
-    plan = Plan(
-        "score-1", "tiny", Membership(tuple("abc"), 3), replace(SCORING, standing=True), study="now"
-    )
-    scores = Pump(plan, sites).join().run().sites["a"].result.scores
-    assert np.flatnonzero(~np.isnan(scores).any(axis=1)).tolist() == [2, 5]
-    away = (scores - sum_of_parts(models, "abc"))[[2, 5]] / noise_of(models)
+    membership = Membership(tuple("abc"), 3)
+    terms = replace(SCORING, standing=True)
+    plan = Plan("score-1", "tiny", membership, terms, study="now")
+    pump = Pump(plan, sites).join().run()
+    scores = pump.sites["a"].result.scores
+    scored = ~np.isnan(scores).any(axis=1)
+    assert np.flatnonzero(scored).tolist() == [2, 5]
+    noise = scores - sum_of_parts(models, "abc")
+    away = noise[[2, 5]] / noise_of(models)
     assert np.abs(away).max() < 6.0
 
 
@@ -206,8 +232,9 @@ def test_a_plan_with_another_number_of_classes_is_refused(models) -> None:
 
 def test_classes_have_sums_only_and_one_objective() -> None:
     def fault(**terms: Any) -> str:
-        scored = replace(SCORING, **terms)
-        return plan_fault(Plan("score-1", "tiny", Membership(tuple("abc"), 3), scored)) or ""
+        membership = Membership(tuple("abc"), 3)
+        plan = Plan("score-1", "tiny", membership, replace(SCORING, **terms))
+        return plan_fault(plan) or ""
 
     assert fault() == ""
     assert "scored by sums only" in fault(contributions=True)

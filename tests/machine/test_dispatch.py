@@ -87,14 +87,18 @@ LAST = 2  # the step to which sites answer that they have converged
 
 
 def tiny_plan(on_dropout: str, beginning: str) -> Plan:
-    return replace(
-        make_plan(on_dropout=on_dropout), align=Alignment() if beginning == "unaligned" else None
-    )
+    plan = make_plan(on_dropout=on_dropout)
+    if beginning == "unaligned":
+        return replace(plan, align=Alignment())
+    return plan
 
 
 def said(step: int, attempt: int) -> Answer:
     """Empty, since no number decides; the last one says so."""
-    return answer(step, attempt, report=CONVERGED if step >= LAST else ROUND)
+    report = ROUND
+    if step >= LAST:
+        report = CONVERGED
+    return answer(step, attempt, report=report)
 
 
 def run_of(federation: FederationState) -> Run:
@@ -140,7 +144,8 @@ def events_for(federation: FederationState) -> list[Event]:
         if site not in federation.sessions:
             continue
         events += [SiteLost(site, "its stream ended"), Breached(site, "10 MB")]
-        events += [countersigned(site)] if site in run.here else []
+        if site in run.here:
+            events.append(countersigned(site))
         events += [Received(site, message) for message in messages_for(run, site)]
     return events
 
@@ -338,7 +343,10 @@ def test_no_state_is_a_trap_when_every_site_behaves_from_now_on(
         end = cooperate(state)
         ending = run_of(state).ending
         assert end is not None, likeness(state)
-        assert end.outcome is (Outcome.CONVERGED if ending is None else ending[0]), likeness(state)
+        expected = Outcome.CONVERGED
+        if ending is not None:
+            expected = ending[0]
+        assert end.outcome is expected, likeness(state)
 
 
 @worlds
@@ -411,7 +419,10 @@ def test_every_list_of_actions_ends_a_wait_or_begins_at_most_one(
         deadlines = [a.token for a in actions if isinstance(a, SetDeadline)]
         assert deadlines in ([], [before.token + 1])
         ends = [a for a in actions if isinstance(a, Finish)]
-        assert ends == ([actions[-1]] if run.phase is Phase.DONE else [])
+        if run.phase is Phase.DONE:
+            assert ends == [actions[-1]]
+        else:
+            assert ends == []
         if run.phase not in (before.phase, Phase.DONE):
             assert deadlines, "a new phase has its own deadline"
 

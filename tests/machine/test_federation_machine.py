@@ -269,7 +269,8 @@ def test_draining_leaves_what_is_under_way_and_waits_for_what_is_over() -> None:
     assert "waits" not in service.records, (
         "no end is written down: the next process begins it again"
     )
-    service.queue = [later := make_plan(run="later")]
+    later = make_plan(run="later")
+    service.queue = [later]
     service.tell(QueueChanged())
     assert service.queue == [later], "it stays in the queue"
     assert list(service.federation.runs) == ["over"], "no run begins in a process that drains"

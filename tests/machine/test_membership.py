@@ -54,7 +54,8 @@ def test_too_few_sites_join_or_offer_in_time() -> None:
     reason = "a, c did not join within 1 s"
     machine.handle(joins("b"))
     assert waits(machine) == "waiting for a, c to connect"
-    [ended] = written(actions := machine.handle(machine.deadline))
+    actions = machine.handle(machine.deadline)
+    [ended] = written(actions)
     assert ended == Ended(Outcome.TOO_FEW_SITES, reason)
     assert actions[1:] == [
         NotifyObservers(n.run_ended(RUN, Outcome.TOO_FEW_SITES, reason)),
@@ -201,7 +202,9 @@ def test_the_site_that_differs_is_named_whoever_came_first(
 ) -> None:
     machine = planned()
     others = ", ".join(s for s in "abc" if s != wrong)
-    *before, last = [offers(machine, s, **(changes if s == wrong else {})) for s in "abc"]
+    messages = {s: offers(machine, s) for s in "abc"}
+    messages[wrong] = offers(machine, wrong, **changes)
+    *before, last = messages.values()
     assert sends(all_of(machine, before)) == []
     reason = dismissed(machine, last, Outcome.REFUSED, excluded=False)
     assert said[0].format(wrong) in reason or said[1].format(wrong) in reason, reason

@@ -46,7 +46,9 @@ def told(sites: list[AdditiveComputation]) -> list[list[Reply]]:
         now = [site.answer(question, b"chain") for site in sites]
         replies.append(now)
         words = [reply.summed for reply in now if reply.summed is not None]
-        total = np.asarray(np.sum(words, axis=0, dtype=np.uint64)) if words else None
+        total = None
+        if words:
+            total = np.asarray(np.sum(words, axis=0, dtype=np.uint64))
         names = [site.name for site in sites]
         to_all = dict(zip(names, (reply.to_all for reply in now), strict=True))
         for site in sites:
@@ -61,8 +63,12 @@ def told(sites: list[AdditiveComputation]) -> list[list[Reply]]:
 
 def as_bytes(reply: Reply) -> Any:
     """All that a reply sends, and what a refusal can name."""
-    summed = b"" if reply.summed is None else reply.summed.tobytes()
-    rows = "" if reply.rows is None else reply.rows.digest
+    summed = b""
+    if reply.summed is not None:
+        summed = reply.summed.tobytes()
+    rows = ""
+    if reply.rows is not None:
+        rows = reply.rows.digest
     return summed, reply.to_all, dict(reply.to_each), rows, reply.labelled
 
 

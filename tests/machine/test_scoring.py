@@ -46,7 +46,8 @@ def lacks(*rows: int) -> dict[str, Any]:
 
 
 def sites_of(names: tuple[str, ...] = SITES, **changes: Any) -> dict[str, TinySite]:
-    return {name: site_with(name, batch(name, **changes.get(name, {}))) for name in names}
+    batches = {name: batch(name, **changes.get(name, {})) for name in names}
+    return {name: site_with(name, rows) for name, rows in batches.items()}
 
 
 def scored(plan: Plan | None = None, **changes: Any) -> Pump:
@@ -58,8 +59,10 @@ def scores(pump: Pump) -> dict[str, Any]:
     return {name: site.result.scores for name, site in pump.sites.items()}
 
 
-def mean(names: str, row: int) -> float:
-    return float(np.mean([batch(name).features[row, 0] for name in names]))
+def means(names: str) -> np.ndarray:
+    """Of these sites' parts, of each individual."""
+    parts = [batch(name).features[:, 0] for name in names]
+    return np.mean(parts, axis=0)
 
 
 @pytest.mark.parametrize("receivers", [(), ("b",), ("a", "c")])
@@ -68,26 +71,27 @@ def test_agreeing_models_are_averaged_for_those_who_may_have_the_scores(
 ) -> None:
     pump = scored(plan_of(receivers=receivers))
     assert pump.outcome is Outcome.CONVERGED
-    got = {name: found for name, found in scores(pump).items() if found is not None}
-    assert set(got) == set(receivers or SITES)
-    for found in got.values():
-        assert_allclose(
-            found, [mean("abcd", i) for i in range(M)], atol=1e-11
-        )  # a part has 40 bits
+    results = scores(pump)
+    expected = means("abcd")
+    assert {name for name in SITES if results[name] is not None} == set(receivers or SITES)
+    for name in receivers or SITES:
+        assert_allclose(results[name], expected, atol=1e-11)  # a part has 40 bits
 
 
 def test_parts_of_different_sizes_add_up_at_every_receiver() -> None:
     large = 1e9 * batch("b").features
-    expected = [mean("acd", i) * 3 / 4 + large[i, 0] / 4 for i in range(M)]
-    for found in scores(scored(b={"features": large})).values():
-        assert_allclose(found, expected, atol=1e9 * 2.0**-38)  # of the largest part's 40 bits
+    expected = 0.75 * means("acd") + 0.25 * large[:, 0]
+    for values in scores(scored(b={"features": large})).values():
+        assert_allclose(values, expected, atol=1e9 * 2.0**-38)  # of the largest part's 40 bits
 
 
 def test_an_individual_is_scored_by_the_sites_that_have_a_record_of_it() -> None:
     pump = scored(b=lacks(1, 3), c=lacks(3), d=lacks(3))
     result = pump.sites["a"].result
     assert result.present == (SITES, ("a", "c", "d"), SITES, ("a",), SITES)
-    expected = [mean("abcd", 0), mean("acd", 1), mean("abcd", 2), np.nan, mean("abcd", 4)]
+    expected = means("abcd")
+    expected[1] = means("acd")[1]
+    expected[3] = np.nan
     for name in "ab":
         assert_allclose(scores(pump)[name], expected, atol=1e-11)  # a part has 40 bits
     assert "1 of 5 individuals lack a record at some site" in result.findings[0]
@@ -96,35 +100,39 @@ def test_an_individual_is_scored_by_the_sites_that_have_a_record_of_it() -> None
         in result.findings[1]
     )
     of_two = scored(c=lacks(2), d=lacks(2))
-    assert all(np.isnan(found[2]) for found in scores(of_two).values()), (
-        "each could compute the other's part"
-    )
+    for values in scores(of_two).values():
+        assert np.isnan(values[2]), "each could compute the other's part"
 
 
 def test_an_offline_site_does_not_stop_the_others_and_a_trainer_does_not_score() -> None:
     plan = plan_of(trained="additive")
     sites = {name: site_with(name, additive_batch(name)) for name in SITES}
-    pump = Pump(plan, sites).join("b", "c", "d").out_of_time().run()
+    pump = Pump(plan, sites).join("b", "c", "d")
+    pump.out_of_time().run()
     assert pump.outcome is Outcome.CONVERGED
     result = pump.sites["b"].result
     there = ("b", "c", "d")
     assert result.present[0] == there
-    expected = 10.0 + 3.0 * np.array([mean("bcd", i) for i in range(M)]) / total(there)
+    parts = 3.0 * means("bcd")
+    expected = 10.0 + parts / total(there)
     assert_allclose(result.scores, expected, atol=1e-11)  # a part has 40 bits
     assert_allclose(result.missing, total(there))
-    [said] = make_site("a").handle(Proposal(plan.run, 0, plan))
-    assert isinstance(said, PlanRefused)
-    assert "has no model for scoring together" in said.reason
+    proposal = Proposal(plan.run, 0, plan)
+    [reply] = make_site("a").handle(proposal)
+    assert isinstance(reply, PlanRefused)
+    assert "has no model for scoring together" in reply.reason
     other = sealed(make_plan(sites=SITES, min_sites=len(SITES)))
-    [said] = sites_of()["a"].handle(Proposal(other.run, 0, other))
-    assert "cannot train" in said.reason
+    proposal = Proposal(other.run, 0, other)
+    [reply] = sites_of()["a"].handle(proposal)
+    assert "cannot train" in reply.reason
 
 
 def test_no_one_opens_what_is_for_another_and_no_receiver_opens_a_single_part() -> None:
     pump = scored(plan_of(receivers=("b",)))
     steps = [s for s in pump.sent if isinstance(s.message, Step)]
-    of_b = [s.message for s in steps if s.site == "b"][-1]
-    assert [(part.sender, part.receiver) for part in of_b.parts] == [(s, "b") for s in "acd"]
+    [*_, of_b] = [s.message for s in steps if s.site == "b"]
+    ends = [(part.sender, part.receiver) for part in of_b.parts]
+    assert ends == [("a", "b"), ("c", "b"), ("d", "b")]
     for site in "acd":
         [*_, last] = [s.message for s in steps if s.site == site]
         assert last.parts == (), "the coordinator sends a part to its receiver alone"
@@ -146,11 +154,12 @@ def test_an_individual_has_few_models_in_its_life() -> None:
     policy = allowing(models_per_individual=2)
 
     def run(number: int, **changes: Any) -> Pump:
-        sites = {
-            n: site_with(n, batch(n, **changes.get(n, {})), policy=policy, memory=memories[n])
-            for n in SITES
-        }
-        return Pump(replace(plan_of(), run=f"score-{number}"), sites).join().run()
+        sites = {}
+        for name in SITES:
+            rows = batch(name, **changes.get(name, {}))
+            sites[name] = site_with(name, rows, policy=policy, memory=memories[name])
+        plan = replace(plan_of(), run=f"score-{number}")
+        return Pump(plan, sites).join().run()
 
     assert run(1).outcome is run(2).outcome is Outcome.CONVERGED, (
         "the same model and sites tell nothing new"
@@ -184,7 +193,8 @@ def test_sites_that_cannot_score_together(changes: Any, said: str, outcome: Outc
     assert pump.outcome is outcome
     assert re.search(said, pump.end.reason), pump.end.reason
     assert pump.bits == {}
-    assert outcome is not Outcome.REFUSED or all(not site.disclosed for site in pump.sites.values())
+    if outcome is Outcome.REFUSED:
+        assert not any(site.disclosed for site in pump.sites.values())
 
 
 @pytest.mark.parametrize(
@@ -199,7 +209,11 @@ def test_sites_that_cannot_score_together(changes: Any, said: str, outcome: Outc
 )
 def test_a_policy_allows_scorings_and_can_forbid_them(keys: Any, least: int, told: str) -> None:
     said = against(Policy(**keys), plan_of(least=least))
-    assert (told in (said or "")) if told else said is None
+    if told:
+        assert said is not None
+        assert told in said
+    else:
+        assert said is None
 
 
 def test_a_plan_in_the_clear_or_for_strangers_is_none() -> None:
@@ -221,19 +235,24 @@ def total(names: Any) -> int:
     return sum(SITES.index(name) + 1 for name in names)
 
 
+def sum_of_places(present: Any) -> int:
+    return sum(v + 1 for v in present)
+
+
 def additive_batch(site: str, noise: float = 0.0, **changes: Any) -> Batch:
     """A batch whose model is a stand-in: the part of a row is its first feature divided by a number
     of the present sites.
     """
 
+    def missing_variance(present: Any) -> float:
+        return float(sum_of_places(present)) ** 2
+
     class Model:
         deviation_of_labels = 1.0
-        weights = SimpleNamespace(
-            noise=noise, missing_variance=lambda present: float(sum(v + 1 for v in present)) ** 2
-        )
+        weights = SimpleNamespace(noise=noise, missing_variance=missing_variance)
 
         def part(self, phi: Any, present: Any) -> Any:
-            return phi[:, 0] / sum(v + 1 for v in present)
+            return phi[:, 0] / sum_of_places(present)
 
     return batch(site, trained="additive", model=Model(), intercept=10.0, **changes)
 
@@ -241,28 +260,28 @@ def additive_batch(site: str, noise: float = 0.0, **changes: Any) -> Batch:
 def with_parts(contributions: bool, noise: float = 0.0, **changes: Any) -> Pump:
     plan = plan_of(trained="additive", receivers=("a", "c"), contributions=contributions)
     policy = allowing(contributions=True)
-    sites = {
-        name: site_with(name, additive_batch(name, noise, **changes.get(name, {})), policy)
-        for name in SITES
-    }
+    sites = {}
+    for name in SITES:
+        rows = additive_batch(name, noise, **changes.get(name, {}))
+        sites[name] = site_with(name, rows, policy)
     return Pump(plan, sites).join().run()
 
 
 def test_receivers_read_each_part_where_all_policies_allow_it() -> None:
     pump = with_parts(True, d=lacks(2))
+    without_d = np.arange(M) == 2
+    divisor = np.where(without_d, total("abc"), total("abcd"))
     for name in "ac":
         result = pump.sites[name].result
         assert list(result.contributions) == list(SITES)
         for site, part in result.contributions.items():
-            expected = batch(site).features[:, 0] / np.where(
-                (np.arange(M) == 2), total("abc"), total("abcd")
-            )
-            assert_allclose(
-                part, np.where((np.arange(M) == 2) & (site == "d"), np.nan, expected), atol=1e-11
-            )
-        assert_allclose(
-            result.scores, 10.0 + np.nansum(list(result.contributions.values()), axis=0), atol=1e-11
-        )
+            expected = batch(site).features[:, 0] / divisor
+            if site == "d":
+                expected[without_d] = np.nan
+            assert_allclose(part, expected, atol=1e-11)
+        parts = list(result.contributions.values())
+        expected = 10.0 + np.nansum(parts, axis=0)
+        assert_allclose(result.scores, expected, atol=1e-11)
     assert pump.sites["b"].result.contributions == {}
     hidden = with_parts(False, d=lacks(2)).sites["a"].result
     assert list(hidden.contributions) == ["a"], "its own alone"
@@ -273,14 +292,18 @@ def test_the_noise_on_a_part_is_one_for_an_individual_and_the_sites_that_know_it
     def noise(**lacking: Any) -> Any:  # on the parts of b, c and d, as "a" reads them
         result = with_parts(True, 1.0, **lacking).sites["a"].result
         sizes = [total(there) for there in result.present]
-        return np.array(
-            [result.contributions[site] - batch(site).features[:, 0] / sizes for site in "bcd"]
-        )
+        noises = []
+        for site in "bcd":
+            part = batch(site).features[:, 0] / sizes
+            noises.append(result.contributions[site] - part)
+        return np.array(noises)
 
     first = noise()
-    assert 0.5 < np.sqrt(np.mean(first**2)) / 0.05 < 1.5, "of 15 numbers: its own deviation is 18 %"
+    deviation = np.sqrt(np.mean(first**2))
+    assert 0.5 < deviation / 0.05 < 1.5, "of 15 numbers: its own deviation is 18 %"
     assert_allclose(noise(), first)
-    moved = np.abs(noise(a=lacks(2)) - first).max(axis=0) > 1 / 64  # more than the rounding
+    change = np.abs(noise(a=lacks(2)) - first)
+    moved = change.max(axis=0) > 1 / 64  # more than the rounding
     assert moved.tolist() == [False, False, True, False, False]
 
 

@@ -268,7 +268,7 @@ ROSTERS: dict[str, tuple[Callable[[dict[str, Offer]], Any], str]] = {
         "the key that the coordinator sent for b is not the one that is confirmed here",
     ),
     "a key of low order": (
-        lambda o: as_b(o, simulated_keys("b"), key="00" * 32),
+        lambda o: as_b(o, simulated_keys("b"), key=bytes(32).hex()),
         "b offered an invalid key",
     ),
     "of order eight": (

@@ -134,7 +134,8 @@ def test_no_more_questions_are_answered_than_an_agents_limit(
     plan = sealed(make_plan(min_sites=3, max_rounds=7))
     assert plan.objective.most_answers(plan) == 90, "ten attempts: seven rounds and two before"
     monkeypatch.setattr(Agreement, "most_answers", lambda self, plan: 6)
-    first = Pump(plan, sites := make_sites("abc")).join().steps(5).kill("b").run()
+    sites = make_sites("abc")
+    first = Pump(plan, sites).join().steps(5).kill("b").run()
     assert first.outcome is Outcome.REFUSED
     assert "refused the plan: more than 6 questions: an agent's limit" in first.end.reason
     assert sum(len(site.disclosed) for site in (first.sites["b"], sites["b"])) <= 6

@@ -180,7 +180,9 @@ def site_with(
     **changes: Any,
 ) -> TinySite:
     """``changes`` are fields of `Means`."""
-    consent = Consent(policy, Memory() if memory is None else memory, clock)
+    if memory is None:
+        memory = Memory()
+    consent = Consent(policy, memory, clock)
     token = f"{next(_processes)}"
     keys = simulated_keys(name)
     means = Means(keys, pin_threads=int, random_bytes=os.urandom, release="test", token=token)
@@ -225,7 +227,9 @@ def hello(site: str, **changes: Any) -> m.Hello:
 def offer_of(site: str, plan: Plan, attempt: int = 0, /, **changes: Any) -> m.Offer:
     """What a site offers, but for its keys, whose place a text takes."""
     names = ("key", "identity", "signature")
-    keys = {name: f"{name} of {site} for {attempt}" if plan.masked else "" for name in names}
+    keys = dict.fromkeys(names, "")
+    if plan.masked:
+        keys = {name: f"{name} of {site} for {attempt}" for name in names}
     rows = {"n_unlabelled": UNLABELLED, "ids_digest": IDS, "data_digest": f"data-of-{site}"}
     offer = m.Offer(
         run=plan.run,

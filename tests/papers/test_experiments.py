@@ -8,6 +8,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 from stand_in import stand_in
 
 from benchmarks.papers import corlsr_uci, corlsr_unlabelled, rademacher, snf, xnv
@@ -21,7 +23,7 @@ from coreg_core.selection import paper_bandwidth, paper_ridge
 
 
 def data_set(n=60, d=4, seed=0):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     X = rng.normal(3.0, size=(n, d))
     y = X[:, 0] * X[:, 1] + 0.1 * rng.normal(size=n) + 5
     return NumericDataSet("toy", X, y, tuple("abcd"), ((0,), (1,), (2,), (3,)), "regression")
@@ -36,9 +38,12 @@ def test_the_held_out_targets_are_not_looked_at(reading):
     columns = [np.array([0, 1]), np.array([2, 3])]
     seen = corlsr_uci._predictions(data, reading, columns, labelled, rest)
     blind = corlsr_uci._predictions(hidden, reading, columns, labelled, rest)
-    assert set(seen) == set(PEERS if reading == "practitioner" else corlsr_uci.METHODS)
+    methods = corlsr_uci.METHODS
+    if reading == "practitioner":
+        methods = PEERS
+    assert set(seen) == set(methods)
     for method in seen:
-        np.testing.assert_array_equal(seen[method], blind[method])
+        assert_array_equal(seen[method], blind[method])
 
 
 def test_w_sums_the_ranks_of_the_sets_that_got_worse():
@@ -54,7 +59,9 @@ def test_w_sums_the_ranks_of_the_sets_that_got_worse():
 
 def split(n=240, binary=False):
     data = data_set(2 * n, seed=4)
-    y = np.where(data.y > np.median(data.y), 1.0, -1.0) if binary else data.y
+    y = data.y
+    if binary:
+        y = np.where(y > np.median(y), 1.0, -1.0)
     return xnv._XnvSplit.of(data.X, y, np.arange(n), np.arange(n, 2 * n), binary=binary)
 
 
@@ -63,7 +70,7 @@ def test_xnv_learns_from_its_labels_alone(binary):
     one = split(binary=binary)
     hidden = replace(one, y=np.where(np.arange(240) < 100, one.y, np.nan))
     for a, b in zip(
-        *(list(xnv._families(s, 20, np.random.default_rng(0))) for s in (one, hidden)), strict=True
+        *(list(xnv._families(s, 20, default_rng(0))) for s in (one, hidden)), strict=True
     ):
         assert a.method == b.method
         error = a.error(one, a.tuned(one, 100), 60)
@@ -85,7 +92,7 @@ def test_snf_s_methods_see_no_target_of_an_unlabelled_row():
         few = slice(None, None, 7)
         a = snf._chosen(seen[method][few], y, labelled, rest)(labelled, rest)
         b = snf._chosen(blind[method][few], hidden, labelled, rest)(labelled, rest)
-        np.testing.assert_array_equal(a, b)
+        assert_array_equal(a, b)
         assert len(a) == len(rest)
 
 
@@ -97,7 +104,9 @@ def test_the_bounds_are_theorem_3_as_printed(reading):
     (XF, ZF), (XG, ZG) = ((data.X[:12, c], data.X[12:, c]) for c in columns)
     kF = Gaussian(paper_bandwidth(XF))
     kG = Gaussian(paper_bandwidth(XG))
-    share = 1.0 if reading == "literal" else 1 / 24  # 1/(2ℓ)
+    share = 1 / 24  # 1/(2ℓ)
+    if reading == "literal":
+        share = 1.0
     gF = paper_ridge(XF) * share
     gG = paper_ridge(XG) * share
     lam = {"literal": 0.1, "consistent": 0.1 / 12, "pairs once": 0.1 / 24}[reading]
@@ -105,7 +114,7 @@ def test_the_bounds_are_theorem_3_as_printed(reading):
     M = kF(ZF, ZF) / gF + kG(ZG, ZG) / gG
     plain = 12 / gF + 12 / gG  # k(x, x) = 1
     U = np.sqrt([plain, plain - lam * np.trace(J.T @ np.linalg.inv(np.eye(48) + lam * M) @ J)])
-    np.testing.assert_allclose([before, after], U / 12, rtol=1e-10)
+    assert_allclose([before, after], U / 12, rtol=1e-10)
 
 
 # --- tables, jobs and whole experiments -----------------------------------------------------------
@@ -129,12 +138,12 @@ def test_a_table_becomes_numbers(tmp_path):
     data = pool(tmp_path, "a,kind,y\n1,cat,0.5\n,dog,1\n4, cat ,NA\n3,?,2.5\n").load("toy")
     assert data.columns == ("a", "kind=?", "kind=cat", "kind=dog")
     assert data.attributes == ((0,), (1, 2, 3))
-    np.testing.assert_array_equal(
+    assert_array_equal(
         data.X, [[1, 0, 1, 0], [2, 0, 0, 1], [3, 1, 0, 0]]
     )  # 2 is the mean of 1 and 3
-    np.testing.assert_array_equal(data.y, [0.5, 1.0, 2.5])
+    assert_array_equal(data.y, [0.5, 1.0, 2.5])
     words = pool(tmp_path, "a,kind,y\n1,u,yes\n2,v,no\n", task="binary").load("toy")
-    np.testing.assert_array_equal(words.y, [1.0, 0.0])
+    assert_array_equal(words.y, [1.0, 0.0])
 
 
 def squares(counted, job):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.linalg import eigh, lstsq
@@ -19,17 +20,23 @@ from benchmarks.papers.methods.kernel_ridge import Polynomial, dual_with_bias
 from benchmarks.papers.methods.latent import _best
 from benchmarks.papers.methods.xnv import canonical_basis, canonical_ridge, fold_rows
 
-EXPECTED = json.loads((Path(__file__).parent / "predictions.json").read_text())
+FILE_OF_PREDICTIONS = Path(__file__).parent / "predictions.json"
+EXPECTED = json.loads(FILE_OF_PREDICTIONS.read_text())
 FEWER = {"n_epochs": 20, "n_steps": 300, "random_state": 0}
 
 
 def friedman():
     """(80 rows, the targets of Friedman's function)."""
-    X = np.random.default_rng(7).uniform(size=(80, 6))
-    y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1])
-    y += 20 * (X[:, 2] - 0.5) ** 2
-    y += 10 * X[:, 3] + 5 * X[:, 4]
+    X = default_rng(7).uniform(size=(80, 6))
+    x1, x2, x3, x4, x5, _ = X.T
+    y = 10 * np.sin(np.pi * x1 * x2)
+    y += 20 * (x3 - 0.5) ** 2
+    y += 10 * x4 + 5 * x5
     return X, y
+
+
+def of_two_classes(y):
+    return np.where(y > np.median(y), 1.0, -1.0)
 
 
 def predicted_by_tables(model, X, y):
@@ -46,7 +53,8 @@ def predicted(model, X, y):
         model.set_params(views=[[0, 1], [2, 3], [4, 5]])
     y = y.copy()
     y[40:] = np.nan
-    return model.fit(X, y).predict(X[-12:])
+    model.fit(X, y)
+    return model.predict(X[-12:])
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -55,14 +63,18 @@ def test_predictions_stay(name):
     X, y = friedman()
     of_classes = name.endswith("Classifier")
     if of_classes:
-        y = np.where(y > np.median(y), 1.0, -1.0)
+        y = of_two_classes(y)
     class_name = name.removesuffix("Classifier").removesuffix("Regressor")
     model = getattr(methods, class_name)()
     parameters = model.get_params()
-    model.set_params(**{key: value for key, value in FEWER.items() if key in parameters})
+    fewer = {key: value for key, value in FEWER.items() if key in parameters}
+    model.set_params(**fewer)
 
     if "OCA" in name:
-        model.set_params(loss="hinge" if of_classes else "squared")
+        loss = "squared"
+        if of_classes:
+            loss = "hinge"
+        model.set_params(loss=loss)
         predictions = predicted_by_tables(model, X, y)
     else:
         predictions = predicted(model, X, y)
@@ -74,21 +86,26 @@ def test_predictions_stay(name):
 
 def rows():
     """(15 labelled rows, their targets, 60 unlabelled rows)."""
-    X = np.random.default_rng(0).uniform(-1, 1, size=(75, 3))
-    y = np.sin(2 * X[:15, 0]) + X[:15, 1]
+    rng = default_rng(0)
+    X = rng.uniform(-1, 1, size=(75, 3))
+    x1, x2, _ = X[:15].T
+    y = np.sin(2 * x1) + x2
     return X[:15], y, X[15:]
 
 
 def one_table(X, y, U):
     """(X above U, targets that are missing on U)."""
     missing = np.full(len(U), np.nan)
-    return np.concatenate([X, U]), np.concatenate([y, missing])
+    rows = np.concatenate([X, U])
+    return rows, np.concatenate([y, missing])
 
 
 def reconstruction(degree):
     """(latent rows, the targets that they reconstruct)."""
-    rng = np.random.default_rng(degree)
-    return 0.6 * rng.normal(size=(9, 3)), rng.normal(size=(9, 2))
+    rng = default_rng(degree)
+    latent = 0.6 * rng.normal(size=(9, 3))
+    targets = rng.normal(size=(9, 2))
+    return latent, targets
 
 
 @pytest.mark.parametrize("degree", [1, 3])
@@ -123,10 +140,15 @@ def test_the_gradient_of_a_reconstruction_is_that_of_differences(degree):
 MANIFOLD_METHODS = [LaplacianRLS, HessianRLS, ParallelFieldRLS]
 
 
+def fitted(method, X, y, U):
+    model = method(bandwidth=2.0, ridge=0.01, manifold=20.0)
+    return model.fit(*one_table(X, y, U))
+
+
 @pytest.mark.parametrize("method", MANIFOLD_METHODS)
 def test_the_solution_is_a_minimum_of_its_objective(method):
     X, y, U = rows()
-    model = method(bandwidth=2.0, ridge=0.01, manifold=20.0).fit(*one_table(X, y, U))
+    model = fitted(method, X, y, U)
     everything = np.vstack([X, U])
     P = model._penalty(everything)
     K = model.function_.kernel(everything, everything)
@@ -134,14 +156,16 @@ def test_the_solution_is_a_minimum_of_its_objective(method):
 
     def objective(alpha):
         f = K @ alpha
-        error = np.mean((f[:15] - centred) ** 2)
+        errors = f[:15] - centred
+        error = np.mean(errors**2)
         norm = alpha @ f
         roughness = f @ P @ f
-        return error + 0.01 * norm + 20.0 / 75**2 * roughness
+        penalty = 20.0 / 75**2 * roughness
+        return error + 0.01 * norm + penalty
 
     solution = model.function_.coef
     least = objective(solution)
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     for size in (1e-1, 1e-3):
         for _ in range(20):
             step = size * rng.normal(size=75)
@@ -151,11 +175,12 @@ def test_the_solution_is_a_minimum_of_its_objective(method):
 @pytest.mark.parametrize("method", MANIFOLD_METHODS)
 def test_a_penalty_is_symmetric_and_positive(method):
     X, y, U = rows()
-    model = method(bandwidth=2.0, ridge=0.01, manifold=20.0).fit(*one_table(X, y, U))
+    model = fitted(method, X, y, U)
     P = model._penalty(np.vstack([X, U]))
     size = np.abs(P).max()
     assert_allclose(P, P.T, atol=1e-9 * size)
-    assert np.linalg.eigvalsh(P).min() > -1e-9 * size
+    least = np.linalg.eigvalsh(P).min()
+    assert least > -1e-9 * size
 
 
 # --- XNV, XKS, SSSL and its Nyström form ----------------------------------------------------------
@@ -163,12 +188,13 @@ def test_a_penalty_is_symmetric_and_positive(method):
 
 def correlated(p, q):
     """Two views of 200 rows, with p and q columns of two common factors."""
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     shared = rng.normal(size=(200, 2))
     views = []
     for width in (p, q):
         signal = shared @ rng.normal(size=(2, width))
-        views.append(signal + 0.5 * rng.normal(size=(200, width)))
+        noise = 0.5 * rng.normal(size=(200, width))
+        views.append(signal + noise)
     return views
 
 
@@ -179,14 +205,16 @@ BASES = pytest.mark.parametrize(
 
 def basis_of(first, second, ridge):
     """The canonical basis, from blocks of 64 rows."""
-    starts = range(0, 200, 64)
-    blocks = [(first[i : i + 64], second[i : i + 64]) for i in starts]
+    cuts = [64, 128, 192]
+    blocks = zip(np.split(first, cuts), np.split(second, cuts), strict=True)
     return canonical_basis(*fold_rows(blocks), 200, ridge)
 
 
 def regularised_moment(Z, ridge):
     moment = Z.T @ Z / len(Z)
-    return moment + ridge * np.trace(moment) / len(moment) * np.eye(len(moment))
+    size = len(moment)
+    mean_of_diagonal = np.trace(moment) / size
+    return moment + ridge * mean_of_diagonal * np.eye(size)
 
 
 @BASES
@@ -195,7 +223,8 @@ def test_the_basis_is_orthonormal_in_the_moments_of_each_view(p, q, ridge):
     basis = basis_of(first, second, ridge)
     identity = np.eye(min(p, q))
     for Z, B in ((first, basis.first), (second, basis.second)):
-        assert_allclose(B.T @ regularised_moment(Z, ridge) @ B, identity, atol=1e-12)
+        moment = B.T @ regularised_moment(Z, ridge) @ B
+        assert_allclose(moment, identity, atol=1e-12)
 
 
 @BASES
@@ -203,7 +232,8 @@ def test_the_basis_makes_the_cross_moment_diagonal(p, q, ridge):
     first, second = correlated(p, q)
     basis = basis_of(first, second, ridge)
     C = first.T @ second / 200
-    assert_allclose(basis.first.T @ C @ basis.second, np.diag(basis.correlations), atol=1e-12)
+    cross_moment = basis.first.T @ C @ basis.second
+    assert_allclose(cross_moment, np.diag(basis.correlations), atol=1e-12)
 
 
 @BASES
@@ -211,8 +241,10 @@ def test_squared_correlations_are_the_generalised_eigenvalues_of_the_textbook(p,
     first, second = correlated(p, q)
     basis = basis_of(first, second, ridge)
     C = first.T @ second / 200
-    explained = C @ np.linalg.solve(regularised_moment(second, ridge), C.T)
-    ascending = eigh(explained, regularised_moment(first, ridge), eigvals_only=True)
+    moment_of_first = regularised_moment(first, ridge)
+    moment_of_second = regularised_moment(second, ridge)
+    explained = C @ np.linalg.solve(moment_of_second, C.T)
+    ascending = eigh(explained, moment_of_first, eigvals_only=True)
     largest = ascending[::-1][: min(p, q)]
     assert_allclose(basis.correlations**2, largest, atol=1e-11)
 
@@ -220,24 +252,27 @@ def test_squared_correlations_are_the_generalised_eigenvalues_of_the_textbook(p,
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 1e-5, 0.1, 10.0]), st.integers(1, 40))
 @settings(max_examples=50)
 def test_the_gradient_of_equation_9_vanishes(seed, ridge, n):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     Z = rng.normal(size=(n, 5))
     y = rng.normal(size=n)
-    lam = np.sort(rng.uniform(size=5))[::-1].copy()
+    lam = -np.sort(-rng.uniform(size=5))
     beta = canonical_ridge(Z, y, lam, ridge)
     penalty = (1 - lam) / lam + ridge
-    gradient = Z.T @ (Z @ beta - y) / n + penalty * beta
-    size = np.abs(y).max() * np.abs(Z).max() * np.abs(penalty).max()
+    residuals = Z @ beta - y
+    gradient = Z.T @ residuals / n + penalty * beta
+    largest = [np.abs(numbers).max() for numbers in (y, Z, penalty)]
+    size = np.prod(largest)
     assert_allclose(gradient, 0, atol=1e-11 * (1 + size))
 
 
 @given(st.integers(0, 10_000), st.integers(1, 40))
 def test_without_a_penalty_it_is_least_squares_of_least_norm(seed, n):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     Z = rng.normal(size=(n, 5))
     y = rng.normal(size=n)
     solution, *_ = lstsq(Z, y)
-    assert_allclose(canonical_ridge(Z, y, np.ones(5), 0.0), solution, rtol=1e-6)
+    beta = canonical_ridge(Z, y, np.ones(5), 0.0)
+    assert_allclose(beta, solution, rtol=1e-6)
 
 
 # --- OCA ------------------------------------------------------------------------------------------
@@ -254,17 +289,23 @@ class Views:
 
 def views(n_views=2):
     """30 labelled and 80 unlabelled rows of linear views of three hidden columns."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     hidden = rng.uniform(-1, 1, size=(110, 3))
     tables = []
     for v in range(n_views):
         loadings = rng.normal(size=(3, 3 + v))
         tables.append(hidden @ loadings / 3)
     targets = hidden[:30].sum(axis=1)
-    return Views([table[:30] for table in tables], targets, [table[30:] for table in tables])
+    labelled = [table[:30] for table in tables]
+    unlabelled = [table[30:] for table in tables]
+    return Views(labelled, targets, unlabelled)
 
 
 EPSILON = 0.1
+
+
+def hinge(margins):
+    return np.maximum(0.0, 1.0 - margins)
 
 
 def pairwise(p, y):
@@ -272,16 +313,33 @@ def pairwise(p, y):
     total = np.zeros(len(y))
     for i in range(len(y)):
         lower = p[y < y[i]]
-        total[i] = np.sum(np.maximum(0.0, 1.0 - (p[i] - lower)))
+        margins = p[i] - lower
+        total[i] = hinge(margins).sum()
     return 2 * total / (len(y) - 1)
 
 
+def squared(p, y):
+    return 0.5 * (p - y) ** 2
+
+
+def epsilon_insensitive(p, y):
+    return np.maximum(0.0, np.abs(p - y) - EPSILON)
+
+
+def hinge_of_classes(p, y):
+    return hinge(y * p)
+
+
+def logistic(p, y):
+    return np.log1p(np.exp(-y * p))
+
+
 LOSSES = {
-    "squared": lambda p, y: 0.5 * (p - y) ** 2,
-    "epsilon_insensitive": lambda p, y: np.maximum(0.0, np.abs(p - y) - EPSILON),
+    "squared": squared,
+    "epsilon_insensitive": epsilon_insensitive,
     "pairwise": pairwise,
-    "hinge": lambda p, y: np.maximum(0.0, 1.0 - y * p),
-    "log_loss": lambda p, y: np.log1p(np.exp(-y * p)),
+    "hinge": hinge_of_classes,
+    "log_loss": logistic,
 }
 COUPLING = 0.3
 OF_CLASSES = ("hinge", "log_loss")
@@ -291,10 +349,13 @@ def objective(kind, w, given, ridge):
     """Equation 5, with λ/2, term by term."""
     total = 0.0
     for v, weights in enumerate(w):
-        losses = LOSSES[kind](given.X[v] @ weights, given.y)
-        total += losses.mean() + 0.5 * ridge[v] * weights @ weights
+        predictions = given.X[v] @ weights
+        losses = LOSSES[kind](predictions, given.y)
+        penalty = 0.5 * ridge[v] * weights @ weights
+        total += losses.mean() + penalty
         for u, others in enumerate(w):
-            difference = given.Z[v] @ weights - given.Z[u] @ others
+            others_predictions = given.Z[u] @ others
+            difference = given.Z[v] @ weights - others_predictions
             total += COUPLING * np.mean(difference**2)
     return total
 
@@ -312,7 +373,8 @@ def slopes(kind, w, given, ridge):
     for v, weights in enumerate(w):
         gradient = np.empty(len(weights))
         for j in range(len(weights)):
-            gradient[j] = (moved(v, j, h) - moved(v, j, -h)) / (2 * h)
+            difference = moved(v, j, h) - moved(v, j, -h)
+            gradient[j] = difference / (2 * h)
         gradients.append(gradient)
     return gradients
 
@@ -323,7 +385,8 @@ def gradient_descent(kind, given, ridge, eta0):
     for t in range(6):
         gradients = slopes(kind, w, given, ridge)
         for v, gradient in enumerate(gradients):
-            eta = eta0[v] / (1 + eta0[v] * ridge[v] * t)
+            decay = 1 + eta0[v] * ridge[v] * t
+            eta = eta0[v] / decay
             w[v] = w[v] - eta * gradient
     return w
 
@@ -333,7 +396,7 @@ def gradient_descent(kind, given, ridge, eta0):
 def test_full_batches_are_gradient_descent_on_equation_5(kind, n_views):
     given = views(n_views)
     if kind in OF_CLASSES:
-        given.y = np.where(given.y > np.median(given.y), 1.0, -1.0)
+        given.y = of_two_classes(given.y)
     ridge = [0.1 * (v + 1) for v in range(n_views)]
     eta0 = [0.2 / (v + 1) for v in range(n_views)]
     full_batches = {"n_labelled_step": 30, "n_unlabelled_step": 80, "n_steps": 6}

@@ -293,9 +293,10 @@ def test_an_agent_keeps_what_it_has_where_the_files_are_not_right(
     stays = ReloadingIdentity(first, log.append, lambda _identity: None)
     good = {file: (home / "a" / file).read_bytes() for file in files}
     for file in files:
-        (home / "a" / file).write_bytes(
-            (home / "stranger" / file).read_bytes() if len(files) > 1 else b"rubbish"
-        )
+        content = b"rubbish"
+        if len(files) > 1:
+            content = (home / "stranger" / file).read_bytes()
+        (home / "a" / file).write_bytes(content)
     stays.refresh()
     stays.refresh()
     assert stays.identity is first

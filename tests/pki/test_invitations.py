@@ -100,7 +100,9 @@ def asked(invitation: Invitation, request: Path, as_site: str = "") -> dict[str,
 
 
 def raw(invitation: Invitation, question: dict[str, str] | bytes) -> dict[str, str]:
-    line = question if isinstance(question, bytes) else json.dumps(question).encode() + b"\n"
+    line = question
+    if not isinstance(question, bytes):
+        line = json.dumps(question).encode() + b"\n"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -220,7 +222,8 @@ def test_expired_replaced_revoked_and_invented_invitations_are_refused(
         join(new, tmp_path / "clinic")
     assert set(coordinator.told()) == {"enrolment_refused"}
     assert Authorised(coordinator.folder).sites() == {}
-    join(used := coordinator.invite(), tmp_path / "clinic")
+    used = coordinator.invite()
+    join(used, tmp_path / "clinic")
     revoke(coordinator.folder, "clinic")  # as by hand: the line was deleted
     with pytest.raises(Refused, match="was revoked or has expired"):
         join(used, tmp_path / "clinic")
@@ -502,10 +505,13 @@ def test_init_names_the_columns_and_the_task_for_all_sites(
     st.integers(1, 65534),
 )
 def test_a_line_is_read_as_it_was_written(host: str, port: int) -> None:
-    made = Invitation(host, port, "lab-1", "0a" * 32, "9f" * 16)
-    assert parse_invitation(f" {made}\n") == made
-    assert str(made).removeprefix(str(replace(made, secret=""))) == "9f" * 16
-    assert "secret" not in repr(made)
+    fingerprint = bytes(range(32)).hex()
+    secret = bytes(range(16)).hex()
+    invitation = Invitation(host, port, "lab-1", fingerprint, secret)
+    assert parse_invitation(f" {invitation}\n") == invitation
+    without_secret = str(replace(invitation, secret=""))
+    assert str(invitation).removeprefix(without_secret) == secret
+    assert "secret" not in repr(invitation)
 
 
 @pytest.mark.parametrize(

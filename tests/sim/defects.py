@@ -111,7 +111,9 @@ def broken_by(defect: str, seed: int, timeout: float = 1000.0) -> list[str]:
 
 
 if __name__ == "__main__":
-    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    first = 0
+    if len(sys.argv) > 2:
+        first = int(sys.argv[2])
     for seed in itertools.count(first):
         if broken := broken_by(sys.argv[1], seed):
             sys.stdout.write(f"{sys.argv[1]}: seed {seed} {broken}\n")

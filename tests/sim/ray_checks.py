@@ -85,8 +85,10 @@ def step(summed=4, number=0):
 
 
 def answered(step):
-    outcome = "" if step.summed is not None else "CONVERGED"
-    return Answer(step.run, step.attempt, step.step, Report(outcome=outcome), step.summed)
+    report = Report(outcome="CONVERGED")
+    if step.summed is not None:
+        report = Report(outcome="")
+    return Answer(step.run, step.attempt, step.step, report, step.summed)
 
 
 def messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more(cluster):

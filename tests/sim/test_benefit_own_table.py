@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose
 from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, UsageError
@@ -20,7 +22,7 @@ def benefit(*arguments, **options):
 
 
 def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     X = rng.normal(size=(700, 4))
     y = X.sum(axis=1) + rng.normal(size=700)
     lines = np.column_stack([X, y, 2 * y + 1])
@@ -60,14 +62,16 @@ def test_a_table_that_contains_its_target_is_named_by_column_or_as_a_whole(tmp_p
     """A text becomes several features, and its column is named once; two dates tell a stay only
     together.
     """
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     begin = rng.integers(0, 300, 300)
     stay = rng.integers(1, 30, 300)
     day = np.datetime64("2024-01-01")
-    rows = [
-        f"{day + b},{day + b + s},{'long' if s > 14 else 'short'},{s}"
-        for b, s in zip(begin, stay, strict=True)
-    ]
+    rows = []
+    for b, s in zip(begin, stay, strict=True):
+        band = "short"
+        if s > 14:
+            band = "long"
+        rows.append(f"{day + b},{day + b + s},{band},{s}")
     (tmp_path / "stay.csv").write_text("in,out,band,days\n" + "\n".join(rows) + "\n")
     dates = {"in": "%Y-%m-%d"}
 
@@ -140,14 +144,18 @@ dates = {since = "%Y-%m-%d"}
 @pytest.fixture
 def divided(tmp_path):
     """A table with a text, a date, a constant and gaps, and its division over two sites."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     c, age = rng.normal(size=(2, 400))
-    rows = [
-        f"{c[i]:.3f},{'ABC'[i % 3]},2025-0{1 + i % 9}-11,"
-        f"{'unknown' if i % 50 == 1 else f'{age[i]:.3f}'},same,"
-        f"{'' if i % 10 == 0 else f'{c[i] + age[i] + i % 3:.3f}'}"
-        for i in range(400)
-    ]
+    rows = []
+    for i in range(400):
+        shown_age = f"{age[i]:.3f}"
+        if i % 50 == 1:
+            shown_age = "unknown"
+        label = f"{c[i] + age[i] + i % 3:.3f}"
+        if i % 10 == 0:
+            label = ""
+        ward = "ABC"[i % 3]
+        rows.append(f"{c[i]:.3f},{ward},2025-0{1 + i % 9}-11,{shown_age},same,{label}")
     (tmp_path / "mine.csv").write_text("c,ward,since,age,k,y\n" + "\n".join(rows))
     (tmp_path / "views.toml").write_text(VIEWS.replace('"age"]', '"age", "k"]'))
     return tmp_path
@@ -196,7 +204,7 @@ def test_the_columns_of_a_division_are_those_of_the_file(divided):
         for line in (divided / "mine.csv").read_text().splitlines()[1:]
         if line[-1] != ","
     ]
-    np.testing.assert_allclose(drawn.columns[1][:, 0], c)
+    assert_allclose(drawn.columns[1][:, 0], c)
 
 
 def test_what_a_division_refuses(divided):

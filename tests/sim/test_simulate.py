@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
 from coordinator.transports import InProcess
@@ -183,7 +184,7 @@ def test_the_closed_form_of_all_couplings_is_that_of_each():
     for at, coupling in enumerate(couplings):
         exact = closed_form(PROBLEM, plan_for(PROBLEM, Agreement(coupling=(coupling,))))
         own = [solution.prediction for solution in together.solutions[at]]
-        np.testing.assert_allclose(own, exact.predictions, atol=1e-12)
+        assert_allclose(own, exact.predictions, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,12 @@ def test_the_generated_data_of_an_agreement_are_such_that_it_helps(sites):
 
 def views_of(folder, text):
     rows = np.random.default_rng(0).normal(size=(90, 3))
-    lines = [f"{a:.4f},{b:.4f},{'red' if c > 0 else 'blue'},{a + b:.4f}" for a, b, c in rows]
+    lines = []
+    for a, b, c in rows:
+        colour = "blue"
+        if c > 0:
+            colour = "red"
+        lines.append(f"{a:.4f},{b:.4f},{colour},{a + b:.4f}")
     (folder / "t.csv").write_text("\n".join(["a,b,kind,y", *lines]) + "\n")
     (folder / "views.toml").write_text(f'data = "t.csv"\ntarget = "y"\n{text}')
     return folder / "views.toml"
@@ -276,8 +282,8 @@ def test_columns_are_the_sites_that_the_file_says_and_rows_are_drawn(tmp_path):
     for name, data in common.sites.items():
         assert len(data.Z) == 30 + 2 * 10
         assert len(set(data.positions.tolist())) == 10
-        np.testing.assert_array_equal(data.Z[data.positions], data.X)
-        np.testing.assert_array_equal(data.y, apart.sites[name].y)
+        assert_array_equal(data.Z[data.positions], data.X)
+        assert_array_equal(data.y, apart.sites[name].y)
         assert set(apart.sites[name].positions.tolist()) == {-1}
 
 

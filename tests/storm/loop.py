@@ -211,9 +211,10 @@ class Durable:
         """The store and its log after a power cut at this moment."""
         frames, salt, page = _log_of(store)
         durable, then = self._committed.get(store, (0, b""))
-        kept = chance.randint(
-            durable if then == salt else 0, frames
-        )  # another salt: the log began anew
+        least = 0
+        if then == salt:  # another salt: the log began anew
+            least = durable
+        kept = chance.randint(least, frames)
         log = _beside(store, "-wal").read_bytes()[: _WAL_HEADER + kept * (_FRAME_HEADER + page)]
         return store.read_bytes(), log
 

@@ -242,7 +242,10 @@ class Network:
         is another.
         """
         for link in self.links.get(site, []):
-            self._chance.choice((link.up, link.down)).damage = self._flipped if lie else self._noise
+            line = self._chance.choice((link.up, link.down))
+            line.damage = self._noise
+            if lie:
+                line.damage = self._flipped
 
     def _noise(self, _frame: bytes) -> bytes:
         return self._chance.randbytes(self._chance.randint(1, 200))

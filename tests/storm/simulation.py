@@ -50,7 +50,9 @@ def _simulated(story: Story, twins: Mapping[str, Any]) -> tuple[Told, dict[str, 
     loop = VirtualLoop(chance)
     told = Told()
     memory = Path("/dev/shm")
-    folder = tempfile.TemporaryDirectory(prefix="storm-", dir=memory if memory.is_dir() else None)
+    if not memory.is_dir():
+        memory = None
+    folder = tempfile.TemporaryDirectory(prefix="storm-", dir=memory)
     with folder as name, followed() as durable, keystreams_watched(told.broken), short_secrets():
         world = World(Path(name), loop, chance, durable, asks=story.asks)
         with alive(world, loop):
@@ -140,7 +142,9 @@ def _schedule(world: World, story: Story, plans: Mapping[str, Plan]) -> None:
     loop = world.loop
     world.unsubmitted.update(plans)
     for i, ((at, study), plan) in enumerate(zip(story.runs, plans.values(), strict=True)):
-        needed = f"run-{i - 1}" if study in NEEDS else ""
+        needed = ""
+        if study in NEEDS:
+            needed = f"run-{i - 1}"
         loop.call_later(at, _submit, world, plan, needed)
     lies = any(fault.kind == "lie" for fault in story.faults)
     if story.asks or lies:  # a lie can change a key
@@ -315,7 +319,9 @@ def calm_models(story: Story) -> dict[str, Any]:
 
 @cache
 def _calm(study: str) -> dict[str, Any]:
-    before = ((0.0, NEEDS[study]),) if study in NEEDS else ()
+    before = ()
+    if study in NEEDS:
+        before = ((0.0, NEEDS[study]),)
     told, found = _simulated(Story(-1, (*before, (0.0, study)), ()), {})
     if told.broken:
         raise AssertionError(f"a calm run of {study}: {told.broken}")

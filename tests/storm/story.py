@@ -67,7 +67,9 @@ class Fault:
     moment: str = ""
 
     def __str__(self) -> str:
-        when = f" at the next {self.moment}" if self.moment else ""
+        when = ""
+        if self.moment:
+            when = f" at the next {self.moment}"
         return f"{self.at:7.2f} s  {self.kind} {self.where}{when} for {self.seconds:.2f} s"
 
 
@@ -102,7 +104,8 @@ def story_of(seed: int) -> Story:
     for _ in range(chance.choice((1, 1, 2, 3))):
         at = chance.uniform(0, 0.6 * STORM)
         study = chance.choice(list(STUDIES))
-        runs += [(at, before)] if (before := NEEDS.get(study)) else []
+        if study in NEEDS:
+            runs.append((at, NEEDS[study]))
         runs.append((at, study))
     asks = chance.random() < 0.2
     faults = []

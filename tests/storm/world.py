@@ -240,7 +240,9 @@ class World:
         """Kill a process, and take from its disk what was not synced."""
         store = self.folder / "runs.sqlite"
         open_store = name == "coordinator" and name in self.processes
-        left = self.durable.left_of(store, self.chance) if open_store else None
+        left = None
+        if open_store:
+            left = self.durable.left_of(store, self.chance)
         self.kill(name)
         if left is not None:  # closing the connections has merged the log: back to how the disk was
             for path, content in zip(
@@ -457,11 +459,9 @@ class World:
         """
         for path in self._files(site, plan) or ():
             if path.suffix == ".coreg" and (model := load_model(path)).name:
-                weights = (
-                    model.function.weights.coef.tobytes()
-                    if isinstance(model.function, SiteModel)
-                    else b""
-                )
+                weights = b""
+                if isinstance(model.function, SiteModel):
+                    weights = model.function.weights.coef.tobytes()
                 return model.name, model.sites, weights
         return None
 

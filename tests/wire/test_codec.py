@@ -148,18 +148,20 @@ def test_a_plan_keeps_its_digest_and_the_digest_leaves_out_the_run(made: Made) -
     again = read(Plan, pb.Plan.FromString(message.SerializeToString()))
     assert again == plan
     assert again.digest == plan.digest == replace(plan, run="another").digest
-    assert (
-        plan.digest
-        != replace(
-            plan, federation=plan.federation + "!" if len(plan.federation) < 100 else "!"
-        ).digest
-    )
+    federation = "!"
+    if len(plan.federation) < 100:
+        federation = f"{plan.federation}!"
+    assert plan.digest != replace(plan, federation=federation).digest
 
 
 @pytest.mark.parametrize("count", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1])
 def test_a_message_of_more_than_a_piece_has_its_payload_in_chunks(count: int) -> None:
-    frames = of_site(message := answered(count))
-    assert len(frames) == (1 if count <= PIECE else 1 + -(-8 * count // PIECE_BYTES))
+    message = answered(count)
+    frames = of_site(message)
+    chunks = 0
+    if count > PIECE:
+        chunks = -(-8 * count // PIECE_BYTES)
+    assert len(frames) == 1 + chunks
     assert all(len(data) <= MAX_FRAME_BYTES for data in frames)
     [back] = from_site_frames(frames, room=8 * count)
     assert back == message
@@ -222,7 +224,8 @@ def test_memory_is_taken_for_what_has_arrived() -> None:
 
 
 def test_a_large_payload_takes_twice_its_size_for_a_moment() -> None:
-    frames = of_site(message := answered(8 * PIECE))
+    message = answered(8 * PIECE)
+    frames = of_site(message)
     with memory_of(18 * PIECE_BYTES):
         assert from_site_frames(frames, room=8 * PIECE_BYTES) == [message]
 
@@ -277,7 +280,8 @@ SHARED = (("r", 2 * PIECE + 3), ("run-2", 1), ("another-run", 2 * PIECE))
 
 
 def test_a_sessions_own_messages_do_not_wait_for_payloads() -> None:
-    first, *later, last = of_site(message := answered(PIECE + 1))
+    message = answered(PIECE + 1)
+    first, *later, last = of_site(message)
     leaving = Leaving("over")
     frames = [first, *later, *of_site(leaving), last]
     assert from_site_frames(frames, room=2 * PIECE_BYTES) == [leaving, message]
@@ -303,7 +307,9 @@ def test_nothing_is_taken_for_a_run_that_is_over() -> None:
 
 @pytest.mark.parametrize("count", [1, 20_000 * 4096])
 def test_no_payload_is_taken_before_its_run_is_expected_and_no_memory_either(count: int) -> None:
-    data = bytes(8) if count == 1 else b""
+    data = b""
+    if count == 1:
+        data = bytes(8)
     body = pb.Step(run="r", summed=pb.Payload(size=8 * count, data=data))
     frame = pb.CoordinatorFrame(message=pb.ToSite(step=body)).SerializeToString()
     with memory_of(), pytest.raises(ProtocolError, match="for run 'r', where 0 fit"):
@@ -357,7 +363,9 @@ def planned(part: str = "", **changes: Any) -> bytes:
     fill(message, Plan("r", "f", Membership(("a",), 1), Agreement(bandwidth=2.0, ridge=1.0)))
     if part and not changes:
         message.ClearField(part)  # type: ignore[arg-type]
-    mended = getattr(message, part) if part else message
+    mended = message
+    if part:
+        mended = getattr(message, part)
     for name, value in changes.items():
         mended.ClearField(name)
         if value is not None:
