@@ -194,6 +194,7 @@ class Verdict:
     left_out: dict[str, Float64[Arr, " n"]] = field(repr=False)
     gains: dict[str, Gain]
     spread: float = 1.0  # factor of the stated deviations
+    uncorrected: Float64[Arr, " c"] | None = field(default=None, repr=False)  # of the score
 
 
 Refine: TypeAlias = Callable[[Arr, Arr], tuple[Refinement | None, Arr]]
@@ -252,7 +253,9 @@ def verdict(
             recommended = "score"
     elif score is not None:
         correct_score, _ = rescaling(own_slope, y, joined)
-    return Verdict(recommended, correct_joined, correct_score, own_slope, left_out, gains)
+    return Verdict(
+        recommended, correct_joined, correct_score, own_slope, left_out, gains, uncorrected=score
+    )
 
 
 def _square(residuals: Float64[Arr, " n"]) -> float:

@@ -3,6 +3,7 @@ and in closed form.
 """
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -99,6 +100,7 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         )
         self.verdicts_ = [self._of_site(site.verdicts) for site in self.trained_.sites]
         self.labels_ = [site.y for site in sites]
+        self._warn_of_slopes()
         few = [str(v) for v, site in enumerate(sites) if 0 < len(site.y) < FEW]
         if few:
             warnings.warn(
@@ -107,6 +109,18 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
                 stacklevel=4,
             )
         return self
+
+    def _warn_of_slopes(self) -> None:
+        """Labels of another unit or sign make a sum that is of no view's unit."""
+        for v, site in enumerate(self.trained_.sites):
+            slopes = [f"{verdict.slope:.3g}" for verdict in site.verdicts if verdict.slope != 1.0]
+            if slopes:
+                warnings.warn(
+                    f"view {v}: its labels against its left-out predictions have a slope of"
+                    f" {', '.join(slopes)}, so they may have another unit or sign than those of"
+                    " other views.",
+                    stacklevel=5,
+                )
 
     def _rules(self) -> Additive:
         return replace(
@@ -146,16 +160,34 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         tables, present = self._present(X)
         trained = self.trained_
         out = np.empty((len(present), *_columns(trained)))
-        patterns, which = np.unique(present, axis=0, return_inverse=True)
-        for j, pattern in enumerate(patterns):
-            rows = np.flatnonzero(which.reshape(-1) == j)
-            if not pattern.any():
-                raise BadData(f"row {rows[0] + 1} (counted from 1): no view has it.")
-            features = []
-            for site, table, has in zip(trained.sites, tables, pattern, strict=True):
-                features.append(site.model.phi(table[rows]) if has else None)
-            out[rows] = trained.score(features)
+        for pattern, rows in _patterns(present):
+            out[rows] = trained.score(self._features(tables, pattern, rows))
         return out
+
+    def _corrected(self, X: Any) -> Arr:
+        """Each view's score with its verdict, (M, n) or (M, n, targets); NaN where the view does
+        not have the row.
+        """
+        check_is_fitted(self)
+        tables, present = self._present(X)
+        trained = self.trained_
+        out = np.full((*present.T.shape, *_columns(trained)), np.nan)
+        for pattern, rows in _patterns(present):
+            features = self._features(tables, pattern, rows)
+            for v in np.flatnonzero(pattern).tolist():
+                model = trained.sites[v].model
+                own = tables[v][rows]
+                total = trained.score(features, v)
+                out[v, rows] = model.correct_score(total, model.alone(own), own)
+        return out
+
+    def _features(self, tables: list[Arr], pattern: Any, rows: Ints) -> list[Arr | None]:
+        """Each view's features of these rows, None of a view that does not have them."""
+        sites = self.trained_.sites
+        return [
+            site.model.phi(table[rows]) if has else None
+            for site, table, has in zip(sites, tables, pattern, strict=True)
+        ]
 
     def _own(self, X: Any) -> Arr:
         """Each view's joined model, (M, n) or (M, n, targets); NaN where the view does not have the
@@ -169,6 +201,16 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
             if rows.any():
                 out[v, rows] = trained.sites[v].model.predict(table[rows])
         return out
+
+
+def _patterns(present: Any) -> Iterator[tuple[Any, Ints]]:
+    """Each set of views that have a row, and the rows of that set."""
+    patterns, which = np.unique(present, axis=0, return_inverse=True)
+    for j, pattern in enumerate(patterns):
+        rows = np.flatnonzero(which.reshape(-1) == j)
+        if not pattern.any():
+            raise BadData(f"row {rows[0] + 1} (counted from 1): no view has it.")
+        yield pattern, rows
 
 
 def _columns(trained: TrainedFederation) -> tuple[int, ...]:
@@ -189,9 +231,11 @@ class AdditiveRegressor(Regressor, AdditiveViews):
     that every view has. Variances are chosen by the evidence; everything is in closed form.
 
     `predict` scores together, from the columns of all views. Where a view has no record of a row
-    (NaN in all its columns), the score is the expected one given the other views. `predict_views`
-    has each view's joined model, which needs its own columns only: its part, and what its columns
-    say of the others' parts, blended with its local model by its own left-out labels.
+    (NaN in all its columns), the score is the expected one given the other views. `predict_scores`
+    has each view's score as its own labels correct it: the gains of a verdict are of this one.
+    `predict_views` has each view's joined model, which needs its own columns only: its part, and
+    what its columns say of the others' parts, blended with its local model by its own left-out
+    labels.
 
     Source: docs/research/mathematics.md, "Second moments". What to expect:
     docs/research/benefit.md.
@@ -230,15 +274,21 @@ class AdditiveRegressor(Regressor, AdditiveViews):
     >>> mask[:20, 0] = mask[20:40, 1] = True  # each view has twenty labels of its own
     >>> model = AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0)
     >>> model = model.fit(X, y, label_mask=mask)
-    >>> model.predict(X).shape, model.predict_views(X).shape
-    ((120,), (2, 120))
+    >>> model.predict(X).shape, model.predict_scores(X).shape, model.predict_views(X).shape
+    ((120,), (2, 120), (2, 120))
     """
 
     def predict(self, X: Any) -> Arr:
-        """The score, (n,), from the columns of the views that have the row; offsets count by their
-        labels.
+        """The score that all views have in common, (n,), from the columns of the views that have
+        the row; offsets count by their labels. No view's verdict corrects it (`predict_scores`).
         """
         return self._joint(X)
+
+    def predict_scores(self, X: Any) -> Arr:
+        """Each view's score, (M, n), as its verdict corrects and judges it: slope, refinement, and
+        the blend with its local model. NaN where the view does not have the row.
+        """
+        return self._corrected(X)
 
     def predict_view(self, view: int, X: Any) -> Arr:
         """The joined model of a view, from its columns alone, (n,).
@@ -324,7 +374,7 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
         for v, own in enumerate(self.labels_):
             joined = self._left_out(v, "joined")
             self.probabilities_.append(self._calibrated(joined, own[: len(joined)]))
-            score = self._left_out(v, "score")
+            score = self._left_out_sums(v)
             if not len(score):
                 score = joined
             scores.append(score)
@@ -335,7 +385,16 @@ class AdditiveClassifier(ViewsClassifier, AdditiveViews):
     def _left_out(self, view: int, model: str) -> Arr:
         """Left-out predictions of a view's labels, (n, targets); of no row where it has none."""
         verdicts = self.trained_.sites[view].verdicts
-        left = [verdict.left_out.get(model, np.zeros(0)) for verdict in verdicts]
+        return self._predicted(view, [v.left_out.get(model, np.zeros(0)) for v in verdicts])
+
+    def _left_out_sums(self, view: int) -> Arr:
+        """The same of the score that `predict_proba` is of, which no verdict corrects."""
+        verdicts = self.trained_.sites[view].verdicts
+        left = [np.zeros(0) if v.uncorrected is None else v.uncorrected for v in verdicts]
+        return self._predicted(view, left)
+
+    def _predicted(self, view: int, left: list[Arr]) -> Arr:
+        """Labels less these residuals, of as many rows as each target has."""
         n = min(map(len, left))
         labels = columns_of(self.labels_[view][:n], self._rules().classes)
         residuals = np.stack([of_target[:n] for of_target in left], axis=1)

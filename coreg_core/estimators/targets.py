@@ -17,6 +17,8 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
 from coreg_core.estimators.tables import SMALLEST, _refuse_sizes, as_array, missing_in, numbers
 
+MARKERS = {"-1", "-1.0", "", "nan", "none", "na", "null", "?"}  # of rows without a label
+
 
 def given_targets(y: Any, n_rows: int, estimator: Any) -> Any:
     """y as a vector of that length, of any dtype."""
@@ -47,6 +49,19 @@ def _score(metric: Any, y: Any, predict: Any, X: Any, sample_weight: Any) -> flo
     targets = np.array(y[has_target].tolist())
     predictions = predict(X)[has_target]
     return float(metric(targets, predictions, sample_weight=weight))
+
+
+def _warn_of_markers(classes: Any) -> None:
+    """Other programs mark a row without a label so; here it would be trained as a class."""
+    if len(classes) < 3:
+        return
+    markers = [text for text in map(str, classes.tolist()) if text.lower() in MARKERS]
+    if markers:
+        warnings.warn(
+            f"y: {' and '.join(map(repr, markers))} counts as a class. If it marks rows without a"
+            " label, give NaN or None there.",
+            stacklevel=6,
+        )
 
 
 class Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -123,6 +138,8 @@ class ViewsClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"y: one class ({classes.tolist()[0]!r}) and a classifier needs two; label rows of"
                 " the other."
             )
+        if not missing.any():
+            _warn_of_markers(classes)
         self.classes_ = classes
         out[~missing] = np.searchsorted(classes, given)
         return out

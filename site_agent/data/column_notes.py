@@ -141,5 +141,5 @@ def _outside(column: Column, table: Table, trained: Range, cells: int) -> Iterat
             ends = f"{first} to {last}"
         yield (
             f"{outside} of {cells} cells ({100 * outside / cells:.0f} %) are outside the range of"
-            f" training ({ends}). The model extrapolates there"
+            f" training ({ends}). The model has not learned from such values"
         )

@@ -221,8 +221,9 @@ class Table:
         what = f"the target has {len(texts)} texts: {some(texts)}."
         if len(texts) > 2:
             todo = (
-                "If they are classes, the study names all of them (classes in [model]). Else"
-                " correct the wrong cells, or name another target."
+                "If they are classes, the study of a federation names all of them (classes in"
+                " [model]), and coreg-sim benefit needs a column of yes and no. Else correct the"
+                " wrong cells, or name another target."
             )
             return self.fault(what, todo, CLASSES_OF_A_STUDY, name)
         flags = " or ".join(flag("positive", text) for text in texts)

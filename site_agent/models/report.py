@@ -184,6 +184,11 @@ def _coefficients(findings: Findings, target: str) -> list[str]:
         ends = f"{b - 1.96 * se:>11.4g} to {b + 1.96 * se:<11.4g}"
         p = row.get("p", p_value(b, se))  # an older file has none
         out.append(f"{row['column']:<{wide}} {b:>11.4g} ± {se:<9.3g} {ends} {p:.3g}")
+    if any("=" in row["column"] for row in findings.coefficients):
+        out.append(
+            "the levels of a text column are around their mean: two levels differ by the difference"
+            " of their coefficients"
+        )
     out.append(
         f"of all sites: R² {findings.r2:.2f}, deviation of a label from its score"
         f" {findings.noise:.4g}, noise on labels included"

@@ -150,3 +150,40 @@ def test_probabilities_of_several_classes_add_up_to_one(classes):
     X, _, model = classes
     assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
     assert model.decision_function(X).shape == (500, 3)
+
+
+def test_the_gains_are_of_the_scores_that_the_views_correct():
+    """One view has labels in another unit: the sum is of no unit, and each score of its view's."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(700, 9))
+    y = X[:, 0] + X[:, 3] + X[:, 6] + 0.3 * rng.normal(size=len(X))
+    owner = np.repeat([0, 1, 2], 60)
+    mask = np.zeros((len(X), 3), dtype=bool)
+    mask[np.arange(180), owner] = True
+    targets = np.full(len(X), np.nan)
+    targets[:180] = y[:180] * np.where(owner == 2, 10.0, 1.0)
+    views = [slice(0, 3), slice(3, 6), slice(6, 9)]
+    with pytest.warns(UserWarning, match="may have another unit or sign"):
+        model = AdditiveRegressor(views=views).fit(X, targets, label_mask=mask)
+    new = X[400:]
+
+    def change(predicted, view, truth):
+        local = model.predict_local(view, new[:, views[view]])
+        errors = [np.sqrt(np.mean((truth - each) ** 2)) for each in (predicted, local)]
+        return errors[0] / errors[1] - 1.0
+
+    scores = model.predict_scores(new)
+    for view, unit in enumerate((1.0, 1.0, 10.0)):
+        forecast = model.verdicts_[view].gains["score"]
+        true_change = change(scores[view], view, unit * y[400:])
+        assert true_change == pytest.approx(forecast.change, abs=4.0 * forecast.standard_error)
+    assert change(model.predict(new), 0, y[400:]) > 0.5, "the sum is of no view's unit"
+
+
+def test_a_marker_of_missing_labels_is_named_when_it_counts_as_a_class():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 4))
+    y = np.where(np.arange(90) < 60, (X[:, 0] > 0).astype(int), -1)
+    model = AdditiveClassifier(views=[slice(0, 2), slice(2, 4)])
+    with pytest.warns(UserWarning, match="'-1' counts as a class. If it marks rows without"):
+        model.fit(X, y)

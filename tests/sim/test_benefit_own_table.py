@@ -121,8 +121,8 @@ def test_names_that_are_wrong_and_tables_that_are_small_are_refused(tmp_path):
         (
             (*one, "kind"),
             (
-                "3 texts: 'p', 'q', 'r'. If they are classes, the study names all of them (classes"
-                " in [model])"
+                "3 texts: 'p', 'q', 'r'. If they are classes, the study of a federation names all"
+                " of them (classes in [model]), and coreg-sim benefit needs a column of yes and no"
             ),
         ),
     ):
