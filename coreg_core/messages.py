@@ -23,7 +23,7 @@ from coreg_core.terms import MOST_SITES, Named, Natural, RunName, SiteName, Stud
 # them no message that their number lacks.
 PROTOCOL_VERSION = 8
 OLDEST_PROTOCOL = 8
-UPGRADE = "pip install --upgrade coreg-federation"
+UPGRADE = "pip install --upgrade ./coreg_federation-*.whl"  # the wheel of the new release
 MOST_OPEN = 64  # runs of a `Hello`
 MOST_INSTANCES = 200_000_000  # shared ones of a run: 1.6 GB for a vector of one column
 MOST_SECONDS = 1e9  # of a timeout: 30 years

@@ -26,6 +26,7 @@ class SiteJoined:
 
     hello: Hello
     until: str = field(default="", compare=False)
+    address: str = field(default="", compare=False)  # of the peer
 
 
 @dataclass(frozen=True)

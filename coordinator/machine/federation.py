@@ -330,6 +330,9 @@ class FederationUpdate:
             # The rejected session has already replaced the site's earlier one.
             self._reject(hello.site, reason, "its session was replaced")
             return
+        if hello.site in self.state.sessions and event.address:
+            replaced = notice(NoticeName.SESSION_REPLACED, site=hello.site, address=event.address)
+            self.actions.append(NotifyObservers(replaced))
         self.change(sessions={**self.state.sessions, hello.site: hello})
         if self.state.scheduler is not None:
             opened = notices.session_opened(hello.site, hello.release, event.until)

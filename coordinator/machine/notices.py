@@ -35,6 +35,7 @@ class NoticeName(StrEnum):
     SESSION_OPENED = "session_opened"
     SESSION_ENDED = "session_ended"
     SESSION_REJECTED = "session_rejected"
+    SESSION_REPLACED = "session_replaced"
     ACCESS_DENIED = "access_denied"
     CERTIFICATE_WARNING = "certificate_warning"
     SERVER_RENEWED = "server_renewed"
@@ -58,6 +59,7 @@ _WARNINGS = frozenset(
         NoticeName.STALLED,
         NoticeName.LEDGER_DOUBTFUL,
         NoticeName.SESSION_REJECTED,
+        NoticeName.SESSION_REPLACED,
         NoticeName.ACCESS_DENIED,
         NoticeName.CERTIFICATE_WARNING,
         NoticeName.ENROLMENT_REFUSED,
@@ -88,6 +90,11 @@ SENTENCES = {
     NoticeName.LISTENING: "listening on {host}:{port}",
     NoticeName.SESSION_ENDED: "{site} disconnected: {reason}",
     NoticeName.SESSION_REJECTED: "{reason}",
+    NoticeName.SESSION_REPLACED: (
+        "a new session of {site}, from {address}, replaced an open one. If its agent was not"
+        " restarted, two agents have its identity: end one, or revoke the site if its key was"
+        " stolen"
+    ),
     NoticeName.SERVER_RENEWED: "the server's certificate is renewed; new connections have it",
     NoticeName.ENROLLED: "{site} has enrolled",
     NoticeName.ENROLMENT_REFUSED: "rejected: {reason}",
@@ -96,8 +103,8 @@ SENTENCES = {
         "{of_all} in all. A site whose `coreg-agent join` fails can try again"
     ),
     NoticeName.ENROLMENT_CLOSED: (
-        "no site can enrol: {address} cannot be listened on ({reason}). Choose another port for"
-        " [service] listen"
+        "no site can enrol: {address} cannot be listened on ({reason}). It is tried again. Free the"
+        " port, or choose another one for [service] listen"
     ),
     NoticeName.NOT_RELOADED: "configuration not reloaded: {reason}",
     NoticeName.LIST_READ: "authorised-sites is read again",

@@ -24,6 +24,7 @@ MOST_BYTES = 16 << 10
 MOST_CONNECTIONS = 256
 MOST_OF_ONE_ADDRESS = 4
 SECONDS = 20.0  # of a connection
+TRIED_AGAIN = 10.0  # seconds until a port that was taken
 SECONDS_TO_ASK = 5.0  # until its request is there
 # After so many refusals within the window, each further one is delayed.
 REFUSALS = 10
@@ -51,17 +52,22 @@ class Enrolment:
     async def serve(self, host: str, port: int) -> None:
         """Listen until cancelled.
 
-        If the port cannot be used, sites that have a certificate are not affected.
+        If the port cannot be used, sites that have a certificate are not affected, and it is tried
+        again.
         """
-        try:
-            server = await asyncio.start_server(
-                self._connected, host.strip("[]"), port, limit=MOST_BYTES
-            )
-        except (OSError, OverflowError) as error:
-            self._notice(
-                notice(NoticeName.ENROLMENT_CLOSED, address=f"{host}:{port}", reason=str(error))
-            )
-            return
+        refusal = ""
+        server = None
+        while server is None:
+            try:
+                server = await asyncio.start_server(
+                    self._connected, host.strip("[]"), port, limit=MOST_BYTES
+                )
+            except (OSError, OverflowError) as error:
+                if str(error) != refusal:  # told once
+                    refusal = str(error)
+                    where = f"{host}:{port}"
+                    self._notice(notice(NoticeName.ENROLMENT_CLOSED, address=where, reason=refusal))
+                await asyncio.sleep(TRIED_AGAIN)
         try:
             await asyncio.Event().wait()
         finally:

@@ -205,7 +205,7 @@ class Sessions:
             )
         self._sessions[hello.site] = session
         joined = asyncio.Event()
-        self.emit(SiteJoined(hello, valid_until(pem)), joined.set)
+        self.emit(SiteJoined(hello, valid_until(pem), stream.address), joined.set)
         await self._converse(stream, frames, session, hello, joined)
 
     async def _converse(

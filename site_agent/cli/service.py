@@ -101,11 +101,20 @@ def pending(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             echo(f"  next: coreg-agent approve {run}, or {refusal}")
 
 
-def approve(run: RunArgument, config: ConfigOption = None) -> None:
+def approve(
+    run: RunArgument,
+    words: Annotated[
+        str,
+        typer.Option(
+            help="The eight words that the operators have compared [asked at a terminal]."
+        ),
+    ] = "",
+    config: ConfigOption = None,
+) -> None:
     """Approve a pending run. The policy still applies.
 
     At a terminal it first asks for the eight words of members that are not confirmed yet. The
-    answer "n" refuses the run.
+    answer "n" refuses the run. Without a terminal --words has them.
     """
     from site_agent.service.console import NOT_CONFIRMED
     from site_agent.service.state_store import Decision
@@ -113,7 +122,7 @@ def approve(run: RunArgument, config: ConfigOption = None) -> None:
     with _state(config) as (state, _):
         as_owner(state.folder)
         name, request = state.pending_run(run)
-        approved = _is_confirmed(request)
+        approved = _is_confirmed(name, request, words)
         decision = Decision(approved, "" if approved else NOT_CONFIRMED)
         state.record_decision(name, request, decision)
     if not approved:
@@ -126,9 +135,10 @@ def approve(run: RunArgument, config: ConfigOption = None) -> None:
     )
 
 
-def _is_confirmed(request: dict[str, Any]) -> bool:
-    """Whether the operator confirms the words: without a terminal the command itself confirms what
-    `coreg-agent pending` showed.
+def _is_confirmed(run: str, request: dict[str, Any], typed: str) -> bool:
+    """Whether the operator confirms the words of the members, if this site does not know them yet.
+
+    UsageError: nobody has compared them, so nothing is decided.
     """
     import asyncio
 
@@ -136,8 +146,21 @@ def _is_confirmed(request: dict[str, Any]) -> bool:
     from site_agent.service.console import confirms, forget_typed, isatty
 
     words = str(request["words"])
-    if not words or not isatty():
+    if not words:
         return True
+    if typed:
+        if typed.split() == words.split():
+            return True
+        raise UsageError(
+            f"--words: run {run} has other words, and nothing is decided. Compare them again by"
+            " telephone: if they differ, refuse the run (`coreg-agent refuse`)."
+        )
+    if not isatty():
+        raise UsageError(
+            f"nobody has compared the eight words of run {run} yet, and nothing is decided."
+            " `coreg-agent pending` shows them: compare them with the operators of all sites by"
+            " telephone, and give them as --words."
+        )
     forget_typed()
     return asyncio.run(confirms(words, news_of(request)))
 

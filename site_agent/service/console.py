@@ -141,11 +141,11 @@ class Terminal:
     ) -> Decision | CoregError:
         """The operator's decision. Without a terminal, an error: it ends the agent."""
         if words and not isatty():
-            give = f'--words "{words}", or words = "{words}" in agent.toml'
             if OTHERS in news:
                 echo(f"{words_told(words, news)}.", err=True)
-                echo(f"If they are the same, start the agent again with {give}.", err=True)
+                echo("If they are the same, start the agent again with these --words.", err=True)
                 return Decision(False, OTHER_WORDS)
+            give = f'--words "{words}", or words = "{words}" in agent.toml'
             return Refused(f"{words_told(words, news)}. If they are the same, give {give}.")
         self._before()
         forget_typed()
@@ -153,10 +153,13 @@ class Terminal:
             echo(f"\nThe plan of run {plan.run}:", err=True)
             for line in question_lines(about):
                 echo(line, err=True)
-        if words and not await confirms(words, news):
-            return Decision(False, NOT_CONFIRMED)
-        if self._consents and not await _yes("Take part?"):
-            return Decision(False, "its operator refused it.")
+        try:
+            if words and not await confirms(words, news):
+                return Decision(False, NOT_CONFIRMED)
+            if self._consents and not await _yes("Take part?"):
+                return Decision(False, "its operator refused it.")
+        except UsageError as error:  # the agent ends, and the run waits for it
+            return error
         return Decision(True, "", words)
 
 
@@ -167,8 +170,18 @@ async def confirms(words: str, news: str) -> bool:
 
 
 async def _yes(question: str) -> bool:
-    echo(f"{question} [y/N] ", err=True, nl=False)
-    return (await _line()).strip().lower() in ("y", "yes")
+    """The answer y or n, asked until one is typed. UsageError at the end of the input."""
+    while True:
+        echo(f"{question} [y/n] ", err=True, nl=False)
+        line = await _line()
+        if not line:
+            raise UsageError("the input ended at a question, and nothing is decided.")
+        answer = line.strip().lower()
+        if answer in ("y", "yes"):
+            return True
+        if answer in ("n", "no"):
+            return False
+        echo("Type y, or n, which refuses the run for all sites. Ctrl-C decides nothing.", err=True)
 
 
 async def _line() -> str:

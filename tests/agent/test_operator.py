@@ -118,7 +118,7 @@ def a_terminal(monkeypatch, typed):
 
         def then_type(*told, **options):
             echo(*told, **options)
-            if "[y/N]" in told[0] and waiting:
+            if "[y/n]" in told[0] and waiting:
                 keyboard.write(waiting.pop().encode())
 
         monkeypatch.setattr("site_agent.service.console.echo", then_type)
@@ -129,12 +129,11 @@ def a_terminal(monkeypatch, typed):
     ("typed", "consents", "words", "decision"),
     [
         ("y\n", True, "", Decision(True, "")),
-        ("\n", True, "", Decision(False, "its operator refused it.")),
+        ("\nx\nno\n", True, "", Decision(False, "its operator refused it.")),  # asked again
         ("y\nYES\n", True, WORDS, Decision(True, "", WORDS)),
         ("y\nn\n", True, WORDS, Decision(False, "its operator refused it.")),
         ("n\ny\n", True, WORDS, NOT_CONFIRMED),
         (" y \n", False, WORDS, Decision(True, "", WORDS)),
-        ("\x04", False, WORDS, NOT_CONFIRMED),  # Ctrl-D
     ],
 )
 def test_the_operator_confirms_the_words_and_then_the_plan(
@@ -150,6 +149,13 @@ def test_the_operator_confirms_the_words_and_then_the_plan(
         "members (b is new)" in told,
         "Compare them with the operators of all sites" in told,
     ) == (bool(words),) * 3
+
+
+def test_the_end_of_the_input_decides_nothing(monkeypatch):
+    with a_terminal(monkeypatch, "\x04"):  # Ctrl-D
+        error = decided(WORDS, consents=False)
+    assert isinstance(error, UsageError)
+    assert str(error) == "the input ended at a question, and nothing is decided."
 
 
 @pytest.mark.parametrize("stdin", [None, io.StringIO("y\ny\n")])
@@ -248,7 +254,10 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
 
 @pytest.mark.parametrize(
     ("typed", "code", "printed"),
-    [("y\n", 0, "run r1: approved, with the eight words"), ("n\n", 4, "refused")],
+    [
+        ("y\n", 0, "run r1: approved, with the eight words"),
+        ("n\n", 4, "refused"),
+    ],
 )
 def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed(
     state, monkeypatch, capsys, typed, code, printed
@@ -264,6 +273,17 @@ def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed(
     assert end.value.code == code
     assert printed in output.out
     assert state.decision("r1").approved is (code == 0)
+
+
+def test_without_a_terminal_approve_needs_the_words_that_were_compared(state):
+    state.request_approval(plan("r1"), {EIGHT_WORDS: f"{WORDS} (b is new)."}, words=WORDS)
+    with pytest.raises(UsageError, match="nobody has compared the eight words of run r1 yet"):
+        command(state, "approve", "r1")
+    with pytest.raises(UsageError, match="has other words, and nothing is decided"):
+        command(state, "approve", "r1", "--words", "a b c d e f g h")
+    assert state.decision("r1") is None
+    assert "approved" in command(state, "approve", "r1", "--words", WORDS).stdout
+    assert state.decision("r1").approved
 
 
 def test_the_name_of_a_run_is_shown_with_one_plan_and_one_set_of_words(state):

@@ -68,7 +68,7 @@ from coreg_core.messages import (
     Unaligned,
 )
 from coreg_core.objectives.alignment import Alignment
-from coreg_core.outcomes import Outcome
+from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan, alignment_of, aligns_for, plan_fault
 
 FOUR = ("a", "b", "c", "d")
@@ -82,7 +82,7 @@ FOUR = ("a", "b", "c", "d")
         (
             hello("b", protocol=OLDEST_PROTOCOL - 1, release="0.3.0"),
             "b: its release 0.3.0 is too old for this coordinator. Upgrade it on the site's"
-            " machine: pip install --upgrade coreg-federation",
+            " machine: pip install --upgrade ./coreg_federation-*.whl",
         ),
         (
             hello("b", protocol=PROTOCOL_VERSION + 1, release="0.9.0"),
@@ -110,7 +110,7 @@ def test_a_site_that_does_not_know_a_plan_is_told_and_keeps_its_session() -> Non
     [dismissal] = [a.message for a in actions if isinstance(a, SendToSite)]
     assert isinstance(dismissal, Dismissed)
     assert "release 0.3.9 does not know the terms of this plan" in dismissal.reason
-    assert "pip install --upgrade coreg-federation" in dismissal.reason
+    assert "pip install --upgrade ./coreg_federation-*.whl" in dismissal.reason
     assert not any(isinstance(action, Reject) for action in actions)
     assert "b" in machine.awaited, "it can come back with another release"
     machine.handle(joins("b"))
@@ -531,3 +531,20 @@ def test_whatever_comes_the_limit_the_threads_and_the_order_hold_and_no_run_is_l
             assert others or len(active) == limit, "it starts as soon as it can"
         waiting = [*state.unfinished, *state.waiting, *to_come]
         assert sorted([*names(active), *names(waiting), *over]) == sorted(names(plans))
+
+
+def test_a_session_in_place_of_an_open_one_is_told_with_its_address() -> None:
+    machine = started()
+    joined = machine.handle(SiteJoined(hello("b"), address="10.0.0.2:1"))
+    assert not replaced_in(joined)
+
+    again = machine.handle(SiteJoined(hello("b"), address="10.0.0.3:1"))
+
+    [notice] = replaced_in(again)
+    assert notice.level == "warning"
+    assert notice.text.startswith("a new session of b, from 10.0.0.3:1, replaced an open one.")
+
+
+def replaced_in(actions: list[Action]) -> list[Notice]:
+    notices = [action.notice for action in actions if isinstance(action, NotifyObservers)]
+    return [notice for notice in notices if notice.name == NoticeName.SESSION_REPLACED]

@@ -439,9 +439,34 @@ def test_a_fault_of_the_coordinator_is_told_to_its_operator_alone(
     key.unlink()
     with pytest.raises(UsageError, match=r"ca\.key does not exist"):
         coordinator.invite("lab-2")
-    told = list[Notice]()  # a port that is taken leaves the coordinator running
-    asyncio.run(Enrolment(tmp_path, told.append, tuple).serve("127.0.0.1", coordinator.port + 1))
-    assert [notice.name for notice in told] == ["enrolment_closed"]
+
+
+def test_a_port_that_is_taken_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the coordinator running, which says so once."""
+    monkeypatch.setattr("coordinator.service.enrolment.TRIED_AGAIN", 0.05)
+    notices = list[Notice]()
+
+    async def taken_and_freed() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            enrolment = Enrolment(tmp_path, notices.append, tuple)
+            serving = asyncio.create_task(enrolment.serve("127.0.0.1", port))
+            await asyncio.sleep(0.2)
+            assert [notice.name for notice in notices] == ["enrolment_closed"]
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            with contextlib.suppress(ConnectionError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                break
+        else:
+            raise AssertionError("the port was free, and nobody listened")
+        serving.cancel()
+
+    asyncio.run(taken_and_freed())
+    assert len(notices) == 1
 
 
 def test_init_and_invite_print_the_lines_that_join_reads(
