@@ -25,6 +25,7 @@ from coreg_core.evaluation import AnyProbability, fit_class_probabilities, fit_p
 from coreg_core.objectives.additive import IN_MEMORY, Additive
 
 FEW = 10  # labels
+CLEAR = 2.0  # a slope further from 1 is not chance; of 20 honest sites one has another than 1
 
 
 class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -113,7 +114,11 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
     def _warn_of_slopes(self) -> None:
         """Labels of another unit or sign make a sum that is of no view's unit."""
         for v, site in enumerate(self.trained_.sites):
-            slopes = [f"{verdict.slope:.3g}" for verdict in site.verdicts if verdict.slope != 1.0]
+            slopes = [
+                f"{verdict.slope:.3g}"
+                for verdict in site.verdicts
+                if not 1.0 / CLEAR < verdict.slope < CLEAR
+            ]
             if slopes:
                 warnings.warn(
                     f"view {v}: its labels against its left-out predictions have a slope of"
