@@ -105,18 +105,31 @@ def errors(labels: tuple[int, ...], draws: int, pool: ProcessPoolExecutor) -> di
 
 
 def summed(found: dict[str, np.ndarray]) -> dict[str, dict]:
-    """Means by site, and in how many of 100 draws the joined model errs less than the local one."""
+    """Means by site, the standard errors of their changes from the local model's, and in how many
+    of 100 draws the joined model errs less than the local one.
+    """
     out = {}
     for v, site in enumerate(SITES):
         means = {name: round(float(found[name][:, v].mean()), 3) for name in COLUMNS}
-        better = float(np.mean(found["joined"][:, v] < found["local"][:, v]))
+        local = found["local"][:, v]
+        better = float(np.mean(found["joined"][:, v] < local))
         own = found["forecast"][:, v]
         out[site] = {
             **means,
             "joined_better": round(better, 3),
             "forecast": None if np.isnan(own).all() else round(float(np.nanmean(own)), 4),
+            "standard_errors": {
+                name: round(change_error(found[name][:, v], local), 5)
+                for name in ("joined", "score")
+            },
         }
     return out
+
+
+def change_error(other: np.ndarray, local: np.ndarray) -> float:
+    """Standard error of mean(other)/mean(local) − 1 over the draws, by the delta method."""
+    rest = other - other.mean() / local.mean() * local
+    return float(rest.std(ddof=1) / local.mean() / np.sqrt(len(local)))
 
 
 def repeated(draw: int) -> list[float]:

@@ -291,8 +291,11 @@ def diabetes() -> str:
     }
     rows = []
     for site, row in draws["deals"]["60 each"].items():
-        changes = {c: 100 * (row[c] / row["local"] - 1) for c in ("joined", "score")}
-        cells = [f"{row[c]:.1f} ({change:+.1f} %)" for c, change in changes.items()]
+        cells = []
+        for column in ("joined", "score"):
+            change = 100 * (row[column] / row["local"] - 1)
+            error = 100 * row["standard_errors"][column]
+            cells.append(f"{row[column]:.1f} ({change:+.1f} ± {error:.1f} %)")
         rows.append(f"| {site} | {row['mean']:.1f} | {row['local']:.1f} | {' | '.join(cells)} |")
     return table(f"| site | {' | '.join(names.values())} |", rows)
 

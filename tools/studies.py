@@ -43,15 +43,16 @@ def load(name: str) -> dict:
 def benefit() -> dict[str, str]:
     """The generated parts of docs/research/benefit.md."""
     run = load("benefit")
+    earlier = load("0.3")
     against = {name: SITES[name] for name in AGAINST}
+    today = {row[0] for row in run["changes"][1:]}
+    not_today = {name: words for name, words in SITES.items() if name not in today}
     return {
         "answer": by_regime(run["changes"], "labels", SITES, CHANGES),
+        "earlier": by_regime(earlier["changes"], "labels", not_today, CHANGES),
         "rivals": by_regime(run["rivals"], "labels", against, RIVALS),
-        "parts": by_regime(run["parts"], "3 sites of 50 labels", PARTS, RIVALS),
-        "chosen": by_regime(
-            run["chosen"], "labels", against, CHANGES | {"six": "six learners alone"}
-        ),
-        "yes-no": found(run["yes-no"]),
+        "parts": by_regime(earlier["parts"], "3 sites of 50 labels", PARTS, RIVALS),
+        "yes-no": found(earlier["yes-no"]),
     }
 
 
@@ -89,4 +90,20 @@ def by_labels() -> str:
     run = load("benefit")
     six = {row[0]: row[run["rivals"][0].index("six")] for row in run["rivals"]}
     rows = [[*run["changes"][0], "six"], *([*row, six[row[0]]] for row in run["changes"][1:])]
-    return by_regime(rows, "labels", names, columns)
+    return by_regime(with_errors(rows, run["errors"]), "labels", names, columns)
+
+
+def with_errors(rows: list[list[str]], errors: list[list[str]]) -> list[list[str]]:
+    """Each change with its standard error over the sets: "-29.4 ± 5.1 (2)"."""
+    heading, *changes = rows
+    columns = errors[0][1:]
+    error_of = {row[0]: dict(zip(columns, row[1:], strict=True)) for row in errors[1:]}
+    out = [heading]
+    for regime, *cells in changes:
+        of_regime = error_of[regime]
+        shown = [regime]
+        for column, cell in zip(heading[1:], cells, strict=True):
+            error = of_regime.get(column, "")
+            shown.append(cell.replace(" (", f" ± {error} (") if error else cell)
+        out.append(shown)
+    return out
