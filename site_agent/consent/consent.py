@@ -84,7 +84,10 @@ class Consent:
         if data is None and times:
             text = f"at most {text}: the alignment finds which labels are used"
         elif times >= openings:
-            text += ", so the run ends refused unless other sites have enough new labels (openings)"
+            text = (
+                f"all {openings} trainings with these labels are used, so the run ends refused"
+                " unless other sites have enough new labels (openings)"
+            )
         return {"labels": text}
 
     def fewest_sites_of_scores(self, data: PrivateData) -> int:

@@ -404,7 +404,7 @@ def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
     assert "alignment of ids" not in aligner.workers.judge(replace(ALIGNS, align=None)).about
 
 
-def test_the_operator_reads_which_training_with_these_labels_it_is(aligner):
+def test_the_operator_reads_which_training_with_these_labels_it_is(aligner, monkeypatch):
     additive = replace(ALIGNS, objective=Additive())
     assert aligner.workers.judge(additive).about["labels"] == "training 1 of 3 with these labels"
     rows = row_set(b"secret", [b"p1"], {}, [b"own"])
@@ -416,6 +416,9 @@ def test_the_operator_reads_which_training_with_these_labels_it_is(aligner):
     aligned(aligner, ALIGNS, "p1", "p3", "q2")
     again = aligner.workers.judge(replace(additive, run="r2")).about
     assert again["labels"] == "training 1 of 3 with these labels", "those of other rows count apart"
+    monkeypatch.setattr(memory, "trainings", lambda _data: 3)
+    spent = aligner.workers.judge(replace(additive, run="r3")).about
+    assert spent["labels"].startswith("all 3 trainings with these labels are used, so the run ends")
 
 
 def test_a_yes_no_target_in_a_regression_is_told_before_ids_are_compared(tmp_path):
