@@ -29,11 +29,11 @@ from coordinator.machine.run import (
     RunUpdate,
     close,
     countersigned,
-    departed,
     end,
     fetched,
     interrupted_at_end,
-    left,
+    session_ended,
+    session_ended_at_end,
 )
 from coordinator.machine.steps import answered, faulted, not_back, out_of_time
 from coreg_core.messages import (
@@ -125,9 +125,9 @@ def _row(kind: type, *handlers: Handler[Any]) -> tuple[type, Mapping[Phase, Hand
 TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
     [
         _row(SiteJoined, membership.enrol, *(3 * (membership.invite,)), membership.greet, nothing),
-        _row(SiteLost, *(4 * (departed,)), left, nothing),
-        _row(Breached, departed, *(3 * (membership.breached,)), left, nothing),
-        _row(Leaving, *(4 * (departed,)), left, nothing),
+        _row(SiteLost, *(4 * (session_ended,)), session_ended_at_end, nothing),
+        _row(Breached, session_ended, *(3 * (membership.breached,)), session_ended_at_end, nothing),
+        _row(Leaving, *(4 * (session_ended,)), session_ended_at_end, nothing),
         _row(Offer, nothing, *(3 * (membership.offered,)), nothing, nothing),
         _row(PlanRefused, nothing, *(3 * (membership.refused,)), nothing, nothing),
         _row(Unaligned, nothing, *(3 * (membership.unaligned,)), nothing, nothing),
@@ -158,5 +158,5 @@ def begin(plan: Plan, timeouts: Timeouts, begun: Begun) -> tuple[Run, list[Actio
     update.notify(
         notices.run_began(plan.run, plan.study, attempt, update.run.awaited, timeouts.join)
     )
-    update.deadline(timeouts.join)
+    update.restart_timer(timeouts.join)
     return update.run, update.actions

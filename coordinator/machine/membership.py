@@ -127,7 +127,7 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
         update.change(interrupted=cause)
     update.change(offers={}, steps={}, answers={}, approvals={})
     update.tell(NoticeName.PLAN_SENT, sites=here, seconds=run.timeouts.plan)
-    update.deadline(run.timeouts.plan)
+    update.restart_timer(run.timeouts.plan)
     for site in here:
         send_proposal(update, site)
 
@@ -156,7 +156,7 @@ def approval(update: RunUpdate, event: Received[Approval]) -> None:
     if message.given:
         update.tell(NoticeName.APPROVED, site)
         if not run.aligning:
-            update.deadline(run.timeouts.plan)
+            update.restart_timer(run.timeouts.plan)
     elif not wait_for_operators(update):
         _notify_operators(update)
 
@@ -170,7 +170,7 @@ def wait_for_operators(update: RunUpdate) -> bool:
     if not run.unapproved or run.unapproved != run.awaited:
         return False
     _notify_operators(update)
-    update.deadline(run.timeouts.approval, operators=True)
+    update.restart_timer(run.timeouts.approval, operators=True)
     return True
 
 
@@ -337,7 +337,7 @@ def align(update: RunUpdate) -> None:
         end(update, Outcome.TOO_FEW_SITES, reason)
         return
     update.change(aligning=True)
-    update.deadline(inf)
+    update.restart_timer(inf)
     update.tell(NoticeName.ALIGNING, sites=run.plan.sites)
     update.actions.append(BeginRun(alignment_of(run.plan, run.attempt)))
 
@@ -443,7 +443,7 @@ def dismiss(
     corrected.
     """
     run = update.run
-    update.gone(site)
+    update.remove_session(site)
     approvals = {name: given for name, given in run.approvals.items() if name != site}
     update.change(dismissed={**run.dismissed, site: reason}, approvals=approvals)
     update.send(site, Dismissed(run.name, outcome, reason))

@@ -28,6 +28,9 @@ the sites do, and never less.
 Which sites are awaited is not stored. The property `awaited` computes it from the phase and from
 the sets of sites that are here, ready, or have answered. So the timeouts, the status and the end of
 a phase cannot disagree about it.
+
+A dismissed site takes part again once it connects with its fault corrected. An excluded site takes
+no part in the rest of the run (`membership`).
 """
 
 from collections.abc import Container, Mapping
@@ -77,11 +80,11 @@ class Run:
     timeouts: Timeouts
     phase: Phase = Phase.ENROLLING
     token: int = 0  # of the current timer
-    attempt: int = 0  # the next one, proposed or active
+    attempt: int = 0  # its number, counted from 0: planned, proposed or active
     participants: Sites = ()  # of the last attempt that began, in site order
-    # For the rest of the run, and why.
+    # Sites that take no part in the rest of the run, and why.
     excluded: Mapping[str, tuple[Outcome, str]] = field(default_factory=dict)
-    interrupted: str = ""  # what ended the attempt before
+    interrupted: str = ""  # why the attempt before was interrupted; "" if none was
     done: int = 0  # steps over all attempts
     here: frozenset[str] = frozenset()  # connected sites that the run has not dismissed
     invited: frozenset[str] = frozenset()  # sites that received the plan before the first attempt
@@ -115,7 +118,11 @@ class Run:
 
     @property
     def may_drop(self) -> bool:
-        """Whether the run can continue without one of its participants."""
+        """Whether the run can continue without one of its participants.
+
+        Two masked sums that differ by one site tell that site's answer, so the plan allows it or
+        not.
+        """
         plan = self.plan
         return plan.membership.on_dropout == "continue" and (
             not plan.masked or plan.privacy.membership_changes
@@ -134,8 +141,9 @@ class Run:
             case Phase.ASKING | Phase.STALLED:
                 return _without(self.participants, self.answers)
             case Phase.ENDING:
-                asked = self.signing | self.here - self.fetched
-                return tuple(s for s in self.members if s in asked)
+                # A site whose ledger head is being signed is awaited even if its session ended.
+                awaited = self.signing | (self.here - self.fetched)
+                return tuple(s for s in self.members if s in awaited)
             case Phase.DONE:
                 return ()
 
@@ -143,11 +151,15 @@ class Run:
     def _not_ready(self) -> Sites:
         """Sites whose offer is awaited.
 
-        Before the first attempt these are invited sites, or all sites if too few are invited.
+        Before the first attempt these are invited sites, or all members if too few are invited.
+        After it they are all members.
         """
-        came = tuple(s for s in self.members if self.participants or s in self.invited)
-        counted = came if len(came) >= self.plan.membership.min_sites else self.members
-        return _without(counted, self.ready | self.unaligned)
+        expected = self.members
+        if not self.participants:
+            invited = tuple(s for s in self.members if s in self.invited)
+            if len(invited) >= self.plan.membership.min_sites:
+                expected = invited
+        return _without(expected, self.ready | self.unaligned)
 
     @property
     def unapproved(self) -> Sites:
@@ -156,33 +168,40 @@ class Run:
 
     @property
     def waiting(self) -> str:
-        """The awaited sites and their tasks as one sentence; empty if no site is awaited."""
-        tasks = dict[str, list[str]]()
-        if self.phase in (Phase.ENROLLING, Phase.PLANNING):
-            work = "check the plan and factor its data"
-        else:
-            work = "receive the end of the run" if self.phase is Phase.ENDING else "answer"
-        for site in self.awaited:
-            if site in self.dismissed:
-                task = f"correct this: {self.dismissed[site].rstrip('.')}"
-            elif site not in self.here:
-                task = "connect"
-            else:
-                task = _APPROVE if self.approvals.get(site) is False else work
-            tasks.setdefault(task, []).append(site)
-        if self.aligning:
+        """What the run waits for, as one sentence: the alignment of ids, or the awaited sites and
+        their tasks. Empty if it waits for nothing.
+        """
+        if self.phase is Phase.PLANNING and self.aligning:
             return "waiting for the alignment of ids"
-        parts = [
-            (
-                f"approval by {', '.join(sites)}"
-                if task == _APPROVE
-                else f"{', '.join(sites)} to {task}"
-            )
-            for task, sites in tasks.items()
-        ]
+        sites_by_task = dict[str, list[str]]()
+        for site in self.awaited:
+            sites_by_task.setdefault(self._task_of(site), []).append(site)
+        parts = []
+        for task, sites in sites_by_task.items():
+            listed = ", ".join(sites)
+            if task == _APPROVE:
+                parts.append(f"approval by {listed}")
+            else:
+                parts.append(f"{listed} to {task}")
         if parts:
             return f"waiting for {' and for '.join(parts)}"
         return ""
+
+    def _task_of(self, site: str) -> str:
+        """What an awaited site has to do next."""
+        if site in self.dismissed:
+            return f"correct this: {self.dismissed[site].rstrip('.')}"
+        if site not in self.here:
+            return "connect"
+        if self.approvals.get(site) is False:
+            return _APPROVE
+        match self.phase:
+            case Phase.ENROLLING | Phase.PLANNING:
+                return "check the plan and factor its data"
+            case Phase.ENDING:
+                return "receive the end of the run"
+            case _:
+                return "answer"
 
 
 def _without(sites: Sites, others: Container[str]) -> Sites:
@@ -220,20 +239,20 @@ class RunUpdate:
         self.actions.append(NotifyObservers(notice))
 
     def ask(self, steps: Mapping[str, Step]) -> None:
-        """Send the next step to every connected participant.
+        """Send the next step to every participant that is ready.
 
-        The others receive it when they reconnect.
+        The others receive it once they have offered again (`membership.offered`).
         """
         if self.run.phase is not Phase.ASKING:
             self.take(Transition.ASKED)
-        self.change(steps=steps, answers={}, token=self.run.token + 1, operators=False)
-        run = self.run
-        self.actions.append(SetDeadline(run.plan.run, run.token, run.timeouts.round))
+        self.change(steps=steps, answers={})
+        self.restart_timer(self.run.timeouts.round)
         for site, step in steps.items():
-            if site in run.ready:
-                self.actions.append(SendToSite(site, step))
+            if site in self.run.ready:
+                self.send(site, step)
 
-    def deadline(self, seconds: float, *, operators: bool = False) -> None:
+    def restart_timer(self, seconds: float, *, operators: bool = False) -> None:
+        """The run's only timer, with a new token: a deadline of the earlier one has no effect."""
         self.change(token=self.run.token + 1, operators=operators)
         self.actions.append(SetDeadline(self.run.name, self.run.token, seconds))
 
@@ -242,16 +261,34 @@ class RunUpdate:
         self.actions.append(Finish(self.run.name, outcome, reason))
 
     def arrived(self, site: str) -> None:
-        """A new session opened: the site must offer again."""
-        self.gone(site)
-        others = {name: reason for name, reason in self.run.dismissed.items() if name != site}
-        self.change(here=self.run.here | {site}, dismissed=others)
+        """A new session opened. The site's earlier offer and dismissal are void."""
+        self.remove_session(site)
+        dismissed = {name: reason for name, reason in self.run.dismissed.items() if name != site}
+        self.change(here=self.run.here | {site}, dismissed=dismissed)
 
-    def gone(self, site: str) -> None:
+    def remove_session(self, site: str) -> None:
         """The site's session ended, or the site was dismissed."""
         run = self.run
-        left = {site}
-        self.change(here=run.here - left, ready=run.ready - left, unaligned=run.unaligned - left)
+        site_alone = {site}
+        self.change(
+            here=run.here - site_alone,
+            ready=run.ready - site_alone,
+            unaligned=run.unaligned - site_alone,
+        )
+
+
+def session_ended(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
+    """By `Leaving`, lost, or broken off by the coordinator. The site can connect again."""
+    if event.site not in update.run.here:
+        return
+    update.remove_session(event.site)
+    if isinstance(event, Received):
+        reason = event.message.reason
+        lost = False
+    else:
+        reason = event.reason
+        lost = True
+    update.notify(notices.left(update.run.name, event.site, reason, lost=lost))
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -269,7 +306,7 @@ def end(update: RunUpdate, outcome: Outcome, reason: str) -> None:
     for site in sorted(update.run.here):
         send_end(update, site)
     if update.run.awaited:
-        update.deadline(run.timeouts.round)
+        update.restart_timer(run.timeouts.round)
     else:
         close(update)
 
@@ -280,17 +317,23 @@ def send_end(update: RunUpdate, site: str) -> None:
 
 
 def fetched(update: RunUpdate, event: Received[Fetched]) -> None:
-    """A site has received the end. The head of its ledger is countersigned first."""
-    if event.site in update.run.participants and event.message.signature:
-        # Once it is signed, the site can leave.
+    """A site has received the end. If it took part, it sent the signed head of its ledger: the last
+    entry, which stands for all before it. The site is awaited until that is countersigned.
+    """
+    has_signed_head = bool(event.message.signature)
+    if event.site in update.run.participants and has_signed_head:
         update.change(signing=update.run.signing | {event.site})
         update.actions.append(CountersignHead(event.site, event.message))
     else:
-        _has_fetched(update, event.site)
+        _mark_fetched(update, event.site)
 
 
 def countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
-    """The head of a site's ledger is recorded before the site receives its countersignature."""
+    """The answer to the head of a site's ledger.
+
+    A countersignature is recorded before the site receives it. Without one the ledger is doubtful,
+    and its reason is told.
+    """
     site = event.signed.site
     receipt = event.signed.receipt
     if receipt.signature:
@@ -299,27 +342,18 @@ def countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
         update.tell(NoticeName.LEDGER_DOUBTFUL, site, reason=receipt.reason)
     update.send(site, event.signed.message)
     update.change(signing=update.run.signing - {site})
-    _has_fetched(update, site)
+    _mark_fetched(update, site)
 
 
-def _has_fetched(update: RunUpdate, site: str) -> None:
+def _mark_fetched(update: RunUpdate, site: str) -> None:
     update.change(fetched=update.run.fetched | {site})
     _close_if_complete(update)
 
 
-def left(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
-    """A session ended. The site is not awaited."""
-    departed(update, event)
+def session_ended_at_end(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
+    """A site whose session ended is not awaited."""
+    session_ended(update, event)
     _close_if_complete(update)
-
-
-def departed(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
-    if event.site in update.run.here:
-        update.gone(event.site)
-        reason = event.message.reason if isinstance(event, Received) else event.reason
-        update.notify(
-            notices.left(update.run.name, event.site, reason, lost=not isinstance(event, Received))
-        )
 
 
 def interrupted_at_end(update: RunUpdate, _event: Interrupted) -> None:
@@ -334,6 +368,6 @@ def _close_if_complete(update: RunUpdate) -> None:
 
 
 def close(update: RunUpdate, _event: DeadlinePassed | None = None) -> None:
-    """No site is awaited, or no longer."""
+    """Finish: every site has the end, or the time to fetch it has passed."""
     assert update.run.ending is not None
     update.finish(Transition.CLOSED, *update.run.ending)

@@ -125,7 +125,7 @@ def out_of_time(update: RunUpdate, _event: DeadlinePassed) -> None:
             update.run.name, update.run.awaited, update.run.waiting, update.run.timeouts.stall
         )
     )
-    update.deadline(update.run.timeouts.stall)
+    update.restart_timer(update.run.timeouts.stall)
 
 
 def not_back(update: RunUpdate, _event: DeadlinePassed) -> None:

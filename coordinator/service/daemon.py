@@ -411,7 +411,7 @@ class Daemon:
             "certificates": self.access.warnings,
             "not_reloaded": " ".join(self._faults.values()),
             "awaited": {name: list(run.awaited) for name, run in federation.runs.items()},
-            "waiting": {name: run.waiting for name, run in federation.runs.items() if run.awaited},
+            "waiting": {name: run.waiting for name, run in federation.runs.items() if run.waiting},
         }
         self.status.set_service(status, timestamp())
         self.metrics.problems(len(self._faults))

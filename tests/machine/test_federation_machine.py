@@ -55,7 +55,8 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.federation import Scheduler
 from coordinator.machine.notices import NoticeName
-from coordinator.machine.records import Ended, Phase, StepDone
+from coordinator.machine.records import Ended, Phase, StepDone, Timeouts
+from coordinator.machine.run import Run
 from coreg_core.messages import (
     OLDEST_PROTOCOL,
     PROTOCOL_VERSION,
@@ -548,3 +549,12 @@ def test_a_session_in_place_of_an_open_one_is_told_with_its_address() -> None:
 def replaced_in(actions: list[Action]) -> list[Notice]:
     notices = [action.notice for action in actions if isinstance(action, NotifyObservers)]
     return [notice for notice in notices if notice.name == NoticeName.SESSION_REPLACED]
+
+
+def test_a_run_that_is_cancelled_during_its_alignment_waits_for_its_sites() -> None:
+    run = Run(make_plan(), Timeouts(), phase=Phase.PLANNING, aligning=True, here=frozenset("a"))
+    assert run.waiting == "waiting for the alignment of ids"
+
+    ended = replace(run, phase=Phase.ENDING)
+
+    assert ended.waiting == "waiting for a to receive the end of the run"
