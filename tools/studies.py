@@ -30,6 +30,7 @@ RIVALS = {
     "one holder": "one holder", "pooled": "pooled", "pooled trees": "pooled, trees",
     "pooled boosting": "pooled, boosting",
 }  # fmt: skip
+RIVALS_ALONE = {name: words for name, words in RIVALS.items() if name != "pooled"}
 AGAINST = (
     "n10", "n20", "n50", "n100", "n200", "n1000", "M2", "M8", "core50", "one", "one200", "one1000",
 )  # fmt: skip
@@ -50,7 +51,7 @@ def benefit() -> dict[str, str]:
     return {
         "answer": by_regime(run["changes"], "labels", SITES, CHANGES),
         "earlier": by_regime(earlier["changes"], "labels", not_today, CHANGES),
-        "rivals": by_regime(run["rivals"], "labels", against, RIVALS),
+        "rivals": by_regime(run["rivals"], "labels", against, RIVALS_ALONE),
         "parts": by_regime(earlier["parts"], "3 sites of 50 labels", PARTS, RIVALS),
         "yes-no": found(earlier["yes-no"]),
     }

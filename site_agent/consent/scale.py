@@ -33,7 +33,7 @@ def faults_of_scale(terms: Agreement, data: PrivateData) -> Iterator[Objection]:
     """Each broken limit: the reason, which leaves the site and so has no figure of the rows."""
     kernel = "linear" if terms.form == "linear" else terms.kernel
     rows = data.X if len(data.X) else data.Z
-    if kernel == "gaussian" and not isinstance(terms.bandwidth, str):
+    if kernel != "linear" and not isinstance(terms.bandwidth, str):
         unit = _distance(rows) or _distance(np.concatenate([rows, data.Z]))
         if unit is not None:
             yield from _of_bandwidth(terms.bandwidth, terms.bandwidth / unit)

@@ -55,6 +55,17 @@ def test_a_notice_is_one_line_and_one_json_object(name: str) -> None:
     is_one_line_and_one_json_object(notice)
 
 
+def test_each_notice_has_a_sentence_or_a_function() -> None:
+    given_their_text = {
+        NoticeName.CERTIFICATE_WARNING,
+        NoticeName.STOPPED,
+        NoticeName.REPEATED,
+        NoticeName.ROUND,  # by `step_answered`
+    }
+    of_functions = {NoticeName(name) for name in FUNCTIONS if name != "step_answered"}
+    assert set(NoticeName) == {*SENTENCES} | of_functions | given_their_text
+
+
 @pytest.mark.parametrize("kind", SENTENCES)
 def test_a_sentence_names_its_fields(kind: NoticeName) -> None:
     names = {name for _, name, *_ in Formatter().parse(SENTENCES[kind]) if name}
