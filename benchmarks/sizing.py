@@ -48,8 +48,8 @@ def measured(form: str, n: int, m: int) -> dict[str, float]:
     view.respond(targets, weights)
     answered = time.process_time() - began
     words = Words(np.zeros(m + TAG_WORDS, dtype=np.uint64))
-    answer = Answer("run", 0, 0, Report(), (), words)
-    frames = [*frames_of(Step("run", 0, 0, words=words)), *frames_of(answer)]
+    answer = Answer("run", 0, 0, Report(), summed=words)
+    frames = [*frames_of(Step("run", 0, 0, summed=words)), *frames_of(answer)]
     return {
         "memory": memory() - before,
         "factor_seconds": factored,

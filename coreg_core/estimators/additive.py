@@ -25,7 +25,9 @@ from coreg_core.evaluation import AnyProbability, fit_class_probabilities, fit_p
 from coreg_core.objectives.additive import IN_MEMORY, Additive
 
 FEW = 10  # labels
-CLEAR = 2.0  # a slope further from 1 is not chance; of 20 honest sites one has another than 1
+# A slope further from 1 is not chance: of 20 honest sites one has another than 1. It is 0 where the
+# columns do not predict the labels, or their sign differs.
+CLEAR = 2.0
 
 
 class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -117,7 +119,7 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
             slopes = [
                 f"{verdict.slope:.3g}"
                 for verdict in site.verdicts
-                if not 1.0 / CLEAR < verdict.slope < CLEAR
+                if 0.0 < verdict.slope <= 1.0 / CLEAR or verdict.slope >= CLEAR
             ]
             if slopes:
                 warnings.warn(

@@ -47,8 +47,8 @@ STORM = 90.0  # seconds in which studies are submitted and faults begin
 PATIENCE = 3600.0  # virtual seconds after the last fault until every run must have ended
 MANY = 12  # faults of a storm at most
 LONG = 700.0  # seconds of absence beyond every timeout of the coordinator
-# Tasks of a process when no run is under way.
-IDLE = {"coordinator": 5 + 2 * len(SITES)} | dict.fromkeys(SITES, 7)
+# Tasks of a process when no run is under way. One tries the enrolment port, which a storm has not.
+IDLE = {"coordinator": 6 + 2 * len(SITES)} | dict.fromkeys(SITES, 7)
 
 
 @dataclass(frozen=True)
