@@ -299,9 +299,12 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
         if who == "coordinator":
             centre.processes.append(process.pid)
 
+    (place / f"{name}-policy.toml").chmod(0o600)
     (place / "fed" / "runs.sqlite").unlink(
         missing_ok=True
     )  # the other checkout can have another schema
+    for v in range(SITES):  # a secret without its ledger is refused, and each run has a ledger
+        (place / f"site-{v}" / "identity" / "salt").unlink(missing_ok=True)
     together(place, name, ["run", "fed", "--study", f"{name}.toml"], agents, started=started)
     summary = json.loads(run("coordinator.cli.app", "runs", "fed", "--json", cwd=place))
     shown = json.loads(
