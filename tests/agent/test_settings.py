@@ -487,10 +487,10 @@ def test_a_plan_whose_labelled_rows_were_opened_often_enough_promises_no_trainin
             "--plan",
             "plan.json",
         )
-        ends = ""
+        countdown = f"training 3 of {limit} with these labels"
         if limit < 3:
-            ends = ", so the run ends"
-        assert re.search(f"{said}.*; training 3 of {limit} with these labels{ends}", done.stdout)
+            countdown = f"all {limit} trainings with these labels are used, so the run ends"
+        assert re.search(f"{said}.*; {countdown}", done.stdout)
     write(folder, json.dumps(replace(plan, objective=Scoring("r")).to_dict()), "plan.json")
     done = agent("check", "--data", "all.csv", "--id", "id", "--plan", "plan.json")
     assert (
