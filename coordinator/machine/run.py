@@ -120,8 +120,8 @@ class Run:
     def may_drop(self) -> bool:
         """Whether the run can continue without one of its participants.
 
-        Two masked sums that differ by one site tell that site's answer, so the plan allows it or
-        not.
+        Two masked sums that differ by one site tell that site's answer. So masked runs continue
+        only if the plan has ``membership_changes``.
         """
         plan = self.plan
         return plan.membership.on_dropout == "continue" and (

@@ -52,8 +52,8 @@ class Enrolment:
     async def serve(self, host: str, port: int) -> None:
         """Listen until cancelled.
 
-        If the port cannot be used, sites that have a certificate are not affected, and it is tried
-        again.
+        If another program has the port, sites with a certificate are not affected. The port is
+        tried again.
         """
         refusal = ""
         server = None

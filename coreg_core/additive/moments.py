@@ -3,8 +3,8 @@ fit needs.
 
 A *common* row is of an individual that all sites know; of a *private* row one site alone has the
 features. A label has *owners*: the sites that have it. A *part* is the common rows with labels, or
-the private ones: their labels have a noise variance of their own. Sums are *opened*, when members
-learn them and nothing of what was summed.
+the private ones: their labels have a noise variance of their own. Sums are *opened* when members
+learn them. The numbers of a single site stay sealed.
 
 | entry | shape | over | tells a member |
 |---|---|---|---|

@@ -67,6 +67,13 @@ class TrainedFederation:
             np.sum(parts, axis=0) + (intercepts if len(intercepts) > 1 else intercepts[0])
         )
 
+    def site_score(
+        self, site: int, features: Sequence[Float64[Arr, "n _"] | None], X: Float64[Arr, "n p"]
+    ) -> Arr:
+        """The score of a site as its verdict corrects it; ``X``: its own columns of the rows."""
+        model = self.sites[site].model
+        return model.correct_score(self.score(features, site), model.alone(X), X)
+
 
 def _sizes(sites: Sequence[SiteRows], n_common: int, rules: Additive) -> tuple[int, int]:
     """(d, k) of all sites. BadData: fewer than two labels."""

@@ -114,7 +114,7 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         return self
 
     def _warn_of_slopes(self) -> None:
-        """Labels of another unit or sign make a sum that is of no view's unit."""
+        """Labels of another unit make a sum that is of no view's unit."""
         for v, site in enumerate(self.trained_.sites):
             slopes = [
                 f"{verdict.slope:.3g}"
@@ -124,8 +124,8 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
             if slopes:
                 warnings.warn(
                     f"view {v}: its labels against its left-out predictions have a slope of"
-                    f" {', '.join(slopes)}, so they may have another unit or sign than those of"
-                    " other views.",
+                    f" {', '.join(slopes)}, so they may have another unit than those of other"
+                    " views.",
                     stacklevel=5,
                 )
 
@@ -169,23 +169,6 @@ class AdditiveViews(MultiView, BaseEstimator):  # type: ignore[misc]  # scikit-l
         out = np.empty((len(present), *_columns(trained)))
         for pattern, rows in _patterns(present):
             out[rows] = trained.score(self._features(tables, pattern, rows))
-        return out
-
-    def _corrected(self, X: Any) -> Arr:
-        """Each view's score with its verdict, (M, n) or (M, n, targets); NaN where the view does
-        not have the row.
-        """
-        check_is_fitted(self)
-        tables, present = self._present(X)
-        trained = self.trained_
-        out = np.full((*present.T.shape, *_columns(trained)), np.nan)
-        for pattern, rows in _patterns(present):
-            features = self._features(tables, pattern, rows)
-            for v in np.flatnonzero(pattern).tolist():
-                model = trained.sites[v].model
-                own = tables[v][rows]
-                total = trained.score(features, v)
-                out[v, rows] = model.correct_score(total, model.alone(own), own)
         return out
 
     def _features(self, tables: list[Arr], pattern: Any, rows: Ints) -> list[Arr | None]:
@@ -295,7 +278,14 @@ class AdditiveRegressor(Regressor, AdditiveViews):
         """Each view's score, (M, n), as its verdict corrects and judges it: slope, refinement, and
         the blend with its local model. NaN where the view does not have the row.
         """
-        return self._corrected(X)
+        check_is_fitted(self)
+        tables, present = self._present(X)
+        scores = np.full(present.T.shape, np.nan)
+        for pattern, rows in _patterns(present):
+            features = self._features(tables, pattern, rows)
+            for v in np.flatnonzero(pattern).tolist():
+                scores[v, rows] = self.trained_.site_score(v, features, tables[v][rows])
+        return scores
 
     def predict_view(self, view: int, X: Any) -> Arr:
         """The joined model of a view, from its columns alone, (n,).

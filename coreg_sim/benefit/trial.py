@@ -124,14 +124,14 @@ class TrainedPartition:
     def scores(self, *, checked: bool = True, missing: bool = False) -> AtSites:
         """Each site's scores. ``checked``: with its verdict; ``missing``: without the next site."""
         scores = []
-        for v, (model, X) in enumerate(zip(self.models, self.test, strict=True)):
+        for v, X in enumerate(self.test):
             features: list[Arr | None] = [*self.features]
             if missing:
                 features[(v + 1) % len(features)] = None
-            score = self.trained.score(features, v)
             if checked:
-                score = model.correct_score(score, model.alone(X), X)
-            scores.append(score)
+                scores.append(self.trained.site_score(v, features, X))
+            else:
+                scores.append(self.trained.score(features, v))
         return np.array(scores)
 
     def changes(self, predictions: AtSites) -> Float64[Arr, " M"]:

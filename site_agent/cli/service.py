@@ -142,6 +142,7 @@ def _is_confirmed(run: str, request: dict[str, Any], typed: str) -> bool:
     """
     import asyncio
 
+    from coreg_wire.identity.invitation import same_words
     from site_agent.service.approvals import news_of
     from site_agent.service.console import confirms, forget_typed, isatty
 
@@ -149,7 +150,7 @@ def _is_confirmed(run: str, request: dict[str, Any], typed: str) -> bool:
     if not words:
         return True
     if typed:
-        if typed.split() == words.split():
+        if same_words(typed, words):
             return True
         raise UsageError(
             f"--words: run {run} has other words, and nothing is decided. Compare them again by"
@@ -158,8 +159,8 @@ def _is_confirmed(run: str, request: dict[str, Any], typed: str) -> bool:
     if not isatty():
         raise UsageError(
             f"nobody has compared the eight words of run {run} yet, and nothing is decided."
-            " `coreg-agent pending` shows them: compare them with the operators of all sites by"
-            " telephone, and give them as --words."
+            " `coreg-agent pending` shows them. Compare them with the operators of all sites by"
+            " telephone, then give them as --words."
         )
     forget_typed()
     return asyncio.run(confirms(words, news_of(request)))

@@ -167,8 +167,8 @@ class RunWorkers:
         return PlanJudged(plan.run, refusal(objections, self.policy), about | trainings)
 
     def _reason_of(self, error: Exception) -> tuple[str, bool]:
-        """The reason of a refusal, and whether it is for now: the site can still join if a table is
-        at fault, and the agent was started for one run.
+        """The reason of a refusal, and whether the site can still join. It can if a table is at
+        fault and the agent was started for one run.
         """
         if isinstance(error, Unusable) and self.tables.only:
             return f"{error} The run waits: correct it, and start the agent again.", True

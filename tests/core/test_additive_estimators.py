@@ -163,7 +163,7 @@ def test_the_gains_are_of_the_scores_that_the_views_correct():
     targets = np.full(len(X), np.nan)
     targets[:180] = y[:180] * np.where(owner == 2, 10.0, 1.0)
     views = [slice(0, 3), slice(3, 6), slice(6, 9)]
-    with pytest.warns(UserWarning, match="may have another unit or sign"):
+    with pytest.warns(UserWarning, match="may have another unit than those of other views"):
         model = AdditiveRegressor(views=views).fit(X, targets, label_mask=mask)
     new = X[400:]
 

@@ -444,7 +444,7 @@ def test_a_fault_of_the_coordinator_is_told_to_its_operator_alone(
 def test_a_port_that_is_taken_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It leaves the coordinator running, which says so once."""
+    """The coordinator runs on, and tells its operator once."""
     monkeypatch.setattr("coordinator.service.enrolment.TRIED_AGAIN", 0.05)
     notices = list[Notice]()
 
