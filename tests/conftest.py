@@ -9,6 +9,8 @@ import os
 # Two workers with two BLAS threads each on two cores mostly wait for one another. Set before numpy
 # is there, and inherited by pytest-xdist's workers.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Tests start hundreds of processes, and each would compile the packages anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from hypothesis import HealthCheck, settings
 from jaxtyping import config, install_import_hook

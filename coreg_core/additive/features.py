@@ -126,7 +126,7 @@ def grown(
     y: Float64[Arr, " n"],
     seed: int,
     *,
-    trees: int = TREES,
+    trees: int,
     least_in_leaf: int = LEAST_IN_LEAF,
     columns: float = 1.0,
 ) -> tuple[Forest, Float64[Arr, " n"]]:
@@ -382,7 +382,7 @@ def _centred(
 
 def _with_forest(local: LocalModel, S: Arr, y: Arr, seed: int) -> LocalModel:
     """The mixture of least left-out error, its weight pulled to the middle."""
-    forest, out_of_bag = grown(S, y, seed)
+    forest, out_of_bag = grown(S, y, seed, trees=TREES)
     gain = local.left_out - (y - out_of_bag)
     n = len(y)
     pull = TO_THE_MIDDLE / n * float(np.mean(local.left_out**2)) + 1e-300

@@ -391,7 +391,7 @@ def test_the_forest_predicts_with_numpy_what_scikit_learn_does():
     S = (whole - 5.3) / 3.7
     y = rng.normal(size=80)
 
-    forest, out_of_bag = grown(S[:80], y, 3)
+    forest, out_of_bag = grown(S[:80], y, 3, trees=50)
 
     reference = RandomForestRegressor(50, min_samples_leaf=2, oob_score=True, random_state=3)
     reference.fit(S[:80], y)

@@ -2,7 +2,7 @@
 its members opened.
 
 The secrets of the cross products are shorter here than in a federation (64 rows for 3,328). This
-opens the same sums, up to the words' rounding.
+opens the same sums, up to the words' rounding. No score is refined: that comes after the last sum.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from federation import Seen, site_of, watched
 
+from coreg_core.additive import refined
 from coreg_core.additive.exchange import SiteExchange
 from coreg_core.objectives.additive import Additive
 from coreg_core.plan import Plan
@@ -23,6 +24,7 @@ from site_agent.site_data import PrivateData
 
 cross.SECRET_ROWS = 64
 cross.RANDOM_ROWS = 320
+refined.LEAST_LABELS = 10**9
 
 Rows = dict[str, PrivateData]
 
