@@ -233,8 +233,8 @@ def test_scores_with_sites_missing_disclose_features_and_each_individual_has_fiv
         )
         assert free["told"][1] > free["told"][0]
     chosen, honest = (found[f"6 sites, all, {how}, 10000"]["told"] for how in ("chosen", "honest"))
-    assert 0.1 < chosen[0] < 0.6 < 0.68 < chosen[5] < 0.88 < 0.98 < chosen[-1], (
-        "five, or enough equations"
+    assert chosen[0] < 0.4 < 0.55 < chosen[5] < 0.88 < 0.98 < chosen[-1], (
+        "five, or enough equations; of random trainings 0.68 to 0.75 with five"
     )
     assert honest[5] + 0.02 < honest[-1] < 0.9
     assert found["6 sites, one, chosen, 10000"]["told"][-1] < 0.92, (
