@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import import_module
@@ -21,6 +22,10 @@ from pathlib import Path
 
 CHILD_SUBREAPER = 36  # prctl: children of a process that has ended become ours
 PATIENCE = 600.0
+PRELOADED = (
+    "coordinator.cli.app", "coordinator.service.daemon", "site_agent.service.app",
+    "sklearn.ensemble",
+)  # fmt: skip
 
 
 @cache
@@ -78,7 +83,7 @@ class Process:
 
 def _serve():
     """Fork a process for every line of standard input, and print its number."""
-    for module in ("coordinator.cli.app", "coordinator.service.daemon", "site_agent.service.app"):
+    for module in PRELOADED:
         import_module(module)
     import_module("site_agent.session.stream").LONGEST_PAUSE = 0.5  # nobody is far away here
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -103,22 +108,29 @@ PACKAGES = {
 
 
 def _become(job):
-    code = 1
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(job.cwd)
         os.environ.update(job.env)
         for number, path in enumerate(("/dev/null", job.out, job.err)):
             os.dup2(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), number)
-        sys.argv = job.argv
-        exec(job.first, {})
-        package = PACKAGES[job.argv[0]]
+    except BaseException:  # noqa: BLE001 - of the process that this one has become
+        traceback.print_exc()
+        os._exit(1)
+    run_program(job.argv, job.first)
+
+
+def run_program(argv, first=""):
+    """This forked process is the program, and ends."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.argv = argv
+        exec(first, {})
+        package = PACKAGES[argv[0]]
         import_module(f"{package}.cli.app").main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - of the process that this one has become
-        import traceback
-
         traceback.print_exc()
     finally:
         sys.stdout.flush()
