@@ -97,7 +97,8 @@ def _live_through(defect: str, seed: int, told: multiprocessing.connection.Conne
 
 def broken_by(defect: str, seed: int, timeout: float = 1000.0) -> list[str]:
     """What a storm breaks in a process with this defect."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # importing takes seconds each time
+    context.set_forkserver_preload(["tests.storm.simulation"])
     mine, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_live_through, args=(defect, seed, theirs))
     process.start()
