@@ -74,8 +74,8 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/codespell
-	$(BIN)/python tools/prose.py
 	$(BIN)/python tools/docs.py --check
+	$(BIN)/python tools/prose.py
 	$(BIN)/python tools/ruler.py --quiet
 	$(BIN)/lint-imports
 	$(BIN)/mypy

@@ -30,7 +30,7 @@ class PrivateData:
     positive: str = ""  # the value of a yes/no target that ``y`` has as 1
     negative: str = ""  # the other value, if a labelled row has it
     classes: tuple[str, ...] = ()  # of which ``y`` has the places
-    score_sites: int = 3  # the fewest sites of a joint score that this site takes part in; 0: none
+    score_sites: int | None = 3  # the fewest of a joint score with this site; None: no scores
     target: str = ""  # the column of ``y``
 
     def digest(self, run: str) -> str:

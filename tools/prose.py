@@ -34,11 +34,22 @@ def blank(found: re.Match[str]) -> str:
     return "\n" * found[0].count("\n")
 
 
+def lines_of_generated(text: str) -> set[int]:
+    """The numbers of the lines of generated parts."""
+    numbers = set[int]()
+    for part in GENERATED.finditer(text):
+        first = text.count("\n", 0, part.start()) + 1
+        numbers.update(range(first, first + part[0].count("\n") + 1))
+    return numbers
+
+
 def findings(text: str) -> Iterator[tuple[int, str]]:
     """(line, finding) of one page."""
+    generated = lines_of_generated(text)
     for number, line in enumerate(text.split("\n"), 1):
         if word := AVOIDED.search(re.sub(r"`[^`]*`", "", line)):
-            yield number, f"avoid {word[0]!r}"
+            where = " (a generated part: mend its source)" if number in generated else ""
+            yield number, f"avoid {word[0]!r}{where}"
     lines = CODE.sub(blank, GENERATED.sub(blank, text)).split("\n")
     for number, line in enumerate(lines, 1):
         breaks = not line.lstrip().startswith(("|", "!", "<", ">")) and "](" not in line

@@ -6,6 +6,7 @@ draft 7, which taplo reads.
 """
 
 import json
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ FOLDER = ROOT / "docs" / "reference" / "schemas"
 EXPLAINED: dict[str, dict[str, str]] = tomllib.loads(
     (ROOT / "tools" / "keys.toml").read_text(encoding="utf-8")
 )
+without = [key for key, field in Policy.model_fields.items() if not field.description]
+if without:
+    sys.exit(f"site_agent/consent/policy.py: {', '.join(without)}: a Field needs a description.")
 EXPLAINED["policy"] = {key: str(field.description) for key, field in Policy.model_fields.items()}
 HIDDEN = frozenset({"trained"})  # terms of a plan that no file has
 # The table of keys.toml for each section's class; other sections have their class's name in lower

@@ -238,7 +238,7 @@ def _of_lengths(lengths: Mapping[str, int]) -> str:
 
 
 def _minority(values: Mapping[str, object]) -> list[str]:
-    """The sites whose value is not the most frequent one."""
+    """The sites whose value is not the most frequent one; all of them at a tie."""
     kinds = dict[object, list[str]]()
     for site in sorted(values):
         kinds.setdefault(values[site], []).append(site)

@@ -15,7 +15,7 @@ from coreg_core.shapes import Shape
 KernelName: TypeAlias = Literal["gaussian", "linear"]
 ClassName: TypeAlias = Annotated[str, Len(1, 100)]
 Task: TypeAlias = Literal["regression", "classification"]
-MOST_SITES = 38  # so that each can have five features (`coreg_core.secure.cross_products`)
+MOST_ADDITIVE_SITES = 38  # so that each can have five features (`coreg_core.secure.cross_products`)
 MOST_FEATURES = 30  # of a site that enter the sums
 MOST_OWN = 60  # that a site keeps for itself
 SUMMARY = 17  # bytes before those of each target
@@ -94,10 +94,10 @@ class Additive(Statement):
     }
 
     def fault(self, plan: Setting) -> str | None:
-        if plan.masked and len(plan.sites) > MOST_SITES:
+        if plan.masked and len(plan.sites) > MOST_ADDITIVE_SITES:
             return (
-                f"{len(plan.sites)} sites: an additive training has at most {MOST_SITES}. More"
-                " sites can agree (agreement)."
+                f"{len(plan.sites)} sites: an additive training has at most"
+                f" {MOST_ADDITIVE_SITES}. More sites can agree (agreement)."
             )
         if self.label_range and not (self.task == "regression" and 0.0 < self.span < inf):
             return (

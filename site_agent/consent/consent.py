@@ -12,7 +12,11 @@ from coreg_core.errors import Refused
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.plan import Plan, plan_fault
-from site_agent.consent.differences import other_models, other_rows, other_sites
+from site_agent.consent.differences import (
+    objections_to_other_models,
+    objections_to_other_rows,
+    objections_to_other_sites,
+)
 from site_agent.consent.memory import Memory, SummedWith
 from site_agent.consent.objection import Objection, refusal
 from site_agent.consent.policy import Policy
@@ -64,7 +68,7 @@ class Consent:
             )
         if plan.membership.min_sites == len(plan.sites):  # other plans can run with fewer sites
             sites = frozenset(plan.sites)
-            yield from other_sites(plan, self.limits, self.memory, ids_digest, sites)
+            yield from objections_to_other_sites(plan, self.limits, self.memory, ids_digest, sites)
 
     @property
     def limits(self) -> Policy:
@@ -90,14 +94,16 @@ class Consent:
             )
         return {"labels": text}
 
-    def fewest_sites_of_scores(self, data: PrivateData) -> int:
-        """The fewest sites with which this site ends a training with joint scores; 0: it does not.
+    def fewest_sites_of_scores(self, data: PrivateData) -> int | None:
+        """The fewest sites with which this site ends a training with joint scores: three, or two
+        if the policy allows scores_of_two.
 
-        It does not where an individual was scored by as many models as the policy allows.
+        None: with no number of sites, since the policy forbids scores, or an individual was scored
+        by as many models as it allows.
         """
         limits = self.limits
         if not limits.scoring or self.memory.most_models(data) >= limits.models_per_individual:
-            return 0
+            return None
         if limits.scores_of_two:
             return 2
         return 3
@@ -137,11 +143,11 @@ class Consent:
                 " attempt has fresh secrets"
             )
         sites = frozenset(disclosure.sites)
-        yield from other_sites(plan, self.limits, self.memory, ids_digest, sites)
-        yield from other_rows(plan, self.limits, self.memory, disclosure)
+        yield from objections_to_other_sites(plan, self.limits, self.memory, ids_digest, sites)
+        yield from objections_to_other_rows(plan, self.limits, self.memory, disclosure)
         # Scores of a training are limited before it begins (`fewest_sites_of_scores`).
         if isinstance(plan.objective, Scoring):
-            yield from other_models(self.limits, self.memory, disclosure.scores)
+            yield from objections_to_other_models(self.limits, self.memory, disclosure.scores)
 
 
 def training_of(number: int, openings: int) -> str:

@@ -25,10 +25,10 @@ from site_agent.consent.policy import Policy
 from site_agent.disclosure import Disclosure, Pairs, RowSet
 
 
-def other_sites(
+def objections_to_other_sites(
     plan: Plan, policy: Policy, memory: Memory, ids_digest: str, now: frozenset[str]
 ) -> Iterator[Objection]:
-    """Sets of sites with which this one was summed on these instances, or will be in an open run.
+    """(1): this site was summed with another set on these instances, or will be in an open run.
 
     If each site's answers go into sums over one set only, no combination reveals a part.
     """
@@ -55,21 +55,21 @@ def _listed(sites: Iterable[str]) -> str:
     return ", ".join(sorted(sites))
 
 
-def other_rows(
+def objections_to_other_rows(
     plan: Plan, policy: Policy, memory: Memory, disclosure: Disclosure
 ) -> Iterator[Objection]:
-    """(1) changed rows, (2) features on the same rows, (3) openings of the same sums."""
+    """(2) changed rows, (3) features on the same rows, (4) openings of the same sums."""
     rows = disclosure.rows
     if rows is None or not isinstance(plan.objective, Additive):
         return
     earlier = memory.row_sets()
     least = plan.objective.rows_per_feature
-    # (1)
+    # (2)
     if not (policy.membership_changes and plan.privacy.membership_changes):
         yield from _changed_rows(rows, earlier, least)
-    # (2)
-    yield from _over_budget(rows, earlier, least, disclosure.labelled)
     # (3)
+    yield from _over_budget(rows, earlier, least, disclosure.labelled)
+    # (4)
     times = memory.openings_of(rows)
     left = policy.openings - times
     if left <= 0:
@@ -122,8 +122,12 @@ def _over_budget(
         )
 
 
-def other_models(policy: Policy, memory: Memory, scores: Pairs | None) -> Iterator[Objection]:
-    """``scores``: individuals that a scoring discloses, each with its model and sites."""
+def objections_to_other_models(
+    policy: Policy, memory: Memory, scores: Pairs | None
+) -> Iterator[Objection]:
+    """(5): too many models. ``scores``: individuals that a scoring discloses, each with its model
+    and sites.
+    """
     if scores is None:
         return
     both = np.unique(np.concatenate([memory.scores(), scores]), axis=0)

@@ -132,7 +132,9 @@ class Participant:
             )
 
     def _permit(self, answer: Answer, disclosure: Disclosure) -> None:
-        """Judge an answer; one that discloses the same as the last one only counts."""
+        """Judge an answer. One that discloses the same as the last one was judged with it, up to
+        the most answers of a plan.
+        """
         assert self.plan is not None
         again = answer.attempt == self._attempt and disclosure == self._permitted
         given = self.consent.memory.answered(self.plan, self.data.ids_digest)

@@ -73,12 +73,14 @@ def objections_to_terms(
 
 
 def _beyond(
-    key: str, stated: float, side: str, limit: float, why: str = "", *, of: str = ""
+    term: str, stated: float, side: str, limit: float, why: str = "", *, policy_key: str = ""
 ) -> Objection:
-    """The plan's number is below or above that of the policy, by the same name or ``of``."""
-    allows = of or key
-    reason = f"the plan's {key} = {stated:.12g} is {side} {allows} = {limit:.12g}{why}"
-    return Objection(reason, f"{allows} = {stated:.12g}")
+    """The plan's term is below or above the policy's key, which has the same name if no other is
+    given.
+    """
+    key = policy_key or term
+    reason = f"the plan's {term} = {stated:.12g} is {side} {key} = {limit:.12g}{why}"
+    return Objection(reason, f"{key} = {stated:.12g}")
 
 
 def _forbidden(policy: Policy, key: str, reason: str) -> Iterator[Objection]:
@@ -164,4 +166,4 @@ def _of_alignment(terms: Alignment, policy: Policy) -> Iterator[Objection]:
     most = policy.max_alignment_ids
     if terms.max_ids > most:
         why = ": each id that a site lists tests whether all others have it"
-        yield _beyond("max_ids", terms.max_ids, "above", most, why, of="max_alignment_ids")
+        yield _beyond("max_ids", terms.max_ids, "above", most, why, policy_key="max_alignment_ids")

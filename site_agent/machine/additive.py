@@ -162,7 +162,8 @@ class AdditiveComputation:
         with _as_bad_data(self.n_unlabelled):
             match question.kind:
                 case "summary":
-                    scores = 0 < self.data.score_sites <= len(self._sites)
+                    least = self.data.score_sites
+                    scores = least is not None and least <= len(self._sites)
                     summary = self.exchange.start.summary(scores=scores)
                     return Reply(to_all=_packed(summary.rounded()))
                 case "announce":
