@@ -85,12 +85,19 @@ class Consent:
         openings = self.limits.openings
         times = self.memory.trainings(data)
         text = training_of(times + 1, openings)
-        if data is None and times:
-            text = f"at most {text}: the alignment finds which labels are used"
-        elif times >= openings:
+        if times >= openings:
             text = (
                 f"all {openings} trainings with these labels are used, so the run ends refused"
                 " unless other sites have enough new labels (openings)"
+            )
+        if data is None and times:
+            text += ", if the alignment finds the same labels"
+        features = max((rows.features for rows in self.memory.row_sets()), default=0)
+        if times and features:
+            wanted = plan.objective.rows_per_feature * features
+            text += (
+                ". Of the labelled rows of the last training none may have changed or left, or at"
+                f" least {wanted}"
             )
         return {"labels": text}
 

@@ -137,7 +137,8 @@ def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[
     allows = "this site would take part in it"
     if data is None:
         text = "; ".join([allows, *openings.values()])
-        yield from _verdict(consent.objections(plan, name), text)
+        spent = bool(openings) and memory.trainings(None) >= consent.limits.openings
+        yield from _verdict(consent.objections(plan, name), text, warning=spent)
         return
     memory.know_as(data.ids_digest, data.instances)
     objections = consent.objections(plan, name, data, data.ids_digest)
