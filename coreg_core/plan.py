@@ -31,6 +31,8 @@ Text: TypeAlias = Annotated[str, Len(0, MOST_TEXT)]
 # Sites of a plan with keys, which are exchanged in pairs.
 FEWEST_SEALED = 2
 MOST_SEALED = 64
+LISTED = 64  # sites in a sentence
+PART = "; "  # separates the parts of a text in a question to operators
 # Add another objective here, and in the wire's oneof of the same name.
 Objective: TypeAlias = Agreement | Additive | Scoring | Alignment
 OBJECTIVES: dict[str, type[Objective]] = {
@@ -83,6 +85,14 @@ class Plan:
     def most_answers(self) -> int:
         """The most answers that an agent gives to this plan on the same instances, in all runs."""
         return self.objective.most_answers(self)
+
+    @property
+    def listed_sites(self) -> str:
+        """The sites in a sentence; the first ones of many."""
+        text = ", ".join(self.sites[:LISTED])
+        if len(self.sites) > LISTED:
+            text += f" and {len(self.sites) - LISTED} more"
+        return text
 
     @cached_property
     def masked(self) -> bool:
@@ -185,6 +195,12 @@ def plan_fault(plan: Plan) -> str | None:
     least = plan.membership.min_sites
     if (fault := _order_fault(sites)) is not None:
         return fault
+    for text in (plan.target, plan.id, *getattr(plan.objective, "classes", ())):
+        if PART in text:
+            return (
+                f"{text!r}: a semicolon and a space separate the parts of a question to operators,"
+                " so no column and no class of a plan has them in its name."
+            )
     if least > len(sites):
         return f"min_sites={least}, but {len(sites)} sites are listed."
     if plan.masked and least < FEWEST_SEALED:

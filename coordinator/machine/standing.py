@@ -1,8 +1,9 @@
 """When runs of standing plans begin that sites ask for.
 
 One run of a study is under way at a time, and serves every member that asks by then. After a run
-has begun, its study and the sites that asked rest for `PAUSE` seconds. So a site that asks without
-end, or for studies that it invents, fills no store and stops no other site.
+has begun, its study and the sites that asked rest for `PAUSE` seconds. So a site that asks for
+studies that it invents fills no store, and one that asks without end begins two runs a second, and
+stops no other site. Each of them is stored, at the sites too: the operators revoke that site.
 """
 
 from collections.abc import Collection, Mapping

@@ -184,11 +184,15 @@ class RunStore(StoreTables):
 
     def end_for(self, run: str, site: str) -> Finished | Dismissed | None:
         """The end of a run for a site that waits for it; `Dismissed` if the run ended without this
-        site, None before its end.
+        site. None before its end, and to a site that its plan does not list.
         """
-        query = "select stop, reason, participants from runs where run = ? and ended is not null"
+        query = (
+            "select plan, stop, reason, participants from runs where run = ? and ended is not null"
+        )
         with self.reading():
             for row in self._rows(query, run):
+                if site not in plan_from_dict(json.loads(row["plan"])).sites:
+                    return None
                 outcome = Outcome[row["stop"]]
                 participants = json.loads(row["participants"])
                 if site in participants or not participants:  # it ended before an attempt began

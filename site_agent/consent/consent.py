@@ -52,7 +52,7 @@ class Consent:
         if (fault := plan_fault(plan)) is not None:
             return [Objection(f"the plan is not valid: {fault}")]
         if name not in plan.sites:
-            listed = ", ".join(plan.sites)
+            listed = plan.listed_sites
             return [Objection(f"the plan does not list {name} among its sites, {listed}")]
         terms = [] if self.policy is None else objections_to_terms(plan, self.policy, data)
         with self.memory.lock:

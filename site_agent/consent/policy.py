@@ -111,8 +111,8 @@ class Policy(BaseModel):
     scoring: bool = Field(
         default=True,
         description=(
-            "Take part in joint scoring, and in the scores that end a training. If false, a training"
-            " still tells each site the scores of its own labelled individuals."
+            "Take part in joint scoring, and in the scores that end a training. If false, a"
+            " training still tells each site the scores of its own labelled individuals."
         ),
     )
     scores_of_two: bool = Field(

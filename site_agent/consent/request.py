@@ -34,7 +34,7 @@ def describe_request(
         about["rehearsal"] = f"{ends}; this site gives no answer about its rows"
     about["method"] = objective.method(plan)
     about["columns"] = columns
-    about["sites"] = f"{len(plan.sites)} sites: {', '.join(plan.sites)}"
+    about["sites"] = f"{len(plan.sites)} sites: {plan.listed_sites}"
     stays = "every row, label and id; the numbers that leave are computed from them"
     if plan.align is not None:
         stays = "every row and label; ids leave only as points that no single site can compute"

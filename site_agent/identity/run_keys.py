@@ -44,6 +44,14 @@ def _expanded(secret: bytes, purpose: str, context: bytes = b"", length: int = 3
     return HKDFExpand(hashes.SHA256(), length, purpose.encode() + b"\0" + context).derive(secret)
 
 
+def _bytes(text: str) -> bytes:
+    """The bytes of hexadecimal digits, and others for what is no such text."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:  # a later check refuses it
+        return text.encode()
+
+
 def offer_statement(offer: Offer) -> bytes:
     """The signed bytes of an offer: all of its fields."""
     return statement("coreg offer 1", asdict(replace(offer, signature="")))
@@ -95,8 +103,10 @@ class AttemptSecrets:
 
     @staticmethod
     def _check_distinct(roster: tuple[Offer, ...]) -> None:
+        # Hexadecimal digits can be in upper case: the bytes are the key.
         for one, other in combinations(roster, 2):
-            if one.key == other.key or one.identity == other.identity:
+            same_key = _bytes(one.key) == _bytes(other.key)
+            if same_key or _bytes(one.identity) == _bytes(other.identity):
                 raise Refused(
                     f"{other.site} has the same key as {one.site}: one site cannot take part under"
                     " two names."

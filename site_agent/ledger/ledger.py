@@ -42,6 +42,7 @@ from coreg_wire.identity.signatures import (
     sign,
     to_hex,
 )
+from coreg_wire.transport.fields import MAX_TEXT
 from site_agent.consent.memory import Memory
 from site_agent.disclosure import Disclosure
 from site_agent.identity.identity import Identity
@@ -220,7 +221,7 @@ def _describe(message: FromSite) -> Entry:
         case Offer():
             entry["plan"] = message.plan_digest
         case PlanRefused() | Fault() | Leaving():
-            entry["text"] = message.reason
+            entry["text"] = message.reason[:MAX_TEXT]  # as it leaves
         case Fetched() if message.signature:
             entry |= {"head": asdict(message.head), "signature": message.signature}
     return entry

@@ -120,7 +120,7 @@ class Agent:
     runs: Mapping[str, ActiveRun] = field(default_factory=dict)
     held: Mapping[str, Proposal] = field(default_factory=dict)  # alignments, by the run above
     begun: int = 0  # runs that were answered and not finished
-    useless: int = 0  # messages in a row that came to nothing (`MAX_USELESS`)
+    useless: int = 0  # messages that came to nothing, less plans that did not (`MAX_USELESS`)
     asked: int = 0  # runs of standing plans that this site asked for and that may not begin
     renewed: bool = False  # a next certificate came in this session
 
@@ -433,7 +433,8 @@ def _worked(agent: Agent, worked: Worked) -> Transition:
     # (4)
     held = list[Action]()
     if worked.accepted:
-        agent = replace(agent, useless=0)
+        # One good plan does not pay for a hundred others.
+        agent = replace(agent, useless=max(0, agent.useless - 1))
         agent = agent.with_run(message.run, replace(run, stage=Stage.ACTIVE))
         agent, held = _release(agent, message.run)
     agent, actions = _next(agent, message.run)

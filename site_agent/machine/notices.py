@@ -4,12 +4,12 @@ And a plan as its operator reads it.
 """
 
 from coreg_core.outcomes import Notice, Outcome, end_sentence
-from coreg_core.plan import Plan
+from coreg_core.plan import LISTED, Plan
 
 
 def plan_received(plan: Plan, *, again: bool = False) -> Notice:
     """``again``: the operator has read the plan, of another attempt or before an alignment."""
-    fields = {"study": plan.study, "data": plan.data, "sites": plan.sites}
+    fields = {"study": plan.study, "data": plan.data, "sites": plan.sites[:LISTED]}
     work = "checking the plan"
     if plan.objective.needs == "rows":
         work += " and factoring the data"
@@ -145,7 +145,7 @@ def describe_plan(plan: Plan) -> str:
     what = "rehearsal of the plan" if plan.rehearsal else "plan"
     return (
         f"{what} of run {plan.run}: the coordinator gets {gets}; {plan.objective.method(plan)};"
-        f" sites {', '.join(plan.sites)}"
+        f" sites {plan.listed_sites}"
     )
 
 

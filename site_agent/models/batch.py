@@ -4,7 +4,7 @@ site's model. And the tables of scores and of predictions that come of it.
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -74,8 +74,9 @@ class Scored:
             beside["missing_deviation"] = missing
         beside |= {f"part_{site}": part for site, part in result.contributions.items()}
         path = folder / "scores.csv"
+        id_column = _free(self.id_column, ("score", *beside))
         write_predictions(
-            path, values, ids=self.ids, id_column=self.id_column, column="score", beside=beside
+            path, values, ids=self.ids, id_column=id_column, column="score", beside=beside
         )
         return (path,)
 
@@ -90,11 +91,17 @@ def write_joint_scores(
     """Write the scores of a training's end; ``ids`` of all shared individuals."""
     values, beside = _columns_of(scores.values, joined.score_probability, joined.classes)
     path = folder / "scores.csv"
-    if id_column in ("score", "probability"):
-        id_column = "id"
+    id_column = _free(id_column, ("score", *beside))
     scored = [ids[place] for place in scores.places]
     write_predictions(path, values, ids=scored, id_column=id_column, column="score", beside=beside)
     return path
+
+
+def _free(id_column: str, taken: Collection[str]) -> str:
+    """The heading of the ids: a study can name its id column like a column of scores."""
+    if id_column in taken:
+        return "id"
+    return id_column
 
 
 def _columns_of(
@@ -320,15 +327,15 @@ def write_predictions(
             f"{path}: the id column has the name of the column of {column}s. Rename it in the"
             " table."
         )
-    is_csv = path.suffix.lower() == ".csv"
     columns = dict[str, Any]()
     if ids is not None:
         columns[id_column or "id"] = ids
-        if is_csv:
-            columns[id_column or "id"] = list(map(guarded, ids))
     columns |= {column: predictions, **beside}
     frame = pl.DataFrame(columns).fill_nan(None)
-    if is_csv:
+    if path.suffix.lower() == ".csv":
+        # Ids, classes and names of columns can be another party's.
+        texts = pl.col(pl.String).map_elements(guarded, return_dtype=pl.String)
+        frame = frame.with_columns(texts).rename(guarded)
         data = frame.write_csv().encode()
     else:
         buffer = io.BytesIO()

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.outcomes import Notice
-from coreg_core.plan import Plan
+from coreg_core.plan import PART, Plan
 from coreg_wire.terminal.command_line import print_json
 from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.service import Log, log_notice
@@ -103,7 +103,7 @@ class ServiceLog:
 def question_lines(about: Mapping[str, str]) -> Iterator[str]:
     """A plan's description, with a line for each part of a text."""
     for heading, text in about.items():
-        first, *more = text.split("; ")
+        first, *more = text.split(PART)
         yield f"  {heading + ':':<22} {first}"
         yield from (f"  {'':<22} {part}" for part in more)
 

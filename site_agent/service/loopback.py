@@ -1,12 +1,14 @@
 """What the HTTP servers of an agent share: they listen on a loopback address, for programs on this
 machine, and read JSON.
 
-A page of the web could reach such a server through the browser of its operator (DNS rebinding), so
-a request under another host name is refused. An error of an endpoint is answered as {"error": why}.
+A page of the web could reach such a server through the browser of its operator, so a request under
+another host name (DNS rebinding) or from another page is refused. An error of an endpoint is answered
+as {"error": why}.
 """
 
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -45,6 +47,9 @@ async def _guard(request: Request, go_on: RequestResponseEndpoint) -> Response:
     if not is_loopback(request.headers.get("host", "")):
         why = "this server answers under a loopback address or localhost only"
         return _refused(request, BadRequest(421, why))
+    page = request.headers.get("origin")  # a browser names the page that asks
+    if page is not None and urlsplit(page).netloc != request.headers["host"]:
+        return _refused(request, BadRequest(403, "a page of another site cannot ask"))
     return await go_on(request)
 
 

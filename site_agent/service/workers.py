@@ -15,7 +15,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-from coreg_core.errors import CoregError
+from coreg_core.errors import CoregError, StorageError
 from coreg_core.messages import (
     Fetched,
     Finished,
@@ -31,6 +31,7 @@ from coreg_core.plan import Plan, aligns_for
 from coreg_core.threads import pin_threads
 from coreg_wire.clock import timestamp
 from coreg_wire.transport.codec import frames_of
+from coreg_wire.transport.fields import MAX_TEXT
 from coreg_wire.transport.service import release
 from site_agent.consent.consent import Consent, training_of
 from site_agent.consent.objection import refusal
@@ -80,6 +81,7 @@ class _Outbox:
             self.frames += frames_of(self.record(message, disclosure, outcome))
 
     def refuse(self, message: WorkMessage, reason: str, *, for_now: bool = False) -> Worked:
+        reason = reason[:MAX_TEXT]  # it can quote another party, and is stored in several places
         self.put(PlanRefused(message.run, reason, for_now))
         return Worked(message, accepted=False, reason=reason, for_now=for_now)
 
@@ -201,7 +203,7 @@ class RunWorkers:
         outbox = _Outbox(self.ledger.record, listening)
         try:
             worked = self._work(message, outbox)
-        except CoregError:
+        except StorageError:
             # Such as a ledger that cannot be written. What is not recorded must not leave, so the
             # agent ends.
             raise

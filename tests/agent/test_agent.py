@@ -416,6 +416,28 @@ CASES = {
         {},
         f"notify dismissed; forget, but for the consent; {BROKE}{USELESS}",
     ),
+    "one good plan among them": (
+        [
+            *(
+                event
+                for n in range(MAX_USELESS - 1)
+                for event in (
+                    proposal(f"r{n}"),
+                    dismissed(run=f"r{n}"),
+                    Worked(proposal(f"r{n}"), accepted=True),
+                )
+            ),
+            proposal("good"),
+            Worked(proposal("good"), accepted=True),
+            proposal("s"),
+            dismissed(run="s"),
+            Worked(proposal("s"), accepted=True),
+            PLAN,
+            dismissed(),
+        ],
+        {},
+        f"notify dismissed; forget, but for the consent; {BROKE}{USELESS}",
+    ),
     "plans that are refused": (
         [proposal(f"r{n}") for n in range(MAX_USELESS)],
         {"begun": MAX_BEGUN},

@@ -508,6 +508,20 @@ def test_scores_have_a_probability_beside_them(tmp_path: Path) -> None:
     assert [float(row.split(",")[2]) for row in rows] == pytest.approx(expit([-0.6, 0.8]).tolist())
 
 
+@pytest.mark.parametrize("name", ["sites", "score", "probability", "missing_deviation", "part_a"])
+def test_a_study_that_names_its_ids_like_a_column_of_scores_ends_with_scores(
+    tmp_path: Path, name: str
+) -> None:
+    """It ended every agent that served."""
+    scored = Scored(("p1",), name, (), Probability(2.0, -1.0))
+    result = ScoringResult(
+        Outcome.CONVERGED, "", scores=np.array([0.2]), contributions={"a": np.array([0.1])},
+        present=(("a", "b"),), missing=np.array([0.5]),
+    )  # fmt: skip
+    [path] = scored.write(result, tmp_path)
+    assert path.read_text().startswith("id,score,probability,sites,missing_deviation,part_a\n")
+
+
 def of_three_classes() -> tuple[Scored, ScoringResult]:
     def corrected(scores: np.ndarray, local: np.ndarray | None, X: np.ndarray | None) -> np.ndarray:
         assert local is None

@@ -312,6 +312,17 @@ def test_nothing_that_runs_begins_a_cell_and_every_text_comes_back(text):
     assert [guarded(plain) for plain in PLAIN] == PLAIN
 
 
+def test_classes_and_headings_of_a_csv_file_are_no_formulas(tmp_path):
+    """A study can name its classes, and a member has labels of them."""
+    formula = '=HYPERLINK("http://evil.example","open")'
+    write_predictions(
+        tmp_path / "p.csv", [formula, None], ids=["p1", "p2"], id_column="=id", column="score",
+        beside={"@part": np.ones(2)},
+    )  # fmt: skip
+    rows = list(csv.reader(io.StringIO((tmp_path / "p.csv").read_text())))
+    assert rows == [["'=id", "score", "'@part"], ["p1", f"'{formula}", "1.0"], ["p2", "", "1.0"]]
+
+
 @given(
     st.lists(
         IDS.map(str.strip).filter(lambda text: text not in ("", *NA_VALUES)), min_size=1, max_size=6

@@ -340,6 +340,15 @@ def test_a_request_in_chunks_is_bounded_and_a_foreign_host_is_refused(served):
     assert "columns" not in answer.text
 
 
+def test_a_page_of_another_site_is_refused(served):
+    _, client, _ = served
+    rows = {"content": b'{"rows": [{"u": 1, "v": 2}]}'}
+    page = client.post("/predict", headers={"Origin": "http://evil.example"}, **rows)
+    assert page.status_code == 403
+    own = client.post("/predict", headers={"Origin": str(client.base_url)}, **rows)
+    assert own.status_code == 200
+
+
 def test_health_and_the_interface_describe_the_model(served):
     model, client, _ = served
     assert client.get("/health").json()["columns"] == list(model.preprocessing.sources)

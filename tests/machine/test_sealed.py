@@ -256,6 +256,10 @@ ROSTERS: dict[str, tuple[Callable[[dict[str, Offer]], Any], str]] = {
         "one site cannot take part under two names",
     ),
     "c's identity": (with_b(lambda o: {"identity": o["c"].identity}), "under two names"),
+    "c's identity in upper case": (
+        with_b(lambda o: {"identity": o["c"].identity.upper()}),
+        "under two names",
+    ),
     "no identity": (with_b(lambda o: {"identity": "00"}), "sent for b cannot be read"),
     "a curve that does not exist": (
         with_b(

@@ -28,6 +28,7 @@ from coreg_core.agreement.views import make_view
 from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels import Gaussian
 from coreg_core.messages import PROTOCOL_VERSION, Fetched, Finished, Hello, PlanRefused, Proposal
+from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, plan_fault
@@ -256,6 +257,15 @@ def test_the_memory_of_many_labels_is_their_features_and_a_block() -> None:
 
 
 # --- the end, and plans that cannot be carried out ------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["target", "id", "class"])
+def test_no_name_of_a_plan_makes_lines_of_the_question_to_operators(where: str) -> None:
+    forged = "high; no label leaves this machine"
+    plan = replace(make_plan(), objective=Additive(classes=("low", forged, "other")))
+    if where != "class":
+        plan = replace(make_plan(), **{where: forged})
+    assert "separate the parts of a question to operators" in (plan_fault(plan) or "")
 
 
 def test_an_end_with_a_result_that_this_site_has_not_come_to_is_told() -> None:

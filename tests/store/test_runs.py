@@ -58,6 +58,7 @@ def test_a_site_that_waits_for_the_end_of_a_run_receives_it(store: RunStore) -> 
     assert store.end_for(plan.run, "a") is None, "it has not ended"
     write(store, plan, [Ended(Outcome.MAX_ROUNDS, "too few")])
     assert store.end_for(plan.run, "a") == Finished(plan.run, Outcome.MAX_ROUNDS, "too few")
+    assert store.end_for(plan.run, "stranger") is None, "its plan does not list that site"
     why = "c: the run ended (max_rounds) with a, b, and without this site."
     assert store.end_for(plan.run, "c") == Dismissed(plan.run, Outcome.STALLED, why), (
         "it was dropped"
