@@ -210,10 +210,12 @@ def _corrected(
     """The correction by slope c, by ``refine`` and by the blend, and the left-out residuals under
     it.
     """
+    predicted = y - left_out
     correction, left_out = rescaling(c, y, left_out)
     refinement = None
     if refine is not None:
-        refinement, left_out = refine(y, left_out)
+        # Not of y − residual: beside a slope that is a function of the label itself.
+        refinement, left_out = refine(correction.rescaled(predicted), left_out)
     w, left_out = blend(local, left_out, sloped=c != 1.0)
     return replace(correction, weight=w, refinement=refinement), left_out
 

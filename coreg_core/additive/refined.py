@@ -46,15 +46,16 @@ class Refinement:
 
 
 def refined(
-    X: Float64[Arr, "n p"], y: Float64[Arr, " n"], left_out: Float64[Arr, " n"], *, seed: int
+    X: Float64[Arr, "n p"], scores: Float64[Arr, " n"], left_out: Float64[Arr, " n"], *, seed: int
 ) -> tuple[Refinement | None, Float64[Arr, " n"]]:
-    """The refinement by own labels ``y``, and the left-out residuals under it, from those of the
-    score. None, and the same residuals: too few labels, or no gain at them.
+    """The refinement by own labels, and the left-out residuals under it, from the left-out
+    ``scores`` and residuals of these labels. None, and the same residuals: too few labels, or no
+    gain at them.
     """
-    n = len(y)
+    n = len(scores)
     if n < LEAST_LABELS or not np.ptp(left_out) > 0.0:
         return None, left_out
-    rows = np.column_stack([X, y - left_out])
+    rows = np.column_stack([X, scores])
     mean, deviation = mean_and_deviation(rows)
     forest, out_of_bag = grown(
         (rows - mean) / deviation,

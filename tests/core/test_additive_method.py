@@ -418,7 +418,7 @@ def test_a_refinement_learns_what_own_columns_and_the_score_make_together():
     X, score, y = multiplied(300)
     new, new_score, truth = multiplied(1000, seed=5)
 
-    refinement, left_out = refined(X, y, y - score, seed=1)
+    refinement, left_out = refined(X, score, y - score, seed=1)
 
     errors = truth - new_score - refinement(new, new_score)
     assert rmse(errors) < 0.75 * rmse(truth - new_score)
@@ -427,7 +427,7 @@ def test_a_refinement_learns_what_own_columns_and_the_score_make_together():
 
 def test_a_refinement_is_nothing_for_a_row_that_the_site_does_not_have():
     X, score, y = multiplied(300)
-    refinement, _ = refined(X, y, y - score, seed=1)
+    refinement, _ = refined(X, score, y - score, seed=1)
     new, new_score, _ = multiplied(1000, seed=5)
     new[:5] = np.nan
     assert not refinement(new, new_score)[:5].any()
@@ -445,7 +445,7 @@ def test_a_verdict_refines_after_the_slope_and_before_the_blend():
     correction, residuals = rescaling(result.slope, y, y - score)
     rescaled = correction.rescaled(score)
     # (2) the refinement
-    refinement, residuals = refine(y, residuals)
+    refinement, residuals = refine(rescaled, residuals)
     joined = rescaled + refinement(X, rescaled)
     # (3) the blend
     weight, residuals = blend(local, residuals, sloped=result.slope != 1.0)
@@ -454,10 +454,25 @@ def test_a_verdict_refines_after_the_slope_and_before_the_blend():
     assert_allclose(result.score(score, local, X), blended)
 
 
+@pytest.mark.parametrize("opposed", [True, False])
+def test_a_forecast_promises_nothing_where_scores_do_not_tell_the_labels(opposed):
+    """It promised 38 % where labels had the other sign: their left-out mean tells each of them."""
+    rng = default_rng(0)
+    y = rng.normal(size=60)
+    score = -y if opposed else rng.normal(size=60)
+    X = rng.normal(size=(60, 2))
+    residuals = y - score
+
+    result = verdict(y, y - y.mean(), residuals, residuals, refine=partial(refined, X, seed=1))
+
+    assert result.slope < 0.5
+    assert abs(result.gains["score"].change) < 0.05
+
+
 @pytest.mark.parametrize("n", [39, 40])
 def test_a_refinement_needs_forty_labels(n):
     X, score, y = multiplied(n)
-    refinement, _ = refined(X, y, y - score, seed=1)
+    refinement, _ = refined(X, score, y - score, seed=1)
     assert (refinement is None) is (n < 40)
 
 
@@ -465,7 +480,7 @@ def test_a_refinement_needs_a_gain():
     """Out of bag the mean of the others is opposed to each label."""
     noise = np.tile([1.0, -1.0], 20)
     X = np.ones((40, 2))
-    refinement, residuals = refined(X, noise, noise, seed=1)
+    refinement, residuals = refined(X, np.zeros(40), noise, seed=1)
     assert refinement is None
     assert residuals is noise
 
