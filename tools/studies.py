@@ -27,14 +27,12 @@ CHANGES = {
 RIVALS = {
     "six": "six learners alone", "joined": "joined", "score": "score", "cooperative": "cooperative",
     "assisted": "assisted",
-    "one holder": "one holder", "pooled": "pooled", "pooled trees": "pooled, trees",
+    "one holder": "one holder", "pooled trees": "pooled, trees",
     "pooled boosting": "pooled, boosting",
 }  # fmt: skip
-RIVALS_ALONE = {name: words for name, words in RIVALS.items() if name != "pooled"}
 AGAINST = (
-    "n10", "n20", "n50", "n100", "n200", "n1000", "M2", "M8", "core50", "one", "one200", "one1000",
+    "n10", "n20", "n50", "n100", "n200", "n1000", "M8", "one", "one200", "one1000",
 )  # fmt: skip
-PARTS = {"parts50": "columns that belong together", "mixed50": "random columns of the same tables"}
 
 
 def load(name: str) -> dict:
@@ -44,16 +42,11 @@ def load(name: str) -> dict:
 def benefit() -> dict[str, str]:
     """The generated parts of docs/research/benefit.md."""
     run = load("benefit")
-    earlier = load("0.3")
     against = {name: SITES[name] for name in AGAINST}
-    today = {row[0] for row in run["changes"][1:]}
-    not_today = {name: words for name, words in SITES.items() if name not in today}
     return {
         "answer": by_regime(run["changes"], "labels", SITES, CHANGES),
-        "earlier": by_regime(earlier["changes"], "labels", not_today, CHANGES),
-        "rivals": by_regime(run["rivals"], "labels", against, RIVALS_ALONE),
-        "parts": by_regime(earlier["parts"], "3 sites of 50 labels", PARTS, RIVALS),
-        "yes-no": found(earlier["yes-no"]),
+        "rivals": by_regime(run["rivals"], "labels", against, RIVALS),
+        "yes-no": found(run["yes-no"]),
     }
 
 

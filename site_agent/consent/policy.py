@@ -165,6 +165,9 @@ def template() -> str:
     lines = [
         "# The policy of this site. The agent refuses every plan against it. A commented key has",
         "# its default value. What members can compute under them: docs/concepts/privacy.md.",
+        "# The defaults allow much. For records of patients or clients begin with these:",
+        '#   min_sites = 3, objectives = ["additive"], label_noise = 1.0, openings = 1,',
+        "#   scoring = false",
     ]
     for name, field in Policy.model_fields.items():
         value = "at least 16 characters" if field.default is None else field.default

@@ -2,8 +2,8 @@
 machine, and read JSON.
 
 A page of the web could reach such a server through the browser of its operator, so a request under
-another host name (DNS rebinding) or from another page is refused. An error of an endpoint is answered
-as {"error": why}.
+another host name (DNS rebinding) or from another page is refused. An error of an endpoint is
+answered as {"error": why}.
 """
 
 import json
