@@ -90,7 +90,8 @@ docs: setup
 SITE := .venv-docs
 $(SITE)/.installed: requirements-docs.lock
 	$(PYTHON) -m venv $(SITE)
-	$(SITE)/bin/python $(PIP) install --quiet $(LOCKED) requirements-docs.lock
+	@{ $(BIN)/uv --version >/dev/null 2>&1 && $(BIN)/uv pip install --quiet --python $(SITE)/bin/python $(LOCKED) $<; } \
+	|| $(SITE)/bin/python $(PIP) install --quiet $(LOCKED) $<
 	@touch $(SITE)/.installed
 
 site: $(SITE)/.installed
