@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
 
 from annotated_types import Len
@@ -198,8 +199,8 @@ def plan_fault(plan: Plan) -> str | None:
     for text in (plan.target, plan.id, *getattr(plan.objective, "classes", ())):
         if PART in text:
             return (
-                f"{text!r}: a semicolon and a space separate the parts of a question to operators,"
-                " so no column and no class of a plan has them in its name."
+                f"{text!r}: the name of a column or class in a plan cannot have a semicolon and a"
+                " space. They separate the parts of the question to operators. Rename it."
             )
     if least > len(sites):
         return f"min_sites={least}, but {len(sites)} sites are listed."
@@ -227,11 +228,12 @@ def plan_fault(plan: Plan) -> str | None:
 
 def _order_fault(sites: tuple[str, ...]) -> str | None:
     """Why these are not sites in order, each listed once; or None."""
-    if len(set(sites)) != len(sites):
-        twice = sorted({site for site in sites if sites.count(site) > 1})
-        return f"sites={list(sites)} lists {', '.join(twice)} twice; every site counts once."
-    if list(sites) != sorted(sites):
-        return f"sites={list(sites)} are not in site order."
+    for before, site in pairwise(sorted(sites)):
+        if before == site:
+            return f"the plan lists {site} twice; every site counts once."
+    for before, site in pairwise(sites):
+        if before > site:
+            return f"the sites are not in site order: {site} is listed after {before}."
     return None
 
 

@@ -109,7 +109,9 @@ def measured(path: Path) -> tuple[Counter[str], list[str]]:
             places.append(f'{place}: "text" * condition: write an if')
         if isinstance(node, FUNCTIONS) and complexity(node) > MOST_COMPLEX:
             counts["complex"] += 1
-            places.append(f"{place}: {node.name} has {complexity(node)} branches of {MOST_COMPLEX}")
+            places.append(
+                f"{place}: {node.name} has {complexity(node)} branches, at most {MOST_COMPLEX}"
+            )
     return counts, places
 
 

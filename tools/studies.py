@@ -35,13 +35,13 @@ AGAINST = (
 )  # fmt: skip
 
 
-def load(name: str) -> dict:
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+def load() -> dict:
+    return json.loads((RESULTS / "benefit.json").read_text(encoding="utf-8"))
 
 
 def benefit() -> dict[str, str]:
     """The generated parts of docs/research/benefit.md."""
-    run = load("benefit")
+    run = load()
     against = {name: SITES[name] for name in AGAINST}
     return {
         "answer": by_regime(run["changes"], "labels", SITES, CHANGES),
@@ -81,7 +81,7 @@ def by_labels() -> str:
     names = {name: SITES[name] for name in ("n50", "n200", "n1000", "M8")} | {
         "n50": "3 sites of 50 labels"
     }
-    run = load("benefit")
+    run = load()
     six = {row[0]: row[run["rivals"][0].index("six")] for row in run["rivals"]}
     rows = [[*run["changes"][0], "six"], *([*row, six[row[0]]] for row in run["changes"][1:])]
     return by_regime(with_errors(rows, run["errors"]), "labels", names, columns)

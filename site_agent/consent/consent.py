@@ -52,8 +52,8 @@ class Consent:
         if (fault := plan_fault(plan)) is not None:
             return [Objection(f"the plan is not valid: {fault}")]
         if name not in plan.sites:
-            listed = plan.listed_sites
-            return [Objection(f"the plan does not list {name} among its sites, {listed}")]
+            reason = f"the plan does not list {name} among its sites, {plan.listed_sites}"
+            return [Objection(reason)]
         terms = [] if self.policy is None else objections_to_terms(plan, self.policy, data)
         with self.memory.lock:
             return [*terms, *self._of_memory(plan, ids_digest)]
@@ -96,8 +96,8 @@ class Consent:
         if times and features:
             wanted = plan.objective.rows_per_feature * features
             text += (
-                ". Of the labelled rows of the last training none may have changed or left, or at"
-                f" least {wanted}"
+                ". The labelled rows have to be those of the earlier training, or differ from them"
+                f" in at least {wanted}"
             )
         return {"labels": text}
 

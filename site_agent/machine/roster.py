@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from coreg_core.messages import Offer
-from coreg_core.plan import Plan
+from coreg_core.plan import LISTED, Plan
 
 
 def canonical(*about: Any) -> bytes:
@@ -27,10 +27,9 @@ def roster_fault(plan: Plan, own: Offer, roster: Sequence[Offer]) -> str | None:
     if own not in roster:
         return f"the roster of run {plan.run} does not contain this site's unchanged offer."
     if sites != sorted(set(sites)):
-        listed = ", ".join(sites)
-        return f"the roster lists {listed}; expected every site once, in site order."
+        return "the roster does not list every site once, in site order."
     if unknown := sorted(set(sites) - set(plan.sites)):
-        return f"the roster lists {', '.join(unknown)}, which the plan does not."
+        return f"the roster lists {', '.join(unknown[:LISTED])}, which the plan does not."
     if len(sites) < plan.membership.min_sites:
         least = plan.membership.min_sites
         return f"the roster has {len(sites)} sites; the plan needs at least {least}."

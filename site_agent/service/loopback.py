@@ -49,7 +49,7 @@ async def _guard(request: Request, go_on: RequestResponseEndpoint) -> Response:
         return _refused(request, BadRequest(421, why))
     page = request.headers.get("origin")  # a browser names the page that asks
     if page is not None and urlsplit(page).netloc != request.headers["host"]:
-        return _refused(request, BadRequest(403, "a page of another site cannot ask"))
+        return _refused(request, BadRequest(403, "a web page of another address cannot ask"))
     return await go_on(request)
 
 

@@ -134,10 +134,10 @@ def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[
     data = rows.data
     memory = consent.memory
     openings = consent.trainings(plan, data if rows.aligned else None)
+    spent = bool(openings) and memory.trainings(data) >= consent.limits.openings
     allows = "this site would take part in it"
     if data is None:
         text = "; ".join([allows, *openings.values()])
-        spent = bool(openings) and memory.trainings(None) >= consent.limits.openings
         yield from _verdict(consent.objections(plan, name), text, warning=spent)
         return
     memory.know_as(data.ids_digest, data.instances)
@@ -146,7 +146,6 @@ def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[
         computation_of(plan, name, data, lambda threads: threads, os.urandom)
     except CoregError as error:
         objections.append(Objection(str(error), here=getattr(error, "here", "")))
-    spent = bool(openings) and memory.trainings(data) >= consent.limits.openings
     given = memory.answered(plan, data.ids_digest)
     so_far = f"{given} of at most {plan.most_answers} answers are given"
     allows = "the policy allows it" if spent else allows

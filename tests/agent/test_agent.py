@@ -107,6 +107,16 @@ ONCE = {"once": True}
 BROKE = "end session: the coordinator broke the protocol: it "
 NOTHING = " No answer was sent."
 USELESS = f"sent {MAX_USELESS} plans or ends of runs in which this site takes no part.{NOTHING}"
+# Plans that end before this site takes part, one less than it takes.
+ENDED_EARLY = [
+    event
+    for n in range(MAX_USELESS - 1)
+    for event in (
+        proposal(f"r{n}"),
+        dismissed(run=f"r{n}"),
+        Worked(proposal(f"r{n}"), accepted=True),
+    )
+]
 
 MEMBERS = ("0a", "0b", "0c")  # their keys
 ABOVE = Proposal(
@@ -401,15 +411,7 @@ CASES = {
     ),
     "and plans that end before this site takes part": (
         [
-            *(
-                event
-                for n in range(MAX_USELESS - 1)
-                for event in (
-                    proposal(f"r{n}"),
-                    dismissed(run=f"r{n}"),
-                    Worked(proposal(f"r{n}"), accepted=True),
-                )
-            ),
+            *ENDED_EARLY,
             PLAN,
             dismissed(),
         ],
@@ -418,15 +420,7 @@ CASES = {
     ),
     "one good plan among them": (
         [
-            *(
-                event
-                for n in range(MAX_USELESS - 1)
-                for event in (
-                    proposal(f"r{n}"),
-                    dismissed(run=f"r{n}"),
-                    Worked(proposal(f"r{n}"), accepted=True),
-                )
-            ),
+            *ENDED_EARLY,
             proposal("good"),
             Worked(proposal("good"), accepted=True),
             proposal("s"),

@@ -411,8 +411,8 @@ def test_the_operator_reads_which_training_with_these_labels_it_is(aligner, monk
     memory = aligner.ledger.memory
     memory.note_disclosure("r0", Disclosure("sums", ALIGNS.sites, rows=rows, opens=True))
     assert aligner.workers.judge(additive).about["labels"] == (
-        "training 2 of 3 with these labels, if the alignment finds the same labels. Of the labelled"
-        " rows of the last training none may have changed or left, or at least 180"
+        "training 2 of 3 with these labels, if the alignment finds the same labels. The labelled"
+        " rows have to be those of the earlier training, or differ from them in at least 180"
     )
     aligned(aligner, ALIGNS, "p1", "p3", "q2")
     again = aligner.workers.judge(replace(additive, run="r2")).about

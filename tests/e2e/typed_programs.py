@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
+from processes import PACKAGES, PRELOADED, run_program
+
 ADDRESS = "TYPED_PROGRAMS"  # the variable that names the server's socket
 SMALL = f"""#!{sys.executable} -SE
 import json, os, signal, socket, sys
@@ -35,8 +37,6 @@ LONGEST = 1 << 17  # bytes of a request
 @contextmanager
 def typed_programs(folder):
     """Variables of a shell that finds the programs, while the server runs."""
-    from processes import PACKAGES
-
     path = folder / "bin"
     path.mkdir(parents=True)
     for program in PACKAGES:
@@ -56,8 +56,6 @@ def typed_programs(folder):
 
 
 def _serve(address):
-    from processes import PRELOADED
-
     for module in (*PRELOADED, "coreg_sim.cli.app"):
         import_module(module)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the guards
@@ -76,8 +74,6 @@ def _serve(address):
 
 def _guard(asking):
     """Fork the program, and stand between it and the small process until one of them ends."""
-    from processes import run_program
-
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     asked, files, _, _ = socket.recv_fds(asking, LONGEST, 3)
     argv, folder, environment = json.loads(asked)

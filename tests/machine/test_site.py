@@ -265,7 +265,7 @@ def test_no_name_of_a_plan_makes_lines_of_the_question_to_operators(where: str) 
     plan = replace(make_plan(), objective=Additive(classes=("low", forged, "other")))
     if where != "class":
         plan = replace(make_plan(), **{where: forged})
-    assert "separate the parts of a question to operators" in (plan_fault(plan) or "")
+    assert "separate the parts of the question to operators" in (plan_fault(plan) or "")
 
 
 def test_an_end_with_a_result_that_this_site_has_not_come_to_is_told() -> None:
