@@ -31,13 +31,14 @@ from coordinator.machine.events import (
     Received,
     Reject,
     Rested,
+    RunForgotten,
     SendToSite,
     SetDeadline,
     Submitted,
 )
 from coordinator.machine.federation import FederationState, handle
 from coordinator.machine.records import Begun, HeadSigned, Record, StepDone, Timing
-from coordinator.machine.standing import PAUSE
+from coordinator.machine.standing import DAY, PAUSE
 from coordinator.transports import Transport
 from coreg_core.errors import CoregError
 from coreg_core.messages import Answer, Fetched, Proposal, Step, Words
@@ -196,8 +197,9 @@ class Driver:
         self.transport.forget(action.run)
 
     async def _call(self, action: CallStanding) -> None:
-        rested = Rested(action.study)
-        asyncio.get_running_loop().call_later(PAUSE, self._emit, rested)
+        later = asyncio.get_running_loop().call_later
+        later(PAUSE, self._emit, Rested(action.study))
+        later(DAY, self._emit, RunForgotten(action.sites))
         await self._use_queue(action)
 
     async def _use_queue(self, action: "_OfQueue") -> None:

@@ -158,6 +158,13 @@ class Rested:
     study: str
 
 
+@dataclass(frozen=True)
+class RunForgotten:
+    """A day has passed since a run that these sites asked for: they can ask for another one."""
+
+    sites: Sites
+
+
 # Events of one run. The rows of its dispatch table are these classes and the classes of the
 # messages in `Received`.
 RunEvent: TypeAlias = (
@@ -177,6 +184,7 @@ OfService: TypeAlias = (
     | QueueRead
     | Submitted
     | Rested
+    | RunForgotten
     | Revoked
     | Reconfigured
 )
@@ -263,7 +271,7 @@ class BeginRun:
 class CallStanding:
     """Begin a run of the study's standing plan, if one of these sites has a part in it.
 
-    `Submitted` follows then, and `Rested` after the pause.
+    `Submitted` follows then, `Rested` after the pause, and `RunForgotten` after a day.
     """
 
     study: str

@@ -62,6 +62,7 @@ from coordinator.machine.events import (
     Rested,
     Revoked,
     RunEvent,
+    RunForgotten,
     SendToSite,
     SiteJoined,
     SiteLost,
@@ -263,6 +264,9 @@ class FederationUpdate:
     def rested(self, event: Rested) -> None:
         self.change(wishes=self.state.wishes.rested(event.study))
 
+    def run_forgotten(self, event: RunForgotten) -> None:
+        self.change(wishes=self.state.wishes.forgotten(event.sites))
+
     def call(self) -> None:
         """Begin the runs of standing plans that sites wait for."""
         computing = {run.plan.study for run in self.state.computing if is_on_demand(run.name)}
@@ -437,6 +441,7 @@ _HANDLERS: Mapping[type, Callable[[FederationUpdate, Any], None]] = {
     QueueRead: FederationUpdate.queue_read,
     Submitted: FederationUpdate.submitted,
     Rested: FederationUpdate.rested,
+    RunForgotten: FederationUpdate.run_forgotten,
     Cancelled: FederationUpdate.cancelled,
     HeadCountersigned: FederationUpdate.of_one_run,
     Aligned: FederationUpdate.of_one_run,

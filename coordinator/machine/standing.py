@@ -1,11 +1,12 @@
 """When runs of standing plans begin that sites ask for.
 
 One run of a study is under way at a time, and serves every member that asks by then. After a run
-has begun, its study and the sites that asked rest for `PAUSE` seconds. So a site that asks for
-studies that it invents fills no store, and one that asks without end begins two runs a second, and
-stops no other site. Each of them is stored, at the sites too: the operators revoke that site.
+has begun, its study and the sites that asked rest for `PAUSE` seconds. Each run is stored, also at
+the sites, so a site begins at most `MOST_RUNS` within `DAY`; then its request waits. So a site that
+asks without end stops no other site and fills no store.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,16 +14,21 @@ from coordinator.machine.events import CallStanding
 from coordinator.machine.records import Timeouts
 
 PAUSE = 0.5
+DAY = 86_400.0
+MOST_RUNS = 10_000  # a run adds about 7 kB to each site's ledger
 # Somebody waits for the answer: a site that is away is left out, or the run ends.
 QUICK = Timeouts(join=0.0, plan=10.0, approval=10.0, round=10.0, stall=5.0)
 
 
 @dataclass(frozen=True)
 class StudyRequests:
-    """The study that each site asks for, and the calls within the pause: a study, who asked."""
+    """The study that each site asks for, the calls within the pause (a study, who asked), and the
+    number of calls of each site within a day.
+    """
 
     waiting: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter[str])
 
     def wish(self, site: str, study: str) -> "StudyRequests":
         return replace(self, waiting={**self.waiting, site: study})
@@ -31,9 +37,13 @@ class StudyRequests:
         resting = {name: sites for name, sites in self.resting.items() if name != study}
         return replace(self, resting=resting)
 
+    def forgotten(self, sites: Collection[str]) -> "StudyRequests":
+        """A day has passed since these sites asked for a run."""
+        return replace(self, calls=self.calls - Counter(sites))
+
     def call(self, computing: Collection[str]) -> "tuple[StudyRequests, list[CallStanding]]":
         """The runs that begin now; ``computing``: studies that have one under way."""
-        tired = frozenset[str]().union(*self.resting.values())
+        tired = self._tired()
         asked = {study for site, study in self.waiting.items() if site not in tired}
         calls = [
             CallStanding(study, tuple(sorted(s for s, it in self.waiting.items() if it == study)))
@@ -41,4 +51,10 @@ class StudyRequests:
         ]
         begun = {call.study: frozenset(call.sites) for call in calls}
         left = {site: study for site, study in self.waiting.items() if study not in begun}
-        return StudyRequests(left, {**self.resting, **begun}), calls
+        count = self.calls + Counter(site for call in calls for site in call.sites)
+        return StudyRequests(left, {**self.resting, **begun}, count), calls
+
+    def _tired(self) -> set[str]:
+        """The sites that begin no run now."""
+        spent = {site for site, calls in self.calls.items() if calls >= MOST_RUNS}
+        return spent.union(*self.resting.values())

@@ -122,8 +122,10 @@ class OnDemand:
             return request.scores.result(SECONDS)
         except NotInTime:
             raise Unreachable(
-                f"no score within {SECONDS:g} s. Other sites are away, or study {request.study}"
-                " does not stand at the coordinator any more: its operator can submit it again."
+                f"no score within {SECONDS:g} s. Other sites are away; or this site has asked for"
+                " 10,000 runs in a day, the most (a request can name 10,000 ids); or study"
+                f" {request.study} does not stand at the coordinator any more: its operator can"
+                " submit it again."
             ) from None
         finally:
             self._request = None

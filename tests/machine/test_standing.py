@@ -19,12 +19,14 @@ from coordinator.machine.events import (
     Event,
     Received,
     Rested,
+    RunForgotten,
     SendToSite,
     SiteJoined,
     SiteLost,
     Submitted,
 )
 from coordinator.machine.federation import FederationState, Scheduler, handle
+from coordinator.machine.standing import MOST_RUNS
 from coreg_core.messages import Finished, Step, Unaligned, Wanted
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
@@ -201,6 +203,21 @@ def test_a_site_that_asks_without_end_waits_for_the_pause_and_stops_no_other() -
     assert len(service.calls) == 1
     service.tell(Rested("now"))
     assert service.calls[1:] == [CallStanding("now", ("a", "b"))]
+
+
+def test_a_site_begins_a_number_of_runs_a_day_and_stops_no_other() -> None:
+    service = Asked()
+    for _ in range(MOST_RUNS + 5):
+        service.wants("a").tell(Rested("now"))
+    assert len(service.calls) == MOST_RUNS, "each of them is kept at all sites"
+    service.wants("b")
+    assert service.calls[MOST_RUNS:] == [CallStanding("now", ("a", "b"))], "a has its scores too"
+    service.tell(Rested("now")).wants("a")
+    assert len(service.calls) == MOST_RUNS + 1
+    service.tell(RunForgotten(("a",)))
+    assert len(service.calls) == MOST_RUNS + 1, "b's run counts for a too"
+    service.tell(RunForgotten(("a", "b")))
+    assert service.calls[MOST_RUNS + 1 :] == [CallStanding("now", ("a",))]
 
 
 def test_a_request_for_what_does_not_stand_begins_nothing() -> None:
