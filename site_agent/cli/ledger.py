@@ -134,12 +134,18 @@ def _approval(entry: Mapping[str, Any]) -> str:
     return "waits for the site's operator"
 
 
+def _decided(entry: Mapping[str, Any]) -> str:
+    decision = "approved" if entry["approved"] else "refused"
+    return f"noted: {entry['by']} {decision} the plan; --json has what was shown"
+
+
 _MEANINGS = {
     "Offer": _offered,
     "Answer": _answered,
     "Fetched": _fetched,
     "Scored": _scored,
     "Approval": _approval,
+    "Decided": _decided,
 }
 
 

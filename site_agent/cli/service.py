@@ -116,14 +116,15 @@ def approve(
     At a terminal it first asks for the eight words of members that are not confirmed yet. The
     answer "n" refuses the run. Without a terminal --words has them.
     """
-    from site_agent.service.console import NOT_CONFIRMED
+    from site_agent.service.console import NOT_CONFIRMED, operator_name
     from site_agent.service.state_store import Decision
 
     with _state(config) as (state, _):
         as_owner(state.folder)
         name, request = state.pending_run(run)
         approved = _is_confirmed(name, request, words)
-        decision = Decision(approved, "" if approved else NOT_CONFIRMED)
+        reason = "" if approved else NOT_CONFIRMED
+        decision = Decision(approved, reason, by=operator_name())
         state.record_decision(name, request, decision)
     if not approved:
         echo(f"run {name}: refused, because you did not confirm the eight words")
@@ -172,12 +173,13 @@ def refuse(
     config: ConfigOption = None,
 ) -> None:
     """Refuse a pending run."""
+    from site_agent.service.console import operator_name
     from site_agent.service.state_store import Decision
 
     with _state(config) as (state, _):
         as_owner(state.folder)
         name, request = state.pending_run(run)
-        state.record_decision(name, request, Decision(False, reason))
+        state.record_decision(name, request, Decision(False, reason, by=operator_name()))
     echo(f"run {name}: refused")
 
 

@@ -8,7 +8,7 @@ them.
 
 import base64
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any, NamedTuple
@@ -117,6 +117,14 @@ class Memory:
             self._note_opening(disclosure.rows, run)
         if disclosure.scores is not None:
             self._note_scores(disclosure.scores, run)
+
+    def note_decision(
+        self, plan: Plan, by: str, shown: Mapping[str, str], *, approved: bool
+    ) -> None:
+        """Who decided on a plan, and what was shown."""
+        entry = {"kind": "Decided", "run": plan.run, "plan": plan.digest, "by": by}
+        with self.lock:
+            self.note({**entry, "approved": approved, "shown": dict(shown)})
 
     def _note_opening(self, rows: RowSet, run: str) -> None:
         entry = {"kind": "Opened", "run": run, "features": rows.features}

@@ -22,7 +22,7 @@ from site_agent.consent.memory import Memory
 from site_agent.identity.members import Members
 from site_agent.machine import notices
 from site_agent.machine.session_events import AskOperator, Decided
-from site_agent.service.console import COMPARE, Terminal
+from site_agent.service.console import COMPARE, Terminal, operator_name
 from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.state_store import Decision, StateStore
 
@@ -84,7 +84,7 @@ class Approvals:
             answer = await self.terminal.decide(plan, question.about, words, news)
             if isinstance(answer, CoregError):
                 return answer
-            seen = replace(answer, digest=plan.digest, about=question.about)
+            seen = replace(answer, digest=plan.digest, about=question.about, by=operator_name())
             return await self._decided(plan, seen)
         assert self.state is not None, "an agent that serves"
         decision = await asyncio.to_thread(self.state.decision, plan.run)
@@ -135,6 +135,14 @@ class Approvals:
             else:
                 decision = Decision(False, CHANGED, digest=decision.digest)
         shown = self._shown(plan, decision)
+        if shown and decision.by:
+            await asyncio.to_thread(
+                self.memory.note_decision,
+                plan,
+                decision.by,
+                decision.about,
+                approved=decision.approved,
+            )
         return Decided(plan.run, decision.approved, decision.reason, decision.digest, shown)
 
     def _shown(self, plan: Plan, decision: Decision) -> dict[str, str]:

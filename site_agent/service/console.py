@@ -3,6 +3,7 @@ operator at a terminal.
 """
 
 import asyncio
+import getpass
 import os
 import sys
 import termios
@@ -111,6 +112,14 @@ def question_lines(about: Mapping[str, str]) -> Iterator[str]:
 def words_told(words: str, news: str) -> str:
     """The words that this site does not know yet, and what to do with them."""
     return f"the eight words of this study are not confirmed here ({news}):\n  {words}\n{COMPARE}"
+
+
+def operator_name() -> str:
+    """The login name of who decides, also behind sudo."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a container can have a user without a name
+        return f"user {os.getuid()}"
 
 
 def isatty() -> bool:

@@ -30,7 +30,7 @@ SCHEMA = """
 create table requests (
     run text primary key, digest text not null, words text not null, asked text not null,
     expires text, plan text not null, about text not null, waits integer not null,
-    approved integer, reason text, seen text
+    approved integer, reason text, seen text, decided_by text
 );
 create table standing (study text primary key, plan text not null);
 create table history (number integer primary key, entry text not null);
@@ -41,7 +41,7 @@ create table status (number integer primary key, status text not null);
 @dataclass(frozen=True)
 class Decision:
     """The operator's decision on a run; ``words``, ``digest`` and ``about``: of the members, and of
-    the plan, as shown.
+    the plan, as shown. ``by``: the login name of who decided, "" of no person.
     """
 
     approved: bool
@@ -49,6 +49,7 @@ class Decision:
     words: str = ""
     digest: str = ""
     about: Mapping[str, str] = field(default_factory=dict)
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,14 @@ class StateStore:
 
     def decision(self, run: str) -> Decision | None:
         for row in self._execute("select * from requests where run = ? and approved >= 0", run):
-            seen = json.loads(row["seen"])
-            return Decision(bool(row["approved"]), row["reason"], row["words"], row["digest"], seen)
+            return Decision(
+                bool(row["approved"]),
+                row["reason"],
+                row["words"],
+                row["digest"],
+                json.loads(row["seen"]),
+                row["decided_by"],
+            )
         return None
 
     def close_request(self, run: str) -> None:
@@ -199,10 +206,12 @@ class StateStore:
         What changed since is judged and asked again.
         """
         self._execute(
-            "update requests set approved = ?, reason = ?, seen = ? where run = ? and waits",
+            "update requests set approved = ?, reason = ?, seen = ?, decided_by = ?"
+            " where run = ? and waits",
             decision.approved,
             decision.reason,
             json.dumps(request["about"]),
+            decision.by,
             run,
         )
 

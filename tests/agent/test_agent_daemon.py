@@ -40,7 +40,7 @@ from coreg_wire.identity.credentials import client_credentials
 from coreg_wire.transport.codec import PIECE_BYTES
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.identity.identity import check_identity
-from site_agent.ledger import HeadSigner
+from site_agent.ledger import HeadSigner, read_ledger
 from site_agent.ledger.audit import SignedHead, audit
 from site_agent.machine.session_events import Exit
 from site_agent.service import approvals
@@ -86,6 +86,29 @@ def test_a_decision_is_acted_on(tmp_path, monkeypatch):
 
     agent.against(conversation)
     assert agent.noticed.count("waiting_for_approval") == 4
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_the_ledger_has_who_decided_and_what_was_shown(tmp_path, monkeypatch, approved):
+    monkeypatch.setattr(approvals, "DECISION_SECONDS", 0.1)
+    agent = Agent(tmp_path, mode="ask first")
+    shown = {}
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        await until(agent.state.pending)
+        name, request = agent.state.pending_run("r1")
+        shown.update(request["about"])
+        decision = Decision(approved, "not this one", by="anna")
+        agent.state.record_decision(name, request, decision)
+        assert isinstance(await hears(line), Offer if approved else PlanRefused)
+
+    agent.against(conversation)
+    [line] = [entry for entry in read_ledger(agent.ledger.path) if entry["kind"] == "Decided"]
+    assert (line["run"], line["plan"]) == ("r1", plan("r1").plan.digest)
+    assert (line["by"], line["approved"], line["shown"]) == ("anna", approved, shown)
+    assert "leaves this machine" in shown
 
 
 def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_path):

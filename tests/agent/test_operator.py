@@ -265,6 +265,7 @@ def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed(
     about = {EIGHT_WORDS: f"{WORDS} (b is new). {COMPARE}"}
     state.request_approval(plan("r1"), about, words=WORDS)
     config = state.folder.parent / "agent.toml"
+    monkeypatch.setenv("SUDO_USER", "anna")
     monkeypatch.setattr("sys.argv", ["coreg-agent", "approve", "r1", "--config", str(config)])
     with a_terminal(monkeypatch, typed), pytest.raises(SystemExit) as end:
         main()
@@ -272,7 +273,8 @@ def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed(
     assert f"its members (b is new):\n\n    {WORDS}" in output.err
     assert end.value.code == code
     assert printed in output.out
-    assert state.decision("r1").approved is (code == 0)
+    decision = state.decision("r1")
+    assert (decision.approved, decision.by) == (code == 0, "anna")
 
 
 def test_without_a_terminal_approve_needs_the_words_that_were_compared(state):

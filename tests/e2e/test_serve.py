@@ -14,6 +14,7 @@ from federation import ENDLESS, SITES, as_json, enrol, federation, run, until, w
 from proxy import Proxy
 
 from site_agent.identity.identity import check_identity
+from site_agent.service.console import operator_name
 from site_agent.service.state_store import StateStore
 
 pytestmark = pytest.mark.e2e
@@ -200,6 +201,9 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         assert agreed in north("pending")
         north("approve", agreed[:6])
         assert ended(agreed)[0] == "CONVERGED"
+        assert f"noted: {operator_name()} approved the plan" in well(
+            "coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path
+        )
         assert proxy.connects == [fed.address], "the agent in the west came through it"
         through = {"https_proxy": proxy.url, "no_proxy": ""}
         well("coreg-agent", "check", "--config", "west.toml", cwd=tmp_path, env=through)
