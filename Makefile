@@ -100,9 +100,9 @@ site: $(SITE)/.installed
 bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
 	$(BIN)/python benchmarks/rounds.py
-	for each in fits performance round_trip installation connected sizing; do \
+	for each in fits performance round_trip installation connected sizing alignment diabetes; do \
 	  $(BIN)/python benchmarks/$$each.py --write || exit 1; done
-	for each in additive_service masking xnv online scaling alignment diabetes; do $(BIN)/python benchmarks/$$each.py || exit 1; done
+	for each in additive_service masking xnv online scaling scores_on_demand; do $(BIN)/python benchmarks/$$each.py || exit 1; done
 	$(BIN)/python tools/docs.py --write
 
 # Hours on two cores. DATA is a folder of data sets with manifest.json (docs/research/papers.md, docs/research/benefit.md).

@@ -1,4 +1,4 @@
-"""The closed form against the paper's stacked system, and the schedules against each other, on one
+"""The closed form against the paper's stacked system, and the solvers against each other, on one
 problem.
 
 Compare times within one run: the ratio holds on any machine. Every solver's answer is checked

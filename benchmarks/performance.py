@@ -24,7 +24,7 @@ from harness import PERFORMANCE, ROOT, arguments, keep  # before numpy
 # isort: split
 import numpy as np
 
-from coreg_core.agreement import schedules
+from coreg_core.agreement import solvers
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import (
     ROUNDING,
@@ -32,8 +32,8 @@ from coreg_core.agreement.objective import (
     consensus_certificate,
     consensus_weight,
 )
-from coreg_core.agreement.schedule import ScheduleTerms
-from coreg_core.agreement.schedules import make_schedule, run_in_memory
+from coreg_core.agreement.solver import SolverTerms
+from coreg_core.agreement.solvers import make_solver, run_in_memory
 from coreg_core.agreement.views import View, make_view
 from coreg_core.kernels import Gaussian
 from coreg_core.selection import paper_bandwidth, paper_ridge
@@ -94,14 +94,14 @@ def path(m: int, couplings: int) -> dict:
 
 def coordinator_step(m: int, columns: int, speed: float) -> dict:
     """One direction; the limit is reading mean, z, r and p, and writing z, r and p."""
-    terms = ScheduleTerms(
+    terms = SolverTerms(
         tuple(np.linspace(0.01, 0.1, columns)), (5.0,) * 3, 100.0, 1e-10, 1e-6, 1000
     )
-    schedule = make_schedule("conjugate-gradients", terms)
+    solver = make_solver("conjugate-gradients", terms)
     total = np.random.default_rng(0).normal(size=(m, columns))
-    state = schedule.step(schedule.start(m), total)
-    answer = 1.5 * np.ascontiguousarray(schedule.query(state).targets)
-    seconds = least(lambda: schedule.step(state, answer), 5)
+    state = solver.step(solver.start(m), total)
+    answer = 1.5 * np.ascontiguousarray(solver.query(state).targets)
+    seconds = least(lambda: solver.step(state, answer), 5)
     return {"m": m, "columns": columns, "seconds": seconds, "limit": 7 * 8.0 * m * columns / speed}
 
 
@@ -128,24 +128,24 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
         )
     bounds = tuple(v.bound() for v in views)
     tolerance = 1e-4
-    terms = ScheduleTerms(
+    terms = SolverTerms(
         (coupling,), bounds, 1e3, 1.0, tolerance, 500
     )  # the bound on predictions alone decides
     rounds = {}
     for kind, rule in (("sharp", consensus_certificate), ("general", plain_certificate)):
-        schedules.consensus_certificate = rule
-        rounds[kind] = run_in_memory(make_schedule("conjugate-gradients", terms), views).round
-    schedules.consensus_certificate = consensus_certificate
-    schedule = make_schedule("conjugate-gradients", terms)
+        solvers.consensus_certificate = rule
+        rounds[kind] = run_in_memory(make_solver("conjugate-gradients", terms), views).round
+    solvers.consensus_certificate = consensus_certificate
+    solver = make_solver("conjugate-gradients", terms)
     best = consensus_closed_form(views, coupling)
     weight = 0.0
     weight = consensus_weight(coupling, len(views))
     models = [v.respond(best[:, None], np.array([weight])) for v in views]
-    state = schedule.start(m)
+    state = solver.start(m)
     needed = 0
-    while not (needed or schedule.finished(state)):
-        query = schedule.query(state)
-        state = schedule.step(
+    while not (needed or solver.finished(state)):
+        query = solver.query(state)
+        state = solver.step(
             state, sum(v.respond(query.targets, query.weights, query.part) for v in views)
         )
         answers = [v.respond(np.ascontiguousarray(state.z), np.array([weight])) for v in views]

@@ -227,7 +227,7 @@ form = "linear"
 bandwidth = "paper"
 ridge = "paper"
 coupling = 0.001
-[schedule]
+[solver]
 name = "conjugate-gradients"
 tolerance = 0.0
 prediction_tolerance = 0.0

@@ -3,7 +3,7 @@ the paper's bound.
 
     python benchmarks/rounds.py [--json] [--keep]
 
-First: both schedules through the real machines in one process, to the same tolerance. A wide-area
+First: both solvers through the real machines in one process, to the same tolerance. A wide-area
 network's latency multiplies the steps in series.
 
 Second: section 4.3 of Brefeld et al. (2006). "Similar to steepest descent", a sweep divides the
@@ -37,10 +37,10 @@ SPAN = 1e-10
 
 def through_the_machines(problem, coupling):
     row = {}
-    for schedule in ("conjugate-gradients", "block-coordinate-descent"):
-        iteration = Iteration(schedule, prediction_tolerance=1e-3, max_rounds=10_000)
+    for solver in ("conjugate-gradients", "block-coordinate-descent"):
+        iteration = Iteration(solver, prediction_tolerance=1e-3, max_rounds=10_000)
         run = simulate(problem, plan_for(problem, Agreement(coupling=(coupling,)), iteration))
-        row[schedule] = {
+        row[solver] = {
             "stop": run.outcome.name,
             "rounds": run.rounds,
             "in_series": len(run.taken),

@@ -1,12 +1,17 @@
-"""Machine size for a site: memory and CPU seconds to factor and to answer, and bytes per round.
+"""Machine size for a site.
 
     python benchmarks/sizing.py [--write]
 
-Each row runs in a process of its own, which factors a site's data as the agent does, answers one
-question in one column, and reports its peak memory beyond that after its imports. The bytes are of
-the frames that carry a sum and the sealed answer to it, as `coreg_wire.transport.codec` makes them.
-`--write` saves it in benchmarks/results/sizing.json, from which `tools/docs.py` makes the page's
-table.
+Of an agreement: memory and CPU seconds to factor and to answer, and bytes per round. Each row runs
+in a process of its own, which factors a site's data as the agent does, answers one question in one
+column, and reports its peak memory beyond that after its imports. The bytes are of the frames that
+carry a sum and the sealed answer to it, as `coreg_wire.transport.codec` makes them.
+
+Of an additive training: all sites train in one process, one after another (as in `coreg-sim run`).
+Seconds, bytes and memory are a site's share.
+
+`--write` saves both in benchmarks/results/sizing.json, from which `tools/docs.py` makes the page's
+tables.
 """
 
 import platform
@@ -16,8 +21,12 @@ import numpy as np
 from harness import apart, arguments, keep, memory, show
 
 from coreg_core.messages import Answer, Report, Step, Words
+from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement
+from coreg_core.outcomes import Outcome
 from coreg_core.shapes import TAG_WORDS
+from coreg_sim.problems import generated
+from coreg_sim.simulate import plan_for, simulate
 from coreg_wire.transport.codec import frames_of
 from site_agent.machine.agreement import factor
 from site_agent.site_data import PrivateData
@@ -29,6 +38,8 @@ CASES = (
     ("semi-parametric", 100_000, 10_000),
 )  # fmt: skip
 FEATURES = 10
+TRAININGS = ((3, 442), (3, 3_000), (8, 20_000), (8, 100_000))  # sites, shared individuals
+LABELLED = 60  # individuals at each site
 
 
 def measured(form: str, n: int, m: int) -> dict[str, float]:
@@ -58,8 +69,25 @@ def measured(form: str, n: int, m: int) -> dict[str, float]:
     }
 
 
+def trained(sites: int, shared: int) -> dict[str, float]:
+    without_label = shared - sites * LABELLED
+    problem = generated(sites, LABELLED, without_label, FEATURES, 0, common=True)
+    before = memory()
+    run = simulate(problem, plan_for(problem, Additive()))
+    assert run.outcome is Outcome.CONVERGED
+    return {
+        "seconds": run.seconds / sites,
+        "sent": sum(step.fields["bytes_received"] for step in run.taken) / sites,
+        "memory": (memory() - before) / sites,
+    }
+
+
 def main() -> None:
     options = arguments(__doc__, write=False)
+    additive = [
+        show({"sites": sites, "shared": shared, **apart(trained, sites, shared)})
+        for sites, shared in TRAININGS
+    ]
     rows = [
         show({"form": f, "labelled": n, "shared": m, **apart(measured, f, n, m)})
         for f, n, m in CASES
@@ -69,6 +97,7 @@ def main() -> None:
             "benchmarks/results/sizing.json",
             machine=f"{platform.machine()}, Python {platform.python_version()}",
             rows=rows,
+            additive=additive,
         )
 
 

@@ -1,10 +1,10 @@
 """Three agents and a coordinator under `serve`, over mutual TLS, run after run: open descriptors
 and memory.
 
-`python benchmarks/soak.py --runs 1000 --write` runs so many studies (ten or more in turn, some
-overlapping), reads each process's resident memory and descriptors every 5 % of the way, and writes
-benchmarks/results/soak.json. With ``--kills`` a process is killed and started again every so many
-runs; with ``--minutes`` they are spread over that time, as a month's would be.
+`python benchmarks/soak.py --runs 1000` runs so many studies (ten or more in turn, some
+overlapping), and prints each process's resident memory and descriptors every 5 % of the way. With
+``--kills`` a process is killed and started again every so many runs; with ``--minutes`` they are
+spread over that time, as a month's would be.
 """
 
 import signal
@@ -14,7 +14,6 @@ from pathlib import Path
 from harness import (
     arguments,
     folder,
-    keep,
     memory,
     show,
 )  # first: it finds the helpers of tests/e2e
@@ -25,7 +24,7 @@ from federation import SITES, federation, until
 from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import study_plan
 from coordinator.store.runs import RunStore
-from coreg_wire.clock import utc_now
+from coreg_wire.clock import timestamp
 
 STUDIES = 10
 AHEAD = 4  # runs in the queue at once
@@ -38,7 +37,6 @@ def used(process):
 
 
 def soak(place, runs, kills, minutes):
-    samples = []
     killed = 0
     studies = max(STUDIES, runs // 100)  # an agent limits its answers to one plan on one data set
     with federation(place, "aggregation = 'plaintext'") as fed:
@@ -52,14 +50,14 @@ def soak(place, runs, kills, minutes):
         for number in range(runs):
             time.sleep(max(0.0, began + 60.0 * minutes * number / runs - time.monotonic()))
             plan = study_plan(place / f"study-{number % studies}.toml", configuration)
-            queue.submit(plan, utc_now())
+            queue.submit(plan, timestamp())
             done.append(plan.run)
             if len(done) >= AHEAD:
                 until(lambda first=done[-AHEAD]: fed.over(first), 300)
             if (number + 1) % max(1, runs // 20) == 0:
                 sample = {"runs": number + 1, "seconds": round(time.monotonic() - began, 1)}
                 sample |= {name: used(process) for name, process in serving.items()}
-                samples.append(show(sample))
+                show(sample)
             if kills and number % kills == kills - 1:
                 name = list(serving)[killed % len(serving)]
                 serving[name].send_signal(signal.SIGKILL)
@@ -70,16 +68,13 @@ def soak(place, runs, kills, minutes):
         queue.close()
         stops = [fed_run["stop"] for fed_run in fed.runs()]
     counted = {stop: stops.count(stop) for stop in sorted(set(stops))}
-    return {"runs": runs, "killed": killed, "stops": counted, "samples": samples}
+    return {"runs": runs, "killed": killed, "stops": counted}
 
 
 def main():
-    options = arguments(__doc__, runs=1000, kills=0, minutes=0.0, write=False)
+    options = arguments(__doc__, runs=1000, kills=0, minutes=0.0)
     with folder() as place:
-        found = soak(place, options.runs, options.kills, options.minutes)
-    show({key: found[key] for key in ("runs", "killed", "stops")})
-    if options.write:
-        keep("benchmarks/results/soak.json", **found)
+        show(soak(place, options.runs, options.kills, options.minutes))
 
 
 if __name__ == "__main__":

@@ -1,3 +1,3 @@
-"""The coordinator: serves the federation, steps the schedule, remembers the run; never sees a label
-or a feature.
+"""The coordinator: serves the federation, relays sealed messages and remembers the runs. It reads
+no label, no feature and no sum.
 """

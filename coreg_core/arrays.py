@@ -34,7 +34,7 @@ def evenly(n: int, most: int) -> "Ints":
     return np.linspace(0, n - 1, most).astype(np.int64)
 
 
-# Every site steps the same schedule, and one other bit at one site ends the run. The second half is
+# Every site steps the same solver, and one other bit at one site ends the run. The second half is
 # added to the first until one number is left. Single additions round alike everywhere (IEEE 754),
 # and their order follows from the length alone; that of BLAS follows from the processor, and numpy
 # promises none for `sum` and `einsum`. `math.fsum` takes 20 to 100 times as long.

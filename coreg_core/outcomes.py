@@ -1,6 +1,6 @@
 r"""The outcome of a run, its exit code, and advice for the operator.
 
-The end of one column of a schedule is a `coreg_core.agreement.schedules.Stop`.
+The end of one column of a solver is a `coreg_core.agreement.solvers.Stop`.
 
 One event of either machine, for terminals, logs, pages and metrics.
 """

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Le, Len
 
-ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent"]
+SolverName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent"]
 DropoutPolicy: TypeAlias = Literal["wait", "continue"]
 Aggregation: TypeAlias = Literal["secure", "plaintext"]
 MOST_SITES = 10_000
@@ -35,9 +35,9 @@ Count: TypeAlias = Annotated[int, Ge(1), Le(_LARGEST)]
 
 @dataclass(frozen=True)
 class Iteration:
-    """The schedule and its stopping rule: gap ≤ tolerance · Q(0), and prediction bounds."""
+    """The solver and its stopping rule: gap ≤ tolerance · Q(0), and prediction bounds."""
 
-    name: ScheduleName = "conjugate-gradients"
+    name: SolverName = "conjugate-gradients"
     tolerance: NotNegative = 1e-10
     prediction_tolerance: NotNegative = 1e-6
     max_rounds: Count = 1000

@@ -22,7 +22,7 @@ from coordinator.machine.federation import begin
 from coordinator.machine.records import Timeouts
 from coordinator.transports import InProcess, Transport
 from coreg_core.agreement.objective import objective
-from coreg_core.agreement.schedule import Progress
+from coreg_core.agreement.solver import Progress
 from coreg_core.agreement.views import Solution
 from coreg_core.arrays import Arr
 from coreg_core.errors import Refused

@@ -21,7 +21,7 @@ install_import_hook("coreg_core", "executed_types.check")
 MANY_ROUNDS = {
     "test_certificates.py",
     "test_golden.py",
-    "test_schedules.py",
+    "test_solvers.py",
     "test_scikit_learn_checks.py",
 }
 

@@ -19,7 +19,7 @@ from scipy.linalg import eigh, lstsq
 from sklearn.metrics.pairwise import linear_kernel, rbf_kernel
 
 from coreg_core.agreement.objective import objective
-from coreg_core.agreement.schedule import ScheduleTerms
+from coreg_core.agreement.solver import SolverTerms
 from coreg_core.agreement.views import Solution, View, make_view
 from coreg_core.kernels import Gaussian, Kernel, Linear
 from coreg_core.spans import (
@@ -100,7 +100,7 @@ def golden_problem(name: str, form: str) -> Problem:
     )
 
 
-def terms(problem: Problem, views: Sequence[View], **changes: Any) -> ScheduleTerms:
+def terms(problem: Problem, views: Sequence[View], **changes: Any) -> SolverTerms:
     """Terms with tolerances that arithmetic can meet on a small problem."""
     values: dict[str, Any] = {
         "coupling": (problem.coupling,),
@@ -110,7 +110,7 @@ def terms(problem: Problem, views: Sequence[View], **changes: Any) -> ScheduleTe
         "prediction_tolerance": 1e-9 * max(float(np.abs(s.y).max()) for s in problem.sites),
         "max_rounds": 10_000,
     }
-    return ScheduleTerms(**(values | changes))
+    return SolverTerms(**(values | changes))
 
 
 def amplification(problem: Problem) -> float:

@@ -318,6 +318,19 @@ def sizing() -> str:
     )
 
 
+def trainings() -> str:
+    """Time, traffic and memory of an additive training at a site (benchmarks/sizing.py)."""
+    found = json.loads(
+        (ROOT / "benchmarks" / "results" / "sizing.json").read_text(encoding="utf-8")
+    )["additive"]
+    rows = [
+        f"| {count(r['shared'])} | {r['sites']} | {r['seconds']:.1f} s | {human_bytes(r['sent'])} |"
+        f" {human_bytes(r['memory'])} |"
+        for r in found
+    ]
+    return table("| shared individuals | sites | time | sends | memory |", rows)
+
+
 def alignment() -> str:
     """Time and memory of alignments (benchmarks/alignment.py)."""
     found = json.loads(
@@ -372,6 +385,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 PAGES: dict[str, Callable[[], dict[str, str]]] = {
     "docs/research/performance.md": lambda: {
         **figures.performance(),
+        "trainings": trainings(),
         "sizing": sizing(),
         "alignment": alignment(),
     },

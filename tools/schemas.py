@@ -34,7 +34,7 @@ HIDDEN = frozenset({"trained"})  # terms of a plan that no file has
 # case.
 SECTIONS = {
     "AgreementSection": "model",
-    "IterationSection": "schedule",
+    "IterationSection": "solver",
     "TimeoutSection": "timeouts",
 }
 NUMBER = {"type": "number", "minimum": 0}

@@ -217,7 +217,7 @@ def _line_in_queue(opened: "RunStore", run: str) -> str | None:
 
 def _plan_lines(plan: Values) -> Iterator[str]:
     """The plan of a run in the sections of federation.toml."""
-    sections = {"membership": "federation", "objective": "model", "iteration": "schedule"}
+    sections = {"membership": "federation", "objective": "model", "iteration": "solver"}
     agreement = plan.get("objective", {}).get("name") == "agreement"
     for name, value in plan.items():
         if name == "iteration" and not agreement:

@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     MODELS: dict[str, type[BaseModel]]
     ModelSection: TypeAlias = BaseModel
     AlignmentSection: TypeAlias = BaseModel
-    ScheduleSection: TypeAlias = BaseModel
+    SolverSection: TypeAlias = BaseModel
     PrivacySection: TypeAlias = BaseModel
 else:
     _hints = get_type_hints(Agreement, include_extras=True)
@@ -134,7 +134,7 @@ else:
             ),
         ),
     ]
-    ScheduleSection = _section(Iteration)
+    SolverSection = _section(Iteration)
     PrivacySection = _section(Privacy)
 
 
@@ -205,7 +205,7 @@ class Computed(Section):
     """The sections that describe the computation, of federation.toml and of a study."""
 
     model: ModelSection = MODELS["agreement"]()
-    schedule: ScheduleSection = ScheduleSection()
+    solver: SolverSection = SolverSection()
     privacy: PrivacySection = PrivacySection()
     alignment: AlignmentSection = AlignmentSection()
 
@@ -214,7 +214,7 @@ class Computed(Section):
         """Keys without a meaning under the objective are errors, like unknown keys."""
         if not isinstance(self.objective, Agreement):
             unused = [
-                f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})
+                f"[solver] {key}" for key in sorted(self.solver.model_fields_set - {"threads"})
             ]
             if unused:
                 raise ValueError(
@@ -250,7 +250,7 @@ class Computed(Section):
 
     def terms(self) -> dict[str, Any]:
         """The terms of the plan that the computation determines."""
-        iteration = Iteration(**self.schedule.model_dump())
+        iteration = Iteration(**self.solver.model_dump())
         privacy = Privacy(**self.privacy.model_dump())
         ids = self.alignment.model_dump()
         align = Alignment(**ids) if ids.pop("align") else None
@@ -317,15 +317,6 @@ def read_configuration(path: Path, listen: str | None = None) -> Configuration:
     return configuration.model_copy(update={"service": service.model_copy(update=changed)})
 
 
-# Keys that people expect, and where the file has them.
-EXPECTED = {
-    "solver": (
-        '[schedule] name = "block-coordinate-descent" (Algorithm 1), or name ='
-        ' "conjugate-gradients"'
-    ),
-}
-
-
 def faults_of(
     path: Path, error: ValidationError, file: type[BaseModel] = Configuration
 ) -> UsageError:
@@ -333,7 +324,7 @@ def faults_of(
     models = [("model", section) for section in MODELS.values()]
     sections = {name: field.annotation for name, field in file.model_fields.items()}
     sections |= {
-        "schedule": ScheduleSection,
+        "solver": SolverSection,
         "privacy": PrivacySection,
         "alignment": AlignmentSection,
     }
@@ -342,4 +333,4 @@ def faults_of(
         for name, section in (*models, *sections.items())
         for key in getattr(section, "model_fields", ())
     ]
-    return file_faults(path, error, [*keys, *sections], skip=("model",), instead=EXPECTED)
+    return file_faults(path, error, [*keys, *sections], skip=("model",))

@@ -1,3 +1,3 @@
-"""The agreement objective (coRLSR, Brefeld et al., 2006): views, schedules, certificates, closed
+"""The agreement objective (coRLSR, Brefeld et al., 2006): views, solvers, certificates, closed
 forms.
 """

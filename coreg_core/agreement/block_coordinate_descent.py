@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.agreement.objective import ROUNDING, Certificate
-from coreg_core.agreement.schedule import RUNNING, Lockstep, Query, ScheduleState
+from coreg_core.agreement.solver import RUNNING, Lockstep, Query, SolverState
 from coreg_core.arrays import Arr, Ints, norms
 
 PATIENCE = (
@@ -30,7 +30,7 @@ PATIENCE = (
 
 
 @dataclass(frozen=True)
-class SweepState(ScheduleState):
+class SweepState(SolverState):
     """``site`` is the next to ask; ``predictions`` are the latest of all sites, ``targets`` those
     of their last answers.
     """

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.agreement.objective import ROUNDING, Certificate, consensus_certificate
-from coreg_core.agreement.schedule import RUNNING, Lockstep, Query, ScheduleState
+from coreg_core.agreement.solver import RUNNING, Lockstep, Query, SolverState
 from coreg_core.arrays import Arr, Ints, dot, norms
 
 
@@ -57,7 +57,7 @@ class Next(IntEnum):
 
 
 @dataclass(frozen=True)
-class GradientState(ScheduleState):
+class GradientState(SolverState):
     """The vectors of the recursion, column-major.
 
     ``verified_targets`` is the z of the last certificate: all sites answer at the same one.
@@ -77,7 +77,7 @@ class GradientState(ScheduleState):
 
 @dataclass(frozen=True)
 class ConjugateGradient(Lockstep):
-    r"""Conjugate gradients on z: the default schedule.
+    r"""Conjugate gradients on z: the default solver.
 
     One parallel round a step, and labels leave a site once.
 

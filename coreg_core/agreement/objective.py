@@ -1,4 +1,4 @@
-r"""Q, the disagreement, and the two certificates that every schedule states.
+r"""Q, the disagreement, and the two certificates that every solver states.
 
     Q(f) = Σ_v [ ‖y_v − f_v(X_v)‖² + ν_v ‖f_v‖² ] + λ Σ_{u,v} ‖f_u(Z) − f_v(Z)‖²      (ordered
     pairs)
@@ -67,7 +67,7 @@ def sweep_weight(coupling: float, n_views: int) -> float:
 
 
 def consensus_weight(coupling: float, n_views: int) -> float:
-    """μ = 2λM, the weight of every schedule on a common z; 0 for one view, which has no other view
+    """μ = 2λM, the weight of every solver on a common z; 0 for one view, which has no other view
     to agree with.
     """
     if n_views > 1:
@@ -75,9 +75,9 @@ def consensus_weight(coupling: float, n_views: int) -> float:
     return 0.0
 
 
-def weight_of(schedule: str, coupling: float, n_views: int) -> float:
-    """μ at which the schedule of that name asks a column of coupling λ, where M sites take part."""
-    return (sweep_weight if schedule == "block-coordinate-descent" else consensus_weight)(
+def weight_of(solver: str, coupling: float, n_views: int) -> float:
+    """μ at which the solver of that name asks a column of coupling λ, where M sites take part."""
+    return (sweep_weight if solver == "block-coordinate-descent" else consensus_weight)(
         coupling, n_views
     )
 

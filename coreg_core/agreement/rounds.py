@@ -5,7 +5,7 @@ r"""The paper's objective as a federation computes it: what a round asks, and wh
         asked = rounds.ask(state)                                 # the question to the sites
         state = rounds.step(state, asked, values, scalars)        # the sum of their answers
 
-    sizes → the questions of a schedule (`coreg_core.agreement.schedules`)
+    sizes → the questions of a solver (`coreg_core.agreement.solvers`)
 
 Only sums over the sites are known. Of the b_v the largest counts: their eighth powers are summed,
 which tells the largest to within a factor M^⅛ (`objective.largest`). Every site evaluates these
@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.agreement.objective import CoupledColumn, largest, typical_size, weight_of
-from coreg_core.agreement.schedule import FinalTargets, Progress, Query, ScheduleTerms, overall_stop
-from coreg_core.agreement.schedules import Schedule, make_schedule
+from coreg_core.agreement.solver import FinalTargets, Progress, Query, SolverTerms, overall_stop
+from coreg_core.agreement.solvers import Solver, make_solver
 from coreg_core.agreement.views import AnswerPart
 from coreg_core.arrays import Arr, norms
 from coreg_core.errors import BadData
@@ -58,17 +58,17 @@ class RoundQuestion:
 
 @dataclass(frozen=True, eq=False)
 class RoundsState:
-    """The sums of the sizes, the schedule that follows from them, and how far it has come.
+    """The sums of the sizes, the solver that follows from them, and how far it has come.
 
-    The schedule's terms have M numbers, and M sites answer in every round.
+    The solver's terms have M numbers, and M sites answer in every round.
     """
 
     sums: tuple[float, ...] = ()  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; of each column Σ 1/(1 + μ b_v)
-    schedule: Schedule | None = None
-    inner: Any = None  # the schedule's own state
-    round: int = 0  # complete ones of the schedule
+    solver: Solver | None = None
+    inner: Any = None  # the solver's own state
+    round: int = 0  # complete ones of the solver
     progress: Progress | None = None  # of the last round; None before the first
-    outcome: Outcome | None = None  # how the schedule has ended; None while it runs
+    outcome: Outcome | None = None  # how the solver has ended; None while it runs
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,14 @@ class Rounds:
         with np.errstate(divide="ignore"):  # μ = 0 bounds nothing
             return sqrt(sums[1]) * np.minimum(most, 0.5 / np.sqrt(self.weights))
 
-    def _schedule(self, sums: tuple[float, ...]) -> Schedule:
-        """The schedule of the plan and the sums."""
+    def _solver(self, sums: tuple[float, ...]) -> Solver:
+        """The solver of the plan and the sums."""
         powers, squares, labels, *stays = sums
         bound = largest(powers)
         M = self.n_sites
         sweeps = self.iteration.name == "block-coordinate-descent"
         size = typical_size(squares, labels, self.n_unlabelled)
-        terms = ScheduleTerms(
+        terms = SolverTerms(
             coupling=self.terms.coupling,
             bounds=(bound,) * M if sweeps else (bound, *(0.0,) * (M - 1)),
             initial_objective=squares,
@@ -129,17 +129,17 @@ class Rounds:
             max_rounds=self.iteration.max_rounds,
             stays=() if sweeps else tuple(stays),
         )
-        return make_schedule(self.iteration.name, terms)
+        return make_solver(self.iteration.name, terms)
 
     # --- steps ----------------------------------------------------------------------------------
 
     def ask(self, state: RoundsState) -> RoundQuestion:
         """The next question to the sites."""
         columns = self.columns
-        if state.schedule is None:
+        if state.solver is None:
             layout = Layout(0, 0, SIZES + len(columns))
             return RoundQuestion("sizes", layout, (), _canonical(columns))
-        query: Query = state.schedule.query(state.inner)
+        query: Query = state.solver.query(state.inner)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
         lengths = norms(query.targets)
         bounds = lengths + self._bounds(state.sums) if query.part == "affine" else lengths
@@ -159,29 +159,29 @@ class Rounds:
         self, state: RoundsState, asked: RoundQuestion, values: Arr, scalars: tuple[float, ...]
     ) -> RoundsState:
         """The state after the sum. BadData: honest sites cannot give this sum."""
-        if state.schedule is None:
+        if state.solver is None:
             if (fault := scalar_fault(scalars)) is None and scalars[2] < 1.0:
                 fault = "counts no label"
             if fault is not None:
                 raise BadData(SOME_SITE.format(fault))
-            schedule = self._schedule(scalars)
-            return RoundsState(scalars, schedule, schedule.start(self.n_unlabelled))
+            solver = self._solver(scalars)
+            return RoundsState(scalars, solver, solver.start(self.n_unlabelled))
         if asked.part == "linear":
             among = self.n_sites if asked.site is None else 1
             fault = norm_fault(asked.targets, values, among)
             if fault is not None:
                 raise BadData(SOME_SITE.format(fault))
-        inner = state.schedule.step(state.inner, values)
-        progress = state.schedule.progress(inner)
+        inner = state.solver.step(state.inner, values)
+        progress = state.solver.progress(inner)
         stop = None if progress is None else overall_stop(progress.stops)
         outcome = None if stop is None else Outcome[stop.name]
-        return RoundsState(state.sums, state.schedule, inner, inner.round, progress, outcome)
+        return RoundsState(state.sums, state.solver, inner, inner.round, progress, outcome)
 
     def models(self, state: RoundsState) -> FinalTargets | None:
         """The targets of the sites' models; None if no round was verified."""
-        if state.schedule is None:
+        if state.solver is None:
             return None
-        return state.schedule.models(state.inner)
+        return state.solver.models(state.inner)
 
 
 def _canonical(*values: Any) -> bytes:

@@ -20,8 +20,8 @@ from coreg_core.agreement.objective import (
     objective,
     sweep_weight,
 )
-from coreg_core.agreement.schedule import ScheduleTerms, Stop, overall_stop
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
+from coreg_core.agreement.solver import SolverTerms, Stop, overall_stop
+from coreg_core.agreement.solvers import SOLVER_NAMES, make_solver, run_in_memory
 from coreg_core.agreement.views import KernelExpansion, Solution, View, make_view
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
@@ -41,7 +41,7 @@ from coreg_core.kernels import Kernel, make_kernel
 from coreg_core.selection import kernel_rule
 from coreg_core.spans import EveryPoint, LabelledPoints
 
-SOLVERS = ("closed-form", *SCHEDULE_NAMES)
+SOLVERS = ("closed-form", *SOLVER_NAMES)
 _PRESETS = {"loo": ("loo", "loo", True), "paper": ("paper", "paper", False)}
 
 
@@ -277,7 +277,7 @@ class CoRLSR(MultiView, Regressor):
         prediction_tolerance = self.prediction_tol
         if prediction_tolerance is None:
             prediction_tolerance = 1e-9 * max(float(np.abs(y).max()) for y in ys)
-        terms = ScheduleTerms(
+        terms = SolverTerms(
             coupling=(float(self.coupling),),
             bounds=tuple(view.bound() for view in views),
             initial_objective=sum(float(y @ y) for y in ys),
@@ -300,12 +300,12 @@ class CoRLSR(MultiView, Regressor):
         return solutions, certificate, 0, stop
 
 
-def _by_rounds(solver: str, terms: ScheduleTerms, views: list[View]) -> Fitted:
+def _by_rounds(solver: str, terms: SolverTerms, views: list[View]) -> Fitted:
     """The answers to the targets of the last round."""
-    schedule = make_schedule(solver, terms)
-    state = run_in_memory(schedule, views)
-    models = schedule.models(state)
-    progress = schedule.progress(state)
+    rounds = make_solver(solver, terms)
+    state = run_in_memory(rounds, views)
+    models = rounds.models(state)
+    progress = rounds.progress(state)
     assert models is not None
     assert progress is not None
     stop = overall_stop(progress.stops)

@@ -16,7 +16,7 @@ from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.agreement import Agreement, Form
 from coreg_core.outcomes import Notice, end_sentence, exit_code
 from coreg_core.plan import plan_fault
-from coreg_core.terms import Iteration, ScheduleName
+from coreg_core.terms import Iteration, SolverName
 from coreg_sim.closed_form import closed_form, closed_form_fault, distance_from_closed_form
 from coreg_sim.problems import Problem, generated, partitioned, read_views, same_condition
 from coreg_sim.simulate import (
@@ -39,7 +39,7 @@ LABELLED = 50  # labels of a site
 FEW = 20  # labels of a site that an agreement helps
 SHARED = 500
 DEFAULT_COUPLING = Agreement().coupling[0]
-OF_AGREEMENT = ("coupling", "schedule", "form", "tolerance", "max_rounds")  # options
+OF_AGREEMENT = ("coupling", "solver", "form", "tolerance", "max_rounds")  # options
 
 
 @contextmanager
@@ -117,8 +117,8 @@ def run(
         ),
     ] = "5",
     coupling: Annotated[float, typer.Option(min=0, help="λ.")] = DEFAULT_COUPLING,
-    schedule: Annotated[
-        ScheduleName, typer.Option(help="The schedule of the rounds.")
+    solver: Annotated[
+        SolverName, typer.Option(help="The solver of the rounds.")
     ] = "conjugate-gradients",
     form: Annotated[Form, typer.Option(help="The form of the views.")] = "exact",
     tolerance: Annotated[
@@ -152,7 +152,7 @@ def run(
     An agreement also prints its largest distance from the centralised closed form. Its generated
     data are noisy measurements of one hidden condition, with few labels at each site.
 
-    Coupling, schedule, form, tolerance and max-rounds are options of --objective agreement.
+    Coupling, solver, form, tolerance and max-rounds are options of --objective agreement.
     """
 
     def given(name: str) -> bool:
@@ -171,7 +171,7 @@ def run(
         problem = partitioned(file, labelled or LABELLED, unlabelled, seed, common=common)
     plan = plan_for(problem, Additive())
     if objective == "agreement":
-        iteration = Iteration(schedule, tolerance, 1e-5, max_rounds)
+        iteration = Iteration(solver, tolerance, 1e-5, max_rounds)
         plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)), iteration)
     fault = plan_fault(plan)
     if fault is not None:
@@ -198,7 +198,7 @@ MODELS = ("joined", "score")  # that a verdict compares with the local model
 def figures(run: Simulated) -> Values:
     additive = isinstance(run.plan.objective, Additive)
     values = {
-        "schedule": "additive" if additive else run.plan.iteration.name,
+        "solver": "additive" if additive else run.plan.iteration.name,
         "stop": run.outcome.name,
         "steps_in_series": len(run.taken),
         "numbers_sent": run.numbers_sent,

@@ -35,9 +35,7 @@ UNLABELLED = 182
 HELD_OUT = 80
 COUPLINGS = (0.0, 0.001, 0.01, 0.1)
 _STUDY = f'[study]\nname = "NAME"\ntarget = "{TARGET}"\nid = "{ID}"\n\n[model]\n'
-_AGREEMENT = (
-    f'objective = "agreement"\nform = "exact"\ncoupling = {list(COUPLINGS)}\n\n[schedule]\n'
-)
+_AGREEMENT = f'objective = "agreement"\nform = "exact"\ncoupling = {list(COUPLINGS)}\n\n[solver]\n'
 # The paper's system first: Algorithm 1, then the same optimum by conjugate gradients.
 STUDIES = {
     name: _STUDY.replace("NAME", name) + model

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coreg_core.terms import Aggregation, ScheduleName
+from coreg_core.terms import Aggregation, SolverName
 from coreg_wire.files.toml_file import file_faults, read_toml, toml
 
 
@@ -31,12 +31,12 @@ class Policy(BaseModel):
             "sum."
         ),
     )
-    solvers: tuple[ScheduleName, ...] = Field(
+    solvers: tuple[SolverName, ...] = Field(
         default=("conjugate-gradients", "block-coordinate-descent"),
         min_length=1,
         strict=False,
         description=(
-            "Allowed `[schedule] name`s of an agreement. With `block-coordinate-descent` members "
+            "Allowed `[solver] name`s of an agreement. With `block-coordinate-descent` members "
             "read this site's predictions."
         ),
     )

@@ -41,7 +41,7 @@ from coreg_core.additive.label_privacy import randomised
 from coreg_core.additive.site_model import ClassModel, SiteModel, model_of
 from coreg_core.additive.site_start import started
 from coreg_core.additive.terms import SiteSummary, Terms, own_features, terms_of
-from coreg_core.agreement.schedule import Progress
+from coreg_core.agreement.solver import Progress
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation import AnyProbability, fit_class_probabilities, fit_probability

@@ -6,7 +6,7 @@ A site factors its data once, before it accepts the plan. Then each question is 
 weight μ, and the answer is the prediction of the function that fits its labels and t best. The
 labels appear in an affine answer only. A linear answer is the change that a change of t makes.
 
-All sites see the same sums, and step the same schedule on them, so each knows the next question.
+All sites see the same sums, and step the same solver on them, so each knows the next question.
 At the end a site solves once more at the verified target: that function is its model. Of a path of
 λ it keeps the one that its own left-out labels prefer, which may be λ = 0.
 
@@ -26,7 +26,7 @@ from coreg_core.agreement.label_share import share_of_one_label
 from coreg_core.agreement.left_out import LabelledFit, PathChoice, choose_on
 from coreg_core.agreement.objective import powered, stays, sweep_weight, weight_of
 from coreg_core.agreement.rounds import RoundQuestion, Rounds, RoundsState
-from coreg_core.agreement.schedule import FinalTargets, Progress
+from coreg_core.agreement.solver import FinalTargets, Progress
 from coreg_core.agreement.views import Solution, View, make_view
 from coreg_core.arrays import Arr, evenly
 from coreg_core.errors import BadData, CoregError, Refused
@@ -286,7 +286,7 @@ class AgreementComputation:
     @property
     def outcome(self) -> tuple[Outcome, str]:
         outcome = self._place.state.outcome
-        assert outcome is not None, "the schedule has ended"
+        assert outcome is not None, "the solver has ended"
         return outcome, ""
 
     # --- the end --------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coreg_core.agreement.schedule import Progress
+from coreg_core.agreement.solver import Progress
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, Refused
 from coreg_core.objectives.alignment import (

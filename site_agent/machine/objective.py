@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 from jaxtyping import UInt64
 
-from coreg_core.agreement.schedule import Progress
+from coreg_core.agreement.solver import Progress
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.shapes import Shape
 from site_agent.disclosure import Pairs, RowSet

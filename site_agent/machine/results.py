@@ -11,7 +11,7 @@ from coreg_core.additive.label_privacy import columns_of
 from coreg_core.additive.site_model import ClassModel, SiteModel
 from coreg_core.additive.worth import Worth
 from coreg_core.agreement.left_out import PathChoice
-from coreg_core.agreement.schedule import Progress
+from coreg_core.agreement.solver import Progress
 from coreg_core.agreement.views import Solution
 from coreg_core.arrays import Arr, Ints
 from coreg_core.evaluation import AnyProbability

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from coreg_core.additive.site_model import ClassModel, SiteModel
 from coreg_core.additive.terms import SCORE_GRAIN, SCORE_NOISE
-from coreg_core.agreement.schedule import Progress
+from coreg_core.agreement.solver import Progress
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, Refused
 from coreg_core.objectives.scoring import RECORD, Scoring

@@ -20,7 +20,7 @@ from machine.tiny import make_plan
 from rich.console import Console
 from test_model_store import plan
 
-from coreg_core.agreement.schedule import Progress
+from coreg_core.agreement.solver import Progress
 from coreg_core.errors import Refused, StorageError, UsageError
 from coreg_core.outcomes import Outcome
 from coreg_wire.files.disk import exclusive
@@ -202,7 +202,7 @@ def command(state, *words):
         ),
         ({"membership_changes": True}, "(sums over several sets of sites)"),
         (
-            {"coupling": (0.1, 0.2), "schedule": "block-coordinate-descent"},
+            {"coupling": (0.1, 0.2), "solver": "block-coordinate-descent"},
             "(a path of couplings, Algorithm 1)",
         ),
         ({"form": "linear"}, "whether a guessed column is a combination of all sites' columns"),

@@ -39,8 +39,8 @@ BORDERS = {
     "min_sites": (3, {"min_sites": 3}, {"min_sites": 2}),
     "solvers": (
         ("block-coordinate-descent",),
-        {"schedule": "block-coordinate-descent"},
-        {"schedule": "conjugate-gradients"},
+        {"solver": "block-coordinate-descent"},
+        {"solver": "conjugate-gradients"},
     ),
 }
 # key: the file of its test

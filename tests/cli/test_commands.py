@@ -14,7 +14,7 @@ from coordinator.config.federation_toml import read_configuration
 from coordinator.config.study_toml import read_study
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status, overview, store_of
-from coreg_core.agreement.schedule import Stop
+from coreg_core.agreement.solver import Stop
 from coreg_core.outcomes import Outcome, advice, end_sentence, exit_code
 from coreg_wire.clock import timestamp
 from coreg_wire.terminal import command_line
@@ -168,7 +168,7 @@ def test_every_program_prints_its_release(command, program, words):
 def test_every_outcome_has_a_documented_exit_code_and_advice():
     assert {exit_code(outcome) for outcome in Outcome} <= set(EXIT_CODES)
     assert {stop.name for stop in Stop} <= {outcome.name for outcome in Outcome}, (
-        "a schedule's end is a run's"
+        "a solver's end is a run's"
     )
     for outcome in Outcome:
         assert bool(advice(outcome)) is not outcome.good

@@ -170,9 +170,8 @@ def test_a_run_without_an_objective_is_refused_where_it_is_asked_for(tmp_path, m
     assert plan.align == Alignment(), "no other section"
 
 
-@pytest.mark.parametrize("section", ["[study]", "[model]", "[schedule]", "[privacy]"])
-def test_a_key_solver_is_answered_with_the_schedule(tmp_path, section):
-    """The paper and its readers name a solver; the file has [schedule] name."""
+@pytest.mark.parametrize("section", ["[study]", "[model]", "[solver]", "[privacy]"])
+def test_a_key_that_is_a_section_is_answered_with_its_keys(tmp_path, section):
     sections = {"[study]": 'name = "s"\n', "[model]": 'objective = "agreement"\ncoupling = 0.1\n'}
     sections[section] = sections.get(section, "") + 'solver = "algorithm-1"\n'
     text = "".join(f"{name}\n{keys}" for name, keys in sections.items())
@@ -180,11 +179,11 @@ def test_a_key_solver_is_answered_with_the_schedule(tmp_path, section):
     place = section.strip("[]")
     with pytest.raises(UsageError) as error:
         read_study(tmp_path / "study.toml")
-    assert f"{place}.solver: unknown key; did you mean [schedule] name =" in str(error.value)
-    assert '"block-coordinate-descent" (Algorithm 1)' in str(error.value)
+    expected = f"{place}.solver: this is a section: write [solver], and below it its keys (name,"
+    assert expected in str(error.value)
     if section != "[study]":
         terms = text.partition("[model]")[2]
-        with pytest.raises(UsageError, match=r"did you mean \[schedule\] name ="):
+        with pytest.raises(UsageError, match=r"write \[solver\], and below it"):
             configuration(tmp_path, f"[model]{terms}")
 
 

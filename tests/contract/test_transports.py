@@ -21,7 +21,7 @@ from contract.harness import (
     within,
 )
 from core.test_exchange import short  # noqa: F401 - a fixture
-from machine.tiny import SCHEDULES, TIMEOUTS, bits, make_plan, make_sites, undisturbed
+from machine.tiny import SOLVERS, TIMEOUTS, bits, make_plan, make_sites, undisturbed
 
 from coordinator.driver import Driver, RecordSink
 from coordinator.machine.events import Finish, Received, SiteJoined
@@ -129,11 +129,11 @@ def driven(
 
 
 @pytest.mark.parametrize("aggregation", ["plaintext", "secure"])
-@pytest.mark.parametrize(("schedule", "order"), [*zip(SCHEDULES, ("bca", "abc"), strict=True)])
+@pytest.mark.parametrize(("solver", "order"), [*zip(SOLVERS, ("bca", "abc"), strict=True)])
 def test_a_whole_run_ends_on_the_same_bits(
-    wire: Wire, schedule: str, order: str, aggregation: str
+    wire: Wire, solver: str, order: str, aggregation: str
 ) -> None:
-    plain = make_plan(schedule=schedule, tolerance=1e-6, prediction_tolerance=1e-1)
+    plain = make_plan(solver=solver, tolerance=1e-6, prediction_tolerance=1e-1)
     plan = replace(plain, privacy=replace(plain.privacy, aggregation=aggregation))
     expected = undisturbed(plain)
     sites = make_sites(order)

@@ -16,7 +16,7 @@ from problems import Problem, random_site
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import largest, powered, stays
 from coreg_core.agreement.rounds import Rounds
-from coreg_core.agreement.schedules import SCHEDULE_NAMES
+from coreg_core.agreement.solvers import SOLVER_NAMES
 from coreg_core.errors import BadData, UsageError
 from coreg_core.objectives.agreement import Agreement
 from coreg_core.outcomes import Outcome
@@ -68,7 +68,7 @@ def agreement(problem, name="conjugate-gradients", coupling=None, **changes):
     return rounds, views, answers_of(rounds, views, problem.sites)
 
 
-@pytest.mark.parametrize("name", SCHEDULE_NAMES)
+@pytest.mark.parametrize("name", SOLVER_NAMES)
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_alone_lead_to_the_closed_form(name, seed):
     problem = small(seed)

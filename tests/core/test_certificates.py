@@ -1,4 +1,4 @@
-"""What a schedule certifies is true: at every verified round, against 60-digit solutions and
+"""What a solver certifies is true: at every verified round, against 60-digit solutions and
 against a dense SVD.
 """
 
@@ -20,18 +20,18 @@ from problems import (
 )
 
 from coreg_core.agreement.objective import ROUNDING, consensus_certificate
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
+from coreg_core.agreement.solvers import SOLVER_NAMES, make_solver, run_in_memory
 
 FORMS = ("exact", "semi-parametric")
 
 
-def verified_rounds(schedule, views):
+def verified_rounds(solver, views):
     """(progress, models) of every verified round of a run."""
     seen = []
 
     def look(state):
-        progress = schedule.progress(state)
-        models = schedule.models(state)
+        progress = solver.progress(state)
+        models = solver.models(state)
         # Algorithm 1 steps M times a round, and shows the last sweep meanwhile.
         if (
             progress is not None
@@ -40,14 +40,14 @@ def verified_rounds(schedule, views):
         ):
             seen.append((progress, models))
 
-    run_in_memory(schedule, views, on_step=look)
+    run_in_memory(solver, views, on_step=look)
     return seen
 
 
 def check_certificates(problem, best, Q_best, name, **changes):
     views = problem.views()
-    schedule = make_schedule(name, terms(problem, views, **changes))
-    seen = verified_rounds(schedule, views)
+    solver = make_solver(name, terms(problem, views, **changes))
+    seen = verified_rounds(solver, views)
     assert seen, "not one verified round"
     condition = max(float(np.linalg.norm(s.kernel(s.X, s.X), 2)) / s.ridge for s in problem.sites)
     for progress, models in seen:
@@ -61,7 +61,7 @@ def check_certificates(problem, best, Q_best, name, **changes):
         # features make of a kernel that is rounded. Four times the constant: each solution is a
         # chain of some products and triangular solves.
         mu = 2 * problem.coupling * len(views)
-        mu_b = mu * max(schedule.terms.bounds)
+        mu_b = mu * max(solver.terms.bounds)
         size = 1.0 + np.linalg.norm(predictions) + np.linalg.norm(best)
         of_one = 4 * ROUNDING * amplification(problem) * size
         rounding = of_one * (1.0 + mu_b + condition)
@@ -75,7 +75,7 @@ def check_certificates(problem, best, Q_best, name, **changes):
         assert errors.max() <= progress.prediction_bound[0] + rounding
 
 
-@pytest.mark.parametrize("name", SCHEDULE_NAMES)
+@pytest.mark.parametrize("name", SOLVER_NAMES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", GOLDEN)
 def test_golden(case, form, name):
@@ -85,11 +85,11 @@ def test_golden(case, form, name):
         np.array(truth["predictions_unlabelled"]),
         truth["objective"],
         name,
-        max_rounds=400,  # the slow schedules' later rounds say nothing new
+        max_rounds=400,  # the slow solvers' later rounds say nothing new
     )
 
 
-@pytest.mark.parametrize("name", SCHEDULE_NAMES)
+@pytest.mark.parametrize("name", SOLVER_NAMES)
 @settings(max_examples=40)
 @given(problems(kernels=("gaussian",), mixed=True) | problems(sites=(2, 4), couplings=(1.0, 4.0)))
 def test_random_problems(name, problem):
@@ -114,8 +114,8 @@ def test_algorithm_1_certifies_by_the_gradient():
     views = problem.views()
     bounds = np.array([view.bound() for view in views])
     lam = problem.coupling
-    schedule = make_schedule("block-coordinate-descent", terms(problem, views, max_rounds=8))
-    for progress, models in verified_rounds(schedule, views):
+    solver = make_solver("block-coordinate-descent", terms(problem, views, max_rounds=8))
+    for progress, models in verified_rounds(solver, views):
         mu = models.weights[0]
         targets = []
         answers = []

@@ -11,7 +11,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from benchmarks.one_table import one_table
 from coreg_core.agreement.objective import disagreement
-from coreg_core.agreement.schedule import Stop
+from coreg_core.agreement.solver import Stop
 from coreg_core.errors import SingularSystem
 from coreg_core.estimators import CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
@@ -103,7 +103,7 @@ def test_repeated_rows(form, kind, seed, coupling):
     direct = fit(data, form=form, coupling=coupling)
     gradients = fit(data, form=form, coupling=coupling, solver="conjugate-gradients")
     assert gradients.stop_ is Stop.CONVERGED
-    # 1e-9 · max|y| is what the schedule promised, in the 2-norm; the closed form states its own
+    # 1e-9 · max|y| is what the solver promised, in the 2-norm; the closed form states its own
     # bound.
     atol = gradients.prediction_bound_ + direct.prediction_bound_
     assert atol < 1e-8

@@ -22,8 +22,8 @@ from problems import (
 from benchmarks.one_table import one_table
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight
-from coreg_core.agreement.schedule import Stop, overall_stop
-from coreg_core.agreement.schedules import make_schedule, run_in_memory
+from coreg_core.agreement.solver import Stop, overall_stop
+from coreg_core.agreement.solvers import make_solver, run_in_memory
 from coreg_core.estimators import CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
 
@@ -69,7 +69,7 @@ def test_solver(name, form, solver):
     (model, views) = fitted(name, form, solver, tol=1e-20)
     predictions = np.array(truth["predictions_unlabelled"])
     # 1e-9: condition numbers of the consensus system are below 1e4 here, so 1e4 · 64 eps · |ŷ| is
-    # far below it; the schedules' tolerances (gap 1e-20 · Q(0), predictions 1e-9 · max|y|) are met
+    # far below it; the solvers' tolerances (gap 1e-20 · Q(0), predictions 1e-9 · max|y|) are met
     # with both.
     assert_allclose(model.predictions_unlabelled_, predictions, rtol=0, atol=1e-9)
     new = np.hstack([v["X_new"] for v in views])
@@ -160,10 +160,10 @@ def test_the_closed_form_is_the_reference(problem):
 def test_conjugate_gradients_everywhere(problem):
     views = problem.views()
     expected, _ = reference(problem)
-    schedule = make_schedule("conjugate-gradients", terms(problem, views))
-    state = run_in_memory(schedule, views)
-    models = schedule.models(state)
-    progress = schedule.progress(state)
+    solver = make_solver("conjugate-gradients", terms(problem, views))
+    state = run_in_memory(solver, views)
+    models = solver.models(state)
+    progress = solver.progress(state)
     found = np.array(
         [
             view.solve(models.of(v)[:, 0], models.weights[0]).prediction

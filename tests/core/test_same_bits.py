@@ -1,7 +1,7 @@
-"""coreg_core/arrays.py and both schedules: the same bits whatever BLAS, numpy's vector instructions
+"""coreg_core/arrays.py and both solvers: the same bits whatever BLAS, numpy's vector instructions
 and threads do.
 
-As a script: the digest of every state of both schedules.
+As a script: the digest of every state of both solvers.
 """
 
 import hashlib
@@ -16,8 +16,8 @@ import pytest
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coreg_core.agreement.schedule import ScheduleTerms
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule
+from coreg_core.agreement.solver import SolverTerms
+from coreg_core.agreement.solvers import SOLVER_NAMES, make_solver
 from coreg_core.arrays import dot, norms
 
 SHAPES = [(4999, 3, 4), (6, 2, 12), (1, 1, 12)]  # instances, columns, sites
@@ -28,14 +28,14 @@ def stepped(name: str, m: int, k: int, M: int) -> bytes:
     rng = default_rng(0)
     c = rng.random((M, m, k))
     d = rng.random((M, m, 1))
-    terms = ScheduleTerms(
+    terms = SolverTerms(
         tuple(0.1 * 3**j for j in range(k)), tuple(rng.random(M)), 1.0, 0.0, 0.0, 45
     )
-    schedule = make_schedule(name, terms)
+    solver = make_solver(name, terms)
     told = hashlib.sha256()
-    state = schedule.start(m)
-    while not schedule.finished(state):
-        query = schedule.query(state)
+    state = solver.start(m)
+    while not solver.finished(state):
+        query = solver.query(state)
         total = np.zeros((m, k))
         answering = range(M)
         if query.site is not None:
@@ -44,7 +44,7 @@ def stepped(name: str, m: int, k: int, M: int) -> bytes:
             total += d[v] * query.targets
             if query.part == "affine":
                 total += c[v]
-        state = schedule.step(state, total)
+        state = solver.step(state, total)
         told.update(
             b"".join(np.ascontiguousarray(value).tobytes() for value in vars(state).values())
         )
@@ -53,7 +53,7 @@ def stepped(name: str, m: int, k: int, M: int) -> bytes:
 
 def digest() -> str:
     return hashlib.sha256(
-        b"".join(stepped(name, *shape) for name in SCHEDULE_NAMES for shape in SHAPES)
+        b"".join(stepped(name, *shape) for name in SOLVER_NAMES for shape in SHAPES)
     ).hexdigest()
 
 
@@ -75,7 +75,7 @@ def here() -> str:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: next(iter(machine.values())))
-def test_every_processor_steps_both_schedules_to_the_same_bits(
+def test_every_processor_steps_both_solvers_to_the_same_bits(
     machine: dict[str, str], here: str
 ) -> None:
     done = subprocess.run(

@@ -83,7 +83,7 @@ def test_the_linear_part_is_symmetric_and_between_nought_and_one(site, weight):
     assert_allclose(R, R.T, rtol=0, atol=atol)
     eigenvalues = np.linalg.eigvalsh((R + R.T) / 2)
     assert eigenvalues.min() >= -atol
-    # R ≺ I: strictly, by 1 − μb/(1 + μb), which is what every schedule's convergence rests on.
+    # R ≺ I: strictly, by 1 − μb/(1 + μb), which is what every solver's convergence rests on.
     strictly = 1 / (1 + weight * view.bound())
     assert eigenvalues.max() <= 1 - strictly + atol
 

@@ -74,8 +74,8 @@ data = "patients"
 [model]
 coupling = {coupling}
 {model}
-[schedule]
-name = "{schedule}"
+[solver]
+name = "{solver}"
 tolerance = {tolerance}
 prediction_tolerance = {prediction_tolerance}
 max_rounds = {max_rounds}
@@ -86,13 +86,13 @@ aggregation = "{aggregation}"
 align = false
 """
 CONVERGES = {
-    "coupling": 0.1, "schedule": "conjugate-gradients", "tolerance": 1e-12,
+    "coupling": 0.1, "solver": "conjugate-gradients", "tolerance": 1e-12,
     "prediction_tolerance": 1e-8, "max_rounds": 1000,
     "threads": 1, "model": "", "study": "", "aggregation": "secure",
 }  # fmt: skip
 # Many rounds of a few milliseconds: long enough to be killed in the middle.
 EXACT = {"tolerance": 0.0, "prediction_tolerance": 0.0}
-LONG = EXACT | {"schedule": "block-coordinate-descent", "coupling": 3.0, "max_rounds": 150}
+LONG = EXACT | {"solver": "block-coordinate-descent", "coupling": 3.0, "max_rounds": 150}
 ENDLESS = LONG | {"max_rounds": 9_000}
 # Thirty labels in all are few for an additive training.
 POLICY = {

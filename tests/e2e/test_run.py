@@ -146,7 +146,7 @@ def test_run_ends_with_the_documented_code_of_its_studys_end(tmp_path):
     """Of agents that serve: they stay from one coordinator to the next."""
     with federation(tmp_path) as fed:
         clear = {
-            "schedule": "block-coordinate-descent",
+            "solver": "block-coordinate-descent",
             "aggregation": "plaintext",
             "prediction_tolerance": 1e-6,
         }

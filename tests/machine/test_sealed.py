@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine.tiny import (
-    SCHEDULES,
+    SOLVERS,
     Pump,
     altered,
     make_plan,
@@ -40,9 +40,9 @@ PLAN = sealed(make_plan(min_sites=3))
 FIRST = 2  # the first step that carries a sum
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_keys_change_no_bit_and_the_sums_lead_to_the_closed_form(schedule: str) -> None:
-    plan = make_plan(min_sites=3, schedule=schedule)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_keys_change_no_bit_and_the_sums_lead_to_the_closed_form(solver: str) -> None:
+    plan = make_plan(min_sites=3, solver=solver)
     clear = undisturbed(plan)
     secret = undisturbed(sealed(plan))
     assert secret.outcome is clear.outcome is Outcome.CONVERGED

@@ -49,11 +49,11 @@ from site_agent.site_data import PrivateData
 UNLABELLED = 6
 IDS = "digest-of-the-ids"
 TIMEOUTS = Timeouts(join=1.0, plan=2.0, approval=500.0, round=3.0, stall=4.0)
-SCHEDULES = ("conjugate-gradients", "block-coordinate-descent")
+SOLVERS = ("conjugate-gradients", "block-coordinate-descent")
 
 
 def make_plan(**changes: Any) -> Plan:
-    """A small plan; ``changes`` are fields of whichever part of it has them (``schedule`` is the
+    """A small plan; ``changes`` are fields of whichever part of it has them (``solver`` is the
     iteration's name).
     """
     parts = {
@@ -69,8 +69,8 @@ def make_plan(**changes: Any) -> Plan:
         "iteration": Iteration(tolerance=1e-9, prediction_tolerance=1e-3, max_rounds=300),
         "privacy": Privacy(aggregation="plaintext"),
     }
-    if "schedule" in changes:
-        changes["name"] = changes.pop("schedule")
+    if "solver" in changes:
+        changes["name"] = changes.pop("solver")
     whole = {"run": changes.pop("run", "run-1"), "federation": changes.pop("federation", "tiny")}
     for key, part in parts.items():
         mine = {f.name: changes.pop(f.name) for f in fields(part) if f.name in changes}

@@ -148,13 +148,13 @@ def same(left, right):
         assert mine.function.coef.tobytes() == other.function.coef.tobytes()
 
 
-def both_schedules_end_on_the_bits_of_one_process_masked_or_not(cluster):
+def both_solvers_end_on_the_bits_of_one_process_masked_or_not(cluster):
     problem = generated(5, 10, 40, 2, seed=1)
-    for form, schedule in (
+    for form, solver in (
         ("exact", "block-coordinate-descent"),
         ("semi-parametric", "conjugate-gradients"),
     ):
-        terms = Agreement(form=form, coupling=(0.1,)), Iteration(schedule, 1e-8, 1e-3)
+        terms = Agreement(form=form, coupling=(0.1,)), Iteration(solver, 1e-8, 1e-3)
         here = simulate(problem, plan_for(problem, *terms))
         same(simulate(problem, plan_for(problem, *terms), hosting=OverRay(cluster)), here)
         assert here.outcome is Outcome.CONVERGED
@@ -233,7 +233,7 @@ def node_of(_host):
 CHECKS = {
     "one-node": (
         messages_keep_their_order_and_what_is_rejected_or_closed_hears_no_more,
-        both_schedules_end_on_the_bits_of_one_process_masked_or_not,
+        both_solvers_end_on_the_bits_of_one_process_masked_or_not,
         the_distance_from_the_closed_form_is_that_of_one_process,
         an_actor_that_dies_ends_the_simulation,
     ),

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
 from coordinator.transports import InProcess
-from coreg_core.agreement.schedules import SCHEDULE_NAMES
+from coreg_core.agreement.solvers import SOLVER_NAMES
 from coreg_core.errors import BadData, Refused, UsageError
 from coreg_core.messages import PlanRefused, Step
 from coreg_core.objectives.agreement import Agreement
@@ -31,7 +31,7 @@ from site_agent.site_data import PrivateData
 
 PROBLEM = generated(4, 8, 20, 2, seed=1)
 TERMS = Agreement(form="semi-parametric", coupling=(0.1,))
-PLANS = {name: (TERMS, Iteration(name, 1e-8, 1e-3)) for name in SCHEDULE_NAMES}
+PLANS = {name: (TERMS, Iteration(name, 1e-8, 1e-3)) for name in SOLVER_NAMES}
 
 
 def bits(run):
@@ -93,7 +93,7 @@ def calls_of_four_rounds(n_sites):
 
 
 def test_the_work_of_a_round_is_proportional_to_the_number_of_sites():
-    """1,000 sites took 5 s a round: each built the schedule again, whose terms have one number for
+    """1,000 sites took 5 s a round: each built the solver again, whose terms have one number for
     each site.
     """
     calls_of_four_rounds(16)  # fills caches and imports
@@ -324,7 +324,7 @@ def test_a_run_prints_each_site_s_errors_and_forecasts():
     assert [row.split()[:2] for row in rows] == [[f"site-{v}", "50"] for v in range(3)]
     last = json.loads(sim("run", *SMALL, "--json").output.splitlines()[-1])
     assert last["event"] == "finished"
-    assert last["schedule"] == "additive"
+    assert last["solver"] == "additive"
     assert last["stop"] == "CONVERGED"
     assert last["bytes_sent"] > 0
     for site in last["sites"].values():

@@ -11,7 +11,7 @@ STUDIES = {
     "agreement": f'{_STUDY}"agreement"\ncoupling = 0.1\n',
     "path": f'{_STUDY}"agreement"\ncoupling = [0.01, 1.0]\n',
     "sweeps": (
-        f'{_STUDY}"agreement"\ncoupling = 1.0\n[schedule]\nname ='
+        f'{_STUDY}"agreement"\ncoupling = 1.0\n[solver]\nname ='
         ' "block-coordinate-descent"\nmax_rounds = 4\n'
     ),
     "additive": (

@@ -4,7 +4,7 @@ import json
 import re
 import reprlib
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -64,13 +64,16 @@ def _syntax(message: str, path: Path) -> str:
     return f"not TOML: {message}{shown}.{hint}"
 
 
-def unknown_key(key: str, known: Iterable[str], kind: str = "key", section: str = "") -> str:
+def unknown_key(key: str, known: Collection[str], section: str) -> str:
     """The fault and the correction of an unknown key of a section; a known name "section.key" tells
     where the key belongs.
     """
     places = {name.rpartition(".")[2]: name.rpartition(".")[0] for name in known}
     close = next(iter(get_close_matches(key, list(places), n=1)), "")
     if close == key:
+        below = [name.partition(".")[2] for name in known if name.startswith(f"{key}.")]
+        if below:
+            return f"this is a section: write [{key}], and below it its keys ({', '.join(below)})"
         if places[key] == section:
             decides = " (its `objective` decides which keys it has)" if section == "model" else ""
             return f"this key does not go with the other keys of [{section}]{decides}"
@@ -78,7 +81,7 @@ def unknown_key(key: str, known: Iterable[str], kind: str = "key", section: str 
             "this key belongs in"
             f" {f'the section [{places[key]}]' if places[key] else 'the top level of the file'}"
         )
-    return f"unknown {kind}{f'; did you mean {close}?' if close else ''}"
+    return f"unknown key; did you mean {close}?" if close else "unknown key"
 
 
 def file_faults(
@@ -86,12 +89,10 @@ def file_faults(
     error: ValidationError,
     keys: Iterable[str],
     skip: tuple[str, ...] = (),
-    instead: Mapping[str, str] | None = None,
 ) -> UsageError:
     """Every fault of a file with its key, as one error.
 
-    In ``skip`` a location's second part is the member of a union. ``instead``: for a key that
-    people expect, what the file has in its place.
+    In ``skip`` a location's second part is the member of a union.
     """
     keys = list(keys)
     faults = dict[str, list[str]]()
@@ -101,7 +102,7 @@ def file_faults(
         location = tuple(part for part in fault["loc"] if not _MEMBER.match(str(part)))
         if location[:1] and location[0] in skip:
             location = (location[0], *location[2:])
-        where, text = _key_and_message(fault, location, keys, instead or {})
+        where, text = _key_and_message(fault, location, keys)
         faults.setdefault(where, []).append(text)
     lines = "\n".join(
         f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items()
@@ -114,17 +115,13 @@ def _key_and_message(
     fault: Mapping[str, Any],
     location: tuple[int | str, ...],
     known: list[str],
-    instead: Mapping[str, str],
 ) -> tuple[str, str]:
     """The key of a fault with its value, and what is wrong with it."""
     parts = [str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int)]
     where = ".".join(parts) or "the file"
     if fault["type"] == "extra_forbidden":
-        key = str(location[-1])
-        if key in instead:
-            return where, f"unknown key; did you mean {instead[key]}?"
         section = ".".join(map(str, location[:-1]))
-        return where, unknown_key(key, known, section=section)
+        return where, unknown_key(str(location[-1]), known, section)
     text = _plainly(fault["msg"])
     is_section = any(name.startswith(f"{where}.") for name in known)
     if is_section and fault["type"] in ("missing", "model_type"):

@@ -1,4 +1,4 @@
-"""The three schedules, stepped from outside: what they ask, when they stop, and that a state is all
+"""The three solvers, stepped from outside: what they ask, when they stop, and that a state is all
 there is.
 """
 
@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, Problem, problems, random_site, reference, terms
 
-from coreg_core.agreement.schedule import Stop, overall_stop
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
+from coreg_core.agreement.solver import Stop, overall_stop
+from coreg_core.agreement.solvers import SOLVER_NAMES, make_solver, run_in_memory
 
-every_schedule = pytest.mark.parametrize("name", SCHEDULE_NAMES)
+every_solver = pytest.mark.parametrize("name", SOLVER_NAMES)
 
 
 def problem_of(M, n, m, coupling, *, span="exact", seed=0):
@@ -33,27 +33,27 @@ def arrays_of(state):
     return {name: value for name, value in vars(state).items() if isinstance(value, np.ndarray)}
 
 
-@every_schedule
+@every_solver
 @settings(max_examples=10)
 @given(problems(sites=(1, 3)))
 def test_no_method_changes_the_state_that_it_is_given(name, problem):
     views = problem.views()
-    schedule = make_schedule(
+    solver = make_solver(
         name, terms(problem, views, coupling=(problem.coupling, 0.0), max_rounds=25)
     )
-    state = schedule.start(problem.n_unlabelled)
-    assert schedule.progress(state) is schedule.models(state) is None, (
+    state = solver.start(problem.n_unlabelled)
+    assert solver.progress(state) is solver.models(state) is None, (
         "before the first round there is nothing to show"
     )
-    while not schedule.finished(state):
+    while not solver.finished(state):
         before = {k: a.copy() for k, a in arrays_of(state).items()}
         for a in arrays_of(state).values():
             a.setflags(write=False)  # an attempt raises; the bytes are compared all the same
-        query = schedule.query(state)
+        query = solver.query(state)
         total = answer(views, query)
         kept = total.copy()
-        after = schedule.step(state, total)
-        schedule.progress(state), schedule.models(state), schedule.finished(state)
+        after = solver.step(state, total)
+        solver.progress(state), solver.models(state), solver.finished(state)
         assert_array_equal(total, kept)
         for k, a in arrays_of(state).items():
             assert_array_equal(a, before[k], err_msg=k)
@@ -63,11 +63,11 @@ def test_no_method_changes_the_state_that_it_is_given(name, problem):
 # --- what is asked --------------------------------------------------------------------------------
 
 
-def queries(schedule, views, state):
+def queries(solver, views, state):
     asked = []
-    while not schedule.finished(state):
-        asked.append(schedule.query(state))
-        state = schedule.step(state, answer(views, asked[-1]))
+    while not solver.finished(state):
+        asked.append(solver.query(state))
+        state = solver.step(state, answer(views, asked[-1]))
     return asked, state
 
 
@@ -75,15 +75,15 @@ def queries(schedule, views, state):
 @given(problems(sites=(2, 4)))
 def test_labels_leave_a_site_once_and_directions_have_size_one(problem):
     views = problem.views()
-    schedule = make_schedule(
+    solver = make_solver(
         "conjugate-gradients",
         terms(problem, views, tolerance=0.0, coupling=(problem.coupling, 0.0), max_rounds=50),
     )
-    state = schedule.start(problem.n_unlabelled)
+    state = solver.start(problem.n_unlabelled)
     verifications = 0
     first = True
-    while not schedule.finished(state):
-        query = schedule.query(state)
+    while not solver.finished(state):
+        query = solver.query(state)
         assert query.site is None
         part = "linear"
         if first:
@@ -97,19 +97,19 @@ def test_labels_leave_a_site_once_and_directions_have_size_one(problem):
             sizes = np.abs(query.targets).max(axis=0)
             assert all(s in (0.0, 1.0) for s in sizes)
             assert sizes.any()
-        state = schedule.step(state, answer(views, query))
+        state = solver.step(state, answer(views, query))
         first = False
     assert verifications >= 1
 
 
 def test_algorithm_1_is_the_papers():
     """ŷ_v ← respond_v(mean of the others, 2λ(M−1)) in order, from 0: written out beside the
-    schedule.
+    solver.
     """
     problem = problem_of(3, 5, 6, 0.2)
     views = problem.views()
-    schedule = make_schedule("block-coordinate-descent", terms(problem, views, max_rounds=7))
-    asked, state = queries(schedule, views, schedule.start(6))
+    solver = make_solver("block-coordinate-descent", terms(problem, views, max_rounds=7))
+    asked, state = queries(solver, views, solver.start(6))
     yhat = np.zeros((3, 6))
     i = 0
     for _ in range(7):
@@ -125,16 +125,16 @@ def test_algorithm_1_is_the_papers():
 # --- when it stops --------------------------------------------------------------------------------
 
 
-@every_schedule
+@every_solver
 @pytest.mark.parametrize("max_rounds", [1, 2, 3, 21, 22, 23, 44])
 def test_max_rounds_is_respected(name, max_rounds):
     problem = problem_of(3, 8, 20, 10.0)
     views = problem.views()
     limits = {"tolerance": 0.0, "prediction_tolerance": 0.0, "max_rounds": max_rounds}
-    schedule = make_schedule(name, terms(problem, views, **limits))
-    state = schedule.start(20)
-    asked, state = queries(schedule, views, state)
-    progress = schedule.progress(state)
+    solver = make_solver(name, terms(problem, views, **limits))
+    state = solver.start(20)
+    asked, state = queries(solver, views, state)
+    progress = solver.progress(state)
     assert progress.stops == (Stop.MAX_ROUNDS,)
     assert progress.verified
     a_round = 1
@@ -158,15 +158,15 @@ def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
     for seed in range(3):
         problem = problem_of(4, 8, 30, coupling, span=span, seed=seed)
         views = problem.views()
-        schedule = make_schedule(
+        solver = make_solver(
             "conjugate-gradients", terms(problem, views, tolerance=0.0, prediction_tolerance=0.0)
         )
         gaps = []
 
-        def look(state, gaps=gaps, schedule=schedule):
-            gaps.append(float(schedule.progress(state).gap[0]))
+        def look(state, gaps=gaps, solver=solver):
+            gaps.append(float(solver.progress(state).gap[0]))
 
-        progress = schedule.progress(run_in_memory(schedule, views, on_step=look))
+        progress = solver.progress(run_in_memory(solver, views, on_step=look))
         expected = Stop.CONVERGED
         if coupling:
             expected = Stop.STAGNATED
@@ -177,7 +177,7 @@ def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
         assert progress.round <= 500
         # Rounding in the answers is amplified by 1 + μb, once in the residual's own certificate.
         # 1000: constants.
-        mu_b = 2 * coupling * 4 * max(schedule.terms.bounds)
+        mu_b = 2 * coupling * 4 * max(solver.terms.bounds)
         assert progress.prediction_bound[0] <= 1000 * EPS * (1 + mu_b) * (
             1 + np.sqrt(problem.scale)
         )
@@ -185,19 +185,19 @@ def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
         assert max(gaps) <= 1e3 * (1 + mu_b) * (gaps[0] + 1e-300)
 
 
-@every_schedule
+@every_solver
 @settings(max_examples=15)
 @given(problems(sites=(1, 4), couplings=(-3.0, 0.0)))
 def test_columns_stop_by_themselves_and_agree_with_closed_forms(name, problem):
     views = problem.views()
     couplings = (problem.coupling, 0.0, problem.coupling / 50, problem.coupling * 2)
-    schedule = make_schedule(name, terms(problem, views, coupling=couplings, max_rounds=3000))
+    solver = make_solver(name, terms(problem, views, coupling=couplings, max_rounds=3000))
     stopped = {}
     frozen = {}
 
     def look(state):
-        progress = schedule.progress(state)
-        models = schedule.models(state)
+        progress = solver.progress(state)
+        models = solver.models(state)
         if progress is None:
             return
         for j, stop in enumerate(progress.stops):
@@ -209,9 +209,9 @@ def test_columns_stop_by_themselves_and_agree_with_closed_forms(name, problem):
                 assert_array_equal(targets, frozen[j][0])
                 assert progress.gap[j] == frozen[j][1]
 
-    state = run_in_memory(schedule, views, on_step=look)
-    models = schedule.models(state)
-    progress = schedule.progress(state)
+    state = run_in_memory(solver, views, on_step=look)
+    models = solver.models(state)
+    progress = solver.progress(state)
     assert overall_stop(progress.stops) is not None
     for j, coupling in enumerate(couplings):
         expected, _ = reference(problem.with_coupling(coupling))
@@ -224,7 +224,7 @@ def test_columns_stop_by_themselves_and_agree_with_closed_forms(name, problem):
         error = np.linalg.norm(found - expected, axis=1).max()
         assert error <= progress.prediction_bound[j] + 1e-11
         if progress.stops[j] is Stop.CONVERGED:
-            assert error <= schedule.terms.prediction_tolerance + 1e-11
+            assert error <= solver.terms.prediction_tolerance + 1e-11
     assert stopped[1] <= min(stopped.values()) + 1  # λ = 0 has nothing to agree on
 
 

@@ -1,10 +1,10 @@
-r"""The schedules of the agreement: values that a driver steps from outside, over a state that can
+r"""The solvers of the agreement: values that a driver steps from outside, over a state that can
 be written down.
 
-    state = schedule.start(m)
-    while not schedule.finished(state):
-        query = schedule.query(state)                   # which sites, what targets, what weights
-        state = schedule.step(state, total)             # the sum of their answers, taken in site
+    state = solver.start(m)
+    while not solver.finished(state):
+        query = solver.query(state)                   # which sites, what targets, what weights
+        state = solver.step(state, total)             # the sum of their answers, taken in site
         order
 
 Only the *sum* of the answers is ever used (docs/research/mathematics.md). Methods never change the
@@ -22,11 +22,11 @@ from jaxtyping import Float64, Int64
 from coreg_core.agreement.objective import Certificate, weight_of
 from coreg_core.agreement.views import AnswerPart
 from coreg_core.arrays import Arr, Ints
-from coreg_core.terms import ScheduleName
+from coreg_core.terms import SolverName
 
 
 class Stop(IntEnum):
-    """How a column of a schedule ended, in the order of severity.
+    """How a column of a solver ended, in the order of severity.
 
     How a run ended is `coreg_core.outcomes.Outcome`.
     """
@@ -83,8 +83,8 @@ class FinalTargets:
 
 
 @dataclass(frozen=True)
-class ScheduleTerms:
-    """The federation's figures for a schedule. Frozen: another membership means other terms."""
+class SolverTerms:
+    """The federation's figures for a solver. Frozen: another membership means other terms."""
 
     coupling: tuple[float, ...]  # λ, one for each column
     bounds: tuple[float, ...]  # b_v in site order
@@ -124,8 +124,8 @@ def overall_stop(stops: tuple[Stop | None, ...]) -> Stop | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScheduleState:
-    """What a state of every schedule has; figures are by column."""
+class SolverState:
+    """What a state of every solver has; figures are by column."""
 
     residual: Float64[Arr, " k"]
     gap: Float64[Arr, " k"]
@@ -145,8 +145,8 @@ class ScheduleState:
 class Lockstep:
     """Several columns, each with its own stop."""
 
-    terms: ScheduleTerms
-    name: ClassVar[ScheduleName]
+    terms: SolverTerms
+    name: ClassVar[SolverName]
 
     @cached_property
     def weights(self) -> Float64[Arr, " k"]:
@@ -155,11 +155,11 @@ class Lockstep:
             [weight_of(self.name, lam, self.terms.n_views) for lam in self.terms.coupling]
         )
 
-    def finished(self, state: ScheduleState) -> bool:
+    def finished(self, state: SolverState) -> bool:
         """Every column has stopped."""
         return bool((state.stops != RUNNING).all())
 
-    def progress(self, state: ScheduleState) -> Progress | None:
+    def progress(self, state: SolverState) -> Progress | None:
         """At the last complete round; None before the first.
 
         A column with μ = 0 never moves: its residual counts as 0.
@@ -172,7 +172,7 @@ class Lockstep:
             state.round, state.verified, residual, state.gap, state.prediction_bound, stops
         )
 
-    def models(self, state: ScheduleState) -> FinalTargets | None:
+    def models(self, state: SolverState) -> FinalTargets | None:
         """The targets of the last verified round."""
         if not state.has_figures:
             return None
