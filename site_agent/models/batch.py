@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,6 +32,7 @@ from site_agent.models.figures import Values
 from site_agent.models.file import ModelFile
 
 Predictions: TypeAlias = Arr | Sequence[str | None]  # or classes, None without a score
+COVERAGE = 0.9  # of an interval
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,14 @@ class Scored:
         return self.probability.of(corrected)
 
     def write(self, result: ScoringResult, folder: Path) -> tuple[Path, ...]:
-        """Write ids, scores, the sites in each, the deviation that absent ones leave, and known
-        parts.
+        """Write ids, scores with their intervals, the sites in each, the deviation that absent ones
+        leave, and known parts.
         """
         assert result.scores is not None
         scores = self.correction(result.scores, self.local, self.X)
         missing = result.missing
         values, beside = _columns_of(scores, self.probability, self.classes)
+        beside |= interval(scores, self.noise, 0.0 if missing is None else missing)
         beside["sites"] = np.array([" ".join(names) for names in result.present])
         if missing is not None and not np.isnan(missing).all():
             beside["missing_deviation"] = missing
@@ -90,11 +93,25 @@ def write_joint_scores(
 ) -> Path:
     """Write the scores of a training's end; ``ids`` of all shared individuals."""
     values, beside = _columns_of(scores.values, joined.score_probability, joined.classes)
+    beside |= interval(scores.values, noise_of(joined))
     path = folder / "scores.csv"
     id_column = _free(id_column, ("score", *beside))
     scored = [ids[place] for place in scores.places]
     write_predictions(path, values, ids=scored, id_column=id_column, column="score", beside=beside)
     return path
+
+
+def interval(scores: Arr, noise: float, missing: Arr | float = 0.0) -> dict[str, Arr]:
+    """``low`` and ``high`` of scores, between which `COVERAGE` of labels lie; no columns where no
+    deviation is known.
+
+    ``noise``: the deviation of a label from a whole score; ``missing``: that absent sites leave.
+    """
+    deviations = np.hypot(noise, missing) * np.ones(len(scores))
+    if np.isnan(noise) or np.isnan(deviations[~np.isnan(scores)]).any():
+        return {}
+    half = NormalDist().inv_cdf((1.0 + COVERAGE) / 2.0) * deviations
+    return {"low": scores - half, "high": scores + half}
 
 
 def _free(id_column: str, taken: Collection[str]) -> str:
@@ -191,7 +208,7 @@ def batch_of(
         correction,
         local,
         X,
-        _noise_of(model),
+        noise_of(model),
         model.classes,
     )
     return batch, scored
@@ -217,7 +234,7 @@ def _placed(values: Arr, places: Ints, n: int, absent: float) -> Arr:
     return out
 
 
-def _noise_of(model: ModelFile) -> float:
+def noise_of(model: ModelFile) -> float:
     """The deviation of a label from a score of numbers; NaN of other targets."""
     joined = model.function
     if not isinstance(joined, SiteModel) or model.score_probability is not None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,10 @@ from coreg_core.plan import Plan, is_on_demand
 from site_agent.data.ids import normalised
 from site_agent.machine.results import ScoringResult
 from site_agent.machine.scoring import Batch
-from site_agent.models.batch import Alone, Scored, as_answers
+from site_agent.models.batch import COVERAGE, Alone, Scored, as_answers, interval
 from site_agent.service.state_store import StateStore
 
 SECONDS = 30.0  # timeout of a request
-COVERAGE = 0.9  # of an interval
 Known = tuple[Batch, Scored, Alone]
 
 
@@ -137,9 +135,7 @@ def answers_by_place(result: ScoringResult, scored: Scored) -> Mapping[int, dict
     assert result.missing is not None
     places = np.unique(np.nonzero(~np.isnan(result.scores))[0])
     columns = as_answers(scored.classes, scored.finished(result.scores, places))
-    half = NormalDist().inv_cdf((1.0 + COVERAGE) / 2.0) * np.hypot(scored.noise, result.missing)
-    if not np.isnan(half[places]).any():
-        columns["low"] = columns["score"] - half[places]
-        columns["high"] = columns["score"] + half[places]
+    if not scored.classes:
+        columns |= interval(columns["score"], scored.noise, result.missing[places])
     rows = zip(places.tolist(), pl.DataFrame(columns).to_dicts(), strict=True)
     return {i: {**row, "sites": result.present[i], "from": "sites"} for i, row in rows}

@@ -13,9 +13,10 @@ import polars as pl
 import pytest
 from agent_files import agent, prepared, write
 from numpy.random import default_rng
+from numpy.testing import assert_allclose
 from scipy.special import expit, softmax
 from sklearn.metrics import roc_auc_score
-from trained_sites import PLAN, prepared_sites, tables, trained
+from trained_sites import PLAN, SITES, prepared_sites, tables, trained
 
 from coreg_core.additive.check import Correction, verdict
 from coreg_core.additive.worth import Worth
@@ -39,7 +40,7 @@ from site_agent.ledger.ledger import Disclosed
 from site_agent.machine.additive import AdditiveComputation
 from site_agent.machine.results import JudgedModels, ScoringResult
 from site_agent.models import findings, report
-from site_agent.models.batch import Scored, batch_of
+from site_agent.models.batch import Scored, batch_of, interval, noise_of
 from site_agent.models.evaluate import evaluate, evaluated_lines
 from site_agent.models.file import ModelFile, load_model, save_model
 from site_agent.service.app import Joined
@@ -489,6 +490,41 @@ def test_three_values_are_a_sentence_with_lines(tmp_path: Path) -> None:
         BadTable, match=r"line 4, column 'y': holds 'maybe', 'no' besides the positive value, 'yes'"
     ):
         prepare(Inputs(table=path, target="y", id="id", positive="yes"))
+
+
+def test_scores_of_numbers_have_intervals_that_absent_sites_widen(tmp_path: Path) -> None:
+    scored = Scored(("p1", "p2", "p3"), "id", (), noise=3.0)
+    result = ScoringResult(
+        Outcome.CONVERGED,
+        "",
+        scores=np.array([10.0, 20.0, np.nan]),
+        missing=np.array([0.0, 4.0, np.nan]),
+        present=(("a", "b", "c"), ("a", "c"), ("a",)),
+    )
+    [path] = scored.write(result, tmp_path)
+    header, *rows = [line.split(",") for line in path.read_text().splitlines()]
+    assert header == ["id", "score", "low", "high", "sites", "missing_deviation"]
+    half = 1.6448536269514722 * np.array([3.0, 5.0])  # the 95 % quantile of a normal number
+    centre = np.array([10.0, 20.0])
+    expected = np.column_stack([centre - half, centre + half])
+    assert_allclose([[float(cell) for cell in row[2:4]] for row in rows[:2]], expected)
+    assert rows[2][1:4] == ["", "", ""], "no score, no interval"
+
+
+def test_nine_of_ten_new_labels_lie_within_the_interval_of_their_score(tmp_path: Path) -> None:
+    sites = trained(tmp_path, labels=(60, 60, 60))
+    models = {site: load_model(sites.write(site)[0][0]) for site in SITES}
+    judged = {site: read_table(tmp_path / f"{site}-judged.csv") for site in SITES}
+    parts = [models[site].function.part(models[site].phi(judged[site]), range(3)) for site in SITES]
+    for site, model in models.items():
+        own = judged[site]
+        whole = model.intercept + np.sum(parts, axis=0)
+        local = model.local_predictions(own)
+        score = model.function.correct_score(whole, local, model.features(own))
+        between = interval(score, noise_of(model))
+        labels = np.array(own.numbers("y"))
+        share = np.mean((between["low"] <= labels) & (labels <= between["high"]))
+        assert 0.8 < share < 0.99, "a share of 200 labels has a standard error of 0.02"
 
 
 def test_scores_have_a_probability_beside_them(tmp_path: Path) -> None:
