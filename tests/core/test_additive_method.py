@@ -330,6 +330,16 @@ def test_the_missing_variance_is_that_of_residuals_of_a_regression_on_six_column
     assert weights.missing_variance([0]) == pytest.approx(expected)
 
 
+def test_a_site_knows_its_own_features(drawn):
+    p, f, _ = drawn
+    for site, own in enumerate(p.own(replace(f.moments, noise=0.1))):
+        block = f.moments.blocks[site]
+        unknown = np.trace(own.R)
+        assert unknown > 0.0
+        assert_allclose(own.R[block], 0.0, atol=1e-12 * unknown)
+        assert_allclose(own.R[:, block], 0.0, atol=1e-12 * unknown)
+
+
 def test_a_deviation_is_that_of_draws_of_coefficients_features_and_noise(drawn):
     p, f, _ = drawn
     rng = default_rng(6)
@@ -467,6 +477,16 @@ def test_a_forecast_promises_nothing_where_scores_do_not_tell_the_labels(opposed
 
     assert result.slope < 0.5
     assert abs(result.gains["score"].change) < 0.05
+
+
+def test_the_weight_of_a_refinement_is_that_of_least_squares_pulled_to_0_by_50_labels():
+    X, score, y = multiplied(60)
+    residuals = y - score
+    refinement, left_out = refined(X, score, residuals, seed=1)
+    forest = (residuals - left_out) / refinement.weight  # out of bag
+    pull = 50.0 * np.mean(residuals**2) / len(y)
+    assert 0.1 < refinement.weight < 0.9
+    assert refinement.weight == pytest.approx(residuals @ forest / (forest @ forest + pull))
 
 
 @pytest.mark.parametrize("n", [39, 40])

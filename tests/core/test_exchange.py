@@ -286,6 +286,15 @@ def test_a_site_of_fewer_labels_than_features_sends_none():
     assert terms_for(flags).targets[0].n[2] == 0
 
 
+@pytest.mark.parametrize(("labels", "sent"), [(19, 0), (20, 20)])
+def test_a_site_sends_its_labels_from_as_many_as_features(labels, sent):
+    flags = labelled_flags(3, 1000, 200)
+    flags[2, labels:] = False
+    terms = terms_for(flags, least_labels=1)
+    assert terms.d == (20, 20, 20)
+    assert terms.targets[0].n[2] == sent
+
+
 def test_38_sites_are_the_most_of_2000_individuals():
     flags = labelled_flags(39, 2000, 2000)
     assert terms_for(flags[:38]).d == (5,) * 38

@@ -67,6 +67,23 @@ def test_a_partner_of_all_signal_is_worth_it_and_one_of_none_is_worth_nothing():
         assert partners[site].standard_error < 0.03
 
 
+def test_the_worth_of_a_partner_is_the_ratio_of_generalised_cross_validation():
+    """error² = rss/n/(1 − tr(H)/n)²."""
+    n = 160
+    m = moments((1.0, 0.5, 0.2), n=n)
+    G, b, squares = m.standard(m.parts[0])
+
+    def validated(fitted):
+        rss = squares - 2.0 * fitted.beta @ b + fitted.beta @ G @ fitted.beta
+        used = np.trace(fitted.S @ fitted.grams[0]) / fitted.sigma[0]
+        return np.sqrt(rss / n) / (1.0 - used / n)
+
+    whole = fit(m)
+    [worth] = worths(whole, (0,)).values()
+    expected = validated(fit(without(m, 0), STEPS)) / validated(whole) - 1.0
+    assert worth.change == pytest.approx(expected)
+
+
 def test_the_worth_of_a_partner_does_not_depend_on_the_unit_of_the_labels():
     plain = moments((1.0, 0.5, 0.0))
     [part] = plain.parts
