@@ -82,7 +82,8 @@ class Additive(Statement):
         "parts": Kind(
             "verdicts",
             "this site's part of the score, with noise, of each other site's labelled shared"
-            " individuals and of individuals without a label, for that site alone",
+            " individuals, for that site alone; if every site's policy has scoring = true, of"
+            " individuals without a label too",
             "in the vectors",
         ),
         "gain": Kind(

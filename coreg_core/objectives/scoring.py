@@ -81,7 +81,7 @@ class Scoring(Statement):
         receivers = ", ".join(self.receivers) or "every site"
         when = ""
         if self.standing:
-            when = " whenever one asks for individuals"
+            when = " whenever one asks for individuals, without another approval"
         scores = "scores"
         if self.columns != 1:
             scores = f"scores of {self.columns} classes"

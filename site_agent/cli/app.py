@@ -264,7 +264,7 @@ def check_command(
     --plan the command also lists every reason against that plan, with the line of policy.toml that
     would allow it, if there is one. With sections [data.NAME] in --config it reads every data set.
 
-    With --json a fault has fields for a program. No field holds a cell. A check that is not
+    With --json a fault has fields for a program. Only `text` can hold a cell. A check that is not
     possible has null under "ok".
     """
     from site_agent.config.settings import DEFAULT_FILE, read_settings

@@ -111,23 +111,26 @@ def approve(
     ] = "",
     config: ConfigOption = None,
 ) -> None:
-    """Approve a pending run. The policy still applies.
+    """Show the plan of a pending run, and approve it. The policy still applies.
 
-    At a terminal it first asks for the eight words of members that are not confirmed yet. The
-    answer "n" refuses the run. Without a terminal --words has them.
+    At a terminal it asks first: for the eight words of members that are not confirmed yet, and
+    whether to take part. The answer "n" refuses the run. Without a terminal the command approves,
+    with --words where words are not confirmed.
     """
-    from site_agent.service.console import NOT_CONFIRMED, operator_name
+    from site_agent.service.console import operator_name, question_lines
     from site_agent.service.state_store import Decision
 
     with _state(config) as (state, _):
         as_owner(state.folder)
         name, request = state.pending_run(run)
-        approved = _is_confirmed(name, request, words)
-        reason = "" if approved else NOT_CONFIRMED
-        decision = Decision(approved, reason, by=operator_name())
+        echo(f"The plan of run {name}:")
+        for line in question_lines(request["about"]):
+            echo(line)
+        reason = _refusal(name, request, words)
+        decision = Decision(not reason, reason, by=operator_name())
         state.record_decision(name, request, decision)
-    if not approved:
-        echo(f"run {name}: refused, because you did not confirm the eight words")
+    if reason:
+        echo(f"run {name}: refused: {reason}")
         raise typer.Exit(Refused.exit_code)
     confirmed = f", with the eight words {request['words']}" if request["words"] else ""
     echo(
@@ -136,35 +139,37 @@ def approve(
     )
 
 
-def _is_confirmed(run: str, request: dict[str, Any], typed: str) -> bool:
-    """Whether the operator confirms the words of the members, if this site does not know them yet.
+def _refusal(run: str, request: dict[str, Any], typed: str) -> str:
+    """Why the operator refuses the plan that was shown, or "".
 
-    UsageError: nobody has compared them, so nothing is decided.
+    UsageError: nobody has compared the words of members that this site does not know yet, so
+    nothing is decided.
     """
     import asyncio
 
     from coreg_wire.identity.invitation import same_words
     from site_agent.service.approvals import news_of
-    from site_agent.service.console import confirms, forget_typed, isatty
+    from site_agent.service.console import forget_typed, isatty, refusal_of
 
     words = str(request["words"])
-    if not words:
-        return True
-    if typed:
-        if same_words(typed, words):
-            return True
-        raise UsageError(
-            f"--words: run {run} has other words, and nothing is decided. Compare them again by"
-            " telephone: if they differ, refuse the run (`coreg-agent refuse`)."
-        )
-    if not isatty():
+    if words and typed:
+        if not same_words(typed, words):
+            raise UsageError(
+                f"--words: run {run} has other words, and nothing is decided. Compare them again by"
+                " telephone: if they differ, refuse the run (`coreg-agent refuse`)."
+            )
+        words = ""
+    if isatty():
+        forget_typed()
+        news = news_of(request) if words else ""
+        return asyncio.run(refusal_of(words, news, consents=True))
+    if words:
         raise UsageError(
             f"nobody has compared the eight words of run {run} yet, and nothing is decided."
             " `coreg-agent pending` shows them. Compare them with the operators of all sites by"
             " telephone, then give them as --words."
         )
-    forget_typed()
-    return asyncio.run(confirms(words, news_of(request)))
+    return ""
 
 
 def refuse(
@@ -251,13 +256,19 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     with _state(config) as (state, up):
         shown = state.status() or {}
         connected = up and shown.get("connected_since") is not None
+        standing = state.standing_studies()
         if as_json:
-            print_json({**shown, "up": up, "connected": connected})
+            print_json({**shown, "up": up, "connected": connected, "standing": standing})
         elif not shown:
             echo(f"no agent has served with {state.folder} yet")
         else:
             for line in _status_lines(shown, state.history(), up=up, connected=connected):
                 echo(line)
+            for study in standing:
+                echo(
+                    f"  standing study {study}: its runs need no further approval; scoring = false"
+                    " in policy.toml refuses them"
+                )
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
 

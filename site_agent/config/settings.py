@@ -28,7 +28,8 @@ ONLY = ""  # the name of a table that was given flat
 class AgentSettings(BaseModel):
     """See the module's docstring.
 
-    ``approval`` "ask" waits for `coreg-agent approve` before each run.
+    ``approval`` "ask" waits for `coreg-agent approve` before each run; of a standing scoring study
+    before the first.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)

@@ -99,6 +99,12 @@ class Consent:
                 ". The labelled rows have to be those of the earlier training, or differ from them"
                 f" in at least {wanted}"
             )
+            gone = 0 if data is None else self.memory.gone(data)
+            if 0 < gone < wanted:
+                text += (
+                    f". {gone} of that training's individuals are gone from this table: the run"
+                    f" ends refused unless {wanted - gone} more rows differ, here or at other sites"
+                )
         return {"labels": text}
 
     def fewest_sites_of_scores(self, data: PrivateData) -> int | None:

@@ -97,9 +97,8 @@ def _changed_rows(now: RowSet, earlier: Iterable[RowSet], least: int) -> Iterato
             yield Objection(
                 f"{apart} labelled rows differ from those of an earlier training (a label of "
                 "another target or label_epsilon counts too), and their labels would follow from "
-                f"the difference of the two sums. None or at least {wanted} have to differ: train "
-                f"with the earlier rows, or change {wanted - apart} more. The model of the earlier "
-                "training stays."
+                f"the difference of the two sums. None or at least {wanted} have to differ: "
+                f"{wanted - apart} more. The models of the earlier training stay."
             )
             return
 

@@ -189,6 +189,16 @@ class Memory:
             sets = [rows for rows in sets if len(own) and np.isin(own, rows.individuals).all()]
         return max((rows.openings for rows in sets), default=0)
 
+    def gone(self, data: PrivateData) -> int:
+        """Of the labelled individuals of an earlier training with some of these rows, how many this
+        site does not have any more: the most of all such trainings.
+        """
+        names = [name.encode() for name in (*data.ids, *data.row_keys)]
+        secret = secret_of(data.salt, b"rows")
+        here = row_set(secret, names, {}, [b"here"] * len(names)).individuals
+        lost = [~np.isin(rows.individuals, here) for rows in self.row_sets()]
+        return max((int(rows.sum()) for rows in lost if not rows.all()), default=0)
+
     def asked(self, site: str, day: str) -> int:
         """How many individuals that site has asked the scores of on that day."""
         return self._asked[day, site]

@@ -150,6 +150,16 @@ class Policy(BaseModel):
     )
 
 
+def changed_keys(policy: Policy) -> str:
+    """The keys that differ from the defaults, without the secret."""
+    values = policy.model_dump(exclude_defaults=True)
+    changed = [
+        f"{key} = {'(not shown)' if key == 'ids_secret' else toml(value)}"
+        for key, value in values.items()
+    ]
+    return f"keys that differ from the defaults: {', '.join(changed) or 'none'}"
+
+
 def read_policy(path: Path | None) -> Policy:
     """The policy in that file; the defaults without one."""
     if path is None:
@@ -167,7 +177,8 @@ def template() -> str:
         "# its default value. What members can compute under them: docs/concepts/privacy.md.",
         "# The defaults allow much. For records of patients or clients begin with these:",
         '#   min_sites = 3, objectives = ["additive"], label_noise = 1.0, openings = 1,',
-        "#   scoring = false",
+        '#   scoring = false; and approval = "ask" in agent.toml.',
+        "# The study then needs label_noise = 1.0 too.",
     ]
     for name, field in Policy.model_fields.items():
         value = "at least 16 characters" if field.default is None else field.default

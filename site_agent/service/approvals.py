@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from coreg_core.errors import CoregError
@@ -22,11 +23,10 @@ from site_agent.consent.memory import Memory
 from site_agent.identity.members import Members
 from site_agent.machine import notices
 from site_agent.machine.session_events import AskOperator, Decided
-from site_agent.service.console import COMPARE, Terminal, operator_name
+from site_agent.service.console import COMPARE, EIGHT_WORDS, Terminal
 from site_agent.service.identity_in_use import KeysInUse
 from site_agent.service.state_store import Decision, StateStore
 
-EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
 DECISION_SECONDS = 1.0  # between two looks for a decision
 CHANGED = "its plan or the keys of its members changed after its operator was asked."
 
@@ -84,7 +84,8 @@ class Approvals:
             answer = await self.terminal.decide(plan, question.about, words, news)
             if isinstance(answer, CoregError):
                 return answer
-            seen = replace(answer, digest=plan.digest, about=question.about, by=operator_name())
+            await self._note(plan, answer)
+            seen = replace(answer, digest=plan.digest, about=question.about)
             return await self._decided(plan, seen)
         assert self.state is not None, "an agent that serves"
         decision = await asyncio.to_thread(self.state.decision, plan.run)
@@ -101,6 +102,7 @@ class Approvals:
             self.notify(notices.waiting_for_approval(plan.run, plan.study))
             decision = await self._awaited(self.state, plan.run)
         await self.in_turn(self.state.close_request, plan.run)
+        await self._note(plan, decision)
         return await self._decided(plan, decision)
 
     async def _awaited(self, state: StateStore, run: str) -> Decision:
@@ -135,15 +137,13 @@ class Approvals:
             else:
                 decision = Decision(False, CHANGED, digest=decision.digest)
         shown = self._shown(plan, decision)
-        if shown and decision.by:
-            await asyncio.to_thread(
-                self.memory.note_decision,
-                plan,
-                decision.by,
-                decision.about,
-                approved=decision.approved,
-            )
         return Decided(plan.run, decision.approved, decision.reason, decision.digest, shown)
+
+    async def _note(self, plan: Plan, decision: Decision) -> None:
+        """Write a person's decision into the ledger, once."""
+        if decision.by and plan.run not in self.memory.approved:
+            note = partial(self.memory.note_decision, plan, approved=decision.approved)
+            await asyncio.to_thread(note, decision.by, decision.about)
 
     def _shown(self, plan: Plan, decision: Decision) -> dict[str, str]:
         """What the operator saw; nothing of an approval that counted, which is in the ledger.

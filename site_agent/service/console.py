@@ -3,19 +3,19 @@ operator at a terminal.
 """
 
 import asyncio
-import getpass
 import os
 import sys
 import termios
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from rich.console import Console
 
 from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.outcomes import Notice
 from coreg_core.plan import PART, Plan
-from coreg_wire.terminal.command_line import print_json
+from coreg_wire.terminal.command_line import print_json, user_name
 from coreg_wire.terminal.progress import WorkLine
 from coreg_wire.terminal.service import Log, log_notice
 from coreg_wire.terminal.text import echo, visible
@@ -24,7 +24,11 @@ from site_agent.service.state_store import Decision
 
 COMPARE = "Compare them with the operators of all sites by telephone. If they differ, refuse"
 WIDEST = 160  # characters of a line at a terminal
+EIGHT_WORDS = "eight words"  # a heading of what an operator is shown
 NOT_CONFIRMED = "its operator did not confirm the eight words."
+NOT_AGREED = "its operator refused it."
+LOGIN = Path("/proc/self/loginuid")  # Linux: who logged in, whoever the process runs as
+NO_LOGIN = 2**32 - 1  # of a service
 # The other sites read this reason, so it has no words in it.
 OTHER_WORDS = (
     "the eight words that its operator gave are not those of this run's members. Compare the words"
@@ -115,11 +119,17 @@ def words_told(words: str, news: str) -> str:
 
 
 def operator_name() -> str:
-    """The login name of who decides, also behind sudo."""
+    """The user of the operating system who decides. Behind sudo it is the login, as the kernel
+    knows it; variables of the environment could name anybody.
+    """
+    me = user_name(os.getuid())
     try:
-        return os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):  # a container can have a user without a name
-        return f"user {os.getuid()}"
+        login = int(LOGIN.read_text())
+    except (OSError, ValueError):
+        return me
+    if login in (NO_LOGIN, os.getuid()):
+        return me
+    return f"{user_name(login)} (as {me})"
 
 
 def isatty() -> bool:
@@ -148,7 +158,9 @@ class Terminal:
     async def decide(
         self, plan: Plan, about: Mapping[str, str], words: str, news: str
     ) -> Decision | CoregError:
-        """The operator's decision. Without a terminal, an error: it ends the agent."""
+        """The operator's decision, with what was shown. Without a terminal, an error: it ends the
+        agent.
+        """
         if words and not isatty():
             if OTHERS in news:
                 echo(f"{words_told(words, news)}.", err=True)
@@ -158,24 +170,34 @@ class Terminal:
             return Refused(f"{words_told(words, news)}. If they are the same, give {give}.")
         self._before()
         forget_typed()
+        if not self._consents and not words:
+            return Decision(True, "")
+        shown = dict(about) if self._consents else {}
         if self._consents:
             echo(f"\nThe plan of run {plan.run}:", err=True)
             for line in question_lines(about):
                 echo(line, err=True)
+        if words:
+            shown[EIGHT_WORDS] = words
         try:
-            if words and not await confirms(words, news):
-                return Decision(False, NOT_CONFIRMED)
-            if self._consents and not await _yes("Take part?"):
-                return Decision(False, "its operator refused it.")
+            reason = await refusal_of(words, news, consents=self._consents)
         except UsageError as error:  # the agent ends, and the run waits for it
             return error
-        return Decision(True, "", words)
+        return Decision(not reason, reason, words, about=shown, by=operator_name())
 
 
-async def confirms(words: str, news: str) -> bool:
-    """Whether the operator at the terminal confirms the words of the members."""
-    echo(f"\nThe eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}.", err=True)
-    return await _yes("Do the other operators read the same eight words?")
+async def refusal_of(words: str, news: str, *, consents: bool) -> str:
+    """Why the operator at the terminal refuses, or "": first the words of the members, if they are
+    not confirmed, then the plan that was shown.
+    """
+    if words:
+        told = f"The eight words of its members ({news}):\n\n    {words}\n\n{COMPARE}."
+        echo(f"\n{told}", err=True)
+        if not await _yes("Do the other operators read the same eight words?"):
+            return NOT_CONFIRMED
+    if consents and not await _yes("Take part?"):
+        return NOT_AGREED
+    return ""
 
 
 async def _yes(question: str) -> bool:

@@ -124,7 +124,8 @@ def _rows(plan: Plan, tables: RunTables, checked: Prepared | None) -> _Rows:
                 prepared, _ = tables.trained(plan)
         except NotAligned as error:
             data = None if checked is None else checked.data
-            return _Rows(data, len(error.ids), tables.labelled(plan), aligned=False)
+            labelled, _ = tables.before_alignment(plan)
+            return _Rows(data, len(error.ids), labelled, aligned=False)
     except Unusable:
         raise BadData("; ".join(tables.troubles.values())) from None
     return _Rows(prepared.data, len(prepared.data.Z), len(prepared.labelled_and_shared))
@@ -135,6 +136,7 @@ def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[
     memory = consent.memory
     openings = consent.trainings(plan, data if rows.aligned else None)
     spent = bool(openings) and memory.trainings(data) >= consent.limits.openings
+    gone = bool(openings) and data is not None and rows.aligned and memory.gone(data) > 0
     allows = "this site would take part in it"
     if data is None:
         text = "; ".join([allows, *openings.values()])
@@ -148,9 +150,9 @@ def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[
         objections.append(Objection(str(error), here=getattr(error, "here", "")))
     given = memory.answered(plan, data.ids_digest)
     so_far = f"{given} of at most {plan.most_answers} answers are given"
-    allows = "the policy allows it" if spent else allows
+    allows = "the policy allows it" if spent or gone else allows
     text = "; ".join([allows, so_far, *openings.values()])
-    yield from _verdict(objections, text, warning=spent)
+    yield from _verdict(objections, text, warning=spent or gone)
 
 
 def _leaving(plan: Plan, shared: int, both: int, before: str = "") -> CheckLine:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from coreg_core.errors import CoregError, Refused
-from coreg_wire.files.toml_file import read_plan, toml
+from coreg_wire.files.toml_file import read_plan
 from coreg_wire.terminal.command_line import human_bytes, owner_hint
 from coreg_wire.transport.service import host_port, release
 from site_agent.config.settings import AgentSettings
-from site_agent.consent.policy import read_policy
+from site_agent.consent.policy import changed_keys, read_policy
 from site_agent.data.aligned_ids import guessable, read_ids
 from site_agent.data.data_sets import DataSets
 from site_agent.data.databases import one_snapshot
@@ -208,13 +208,7 @@ def _ids(site: CheckedSite, name: str, inputs: Inputs) -> Iterator[CheckLine]:
 
 
 def _policy(site: CheckedSite) -> Iterator[CheckLine]:
-    """The keys that differ from the defaults, without the secret."""
-    values = read_policy(site.settings.policy).model_dump(exclude_defaults=True)
-    changed = [
-        f"{key} = {'(not shown)' if key == 'ids_secret' else toml(value)}"
-        for key, value in values.items()
-    ]
-    yield CheckLine(f"keys that differ from the defaults: {', '.join(changed) or 'none'}")
+    yield CheckLine(changed_keys(read_policy(site.settings.policy)))
 
 
 def _modes(site: CheckedSite) -> Iterator[CheckLine]:

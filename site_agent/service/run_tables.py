@@ -134,16 +134,18 @@ class RunTables:
             raise UsageError("no id is known to every site")
         return shared
 
-    def labelled(self, plan: Plan) -> int:
-        """How many rows have a label that a training would use."""
+    def before_alignment(self, plan: Plan) -> tuple[int, list[str]]:
+        """How many rows have a label that a training would use, and the columns that it uses."""
         inputs = self.inputs(plan)
-        if plan.objective.needs != "rows" or inputs.target is None:
-            return 0
+        if plan.objective.needs != "rows":
+            return 0, []
         with self._reading(self.data_sets.choose(plan.data)):
             table = read_table(inputs.table, Faults(), inputs.na_values, inputs.notation)
-            if inputs.target not in table.columns:
-                return 0
-            return int((~table.missing(inputs.target)).sum())
+        apart = {inputs.id, inputs.target, *inputs.drop}
+        columns = [name for name in table.columns if name not in apart]
+        if inputs.target is None or inputs.target not in table.columns:
+            return 0, columns
+        return int((~table.missing(inputs.target)).sum()), columns
 
     def keep(self, plan: Plan, above: Plan, own: tuple[str, ...], shared: tuple[str, ...]) -> Path:
         """Keep the result of an alignment of the own ids, for runs with the sites of ``above``."""

@@ -173,6 +173,9 @@ class StateStore:
             )
         return plan_from_dict(json.loads(plans[asked[0]]))
 
+    def standing_studies(self) -> list[str]:
+        return [str(row["study"]) for row in self._execute("select study from standing order by 1")]
+
     # --- the operator's side ----------------------------------------------------------------------
 
     def status(self) -> dict[str, Any] | None:

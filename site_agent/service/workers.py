@@ -36,8 +36,10 @@ from coreg_wire.transport.service import release
 from site_agent.consent.consent import Consent, training_of
 from site_agent.consent.objection import refusal
 from site_agent.consent.participant import Means, Participant
+from site_agent.consent.policy import changed_keys
 from site_agent.consent.request import describe_request
 from site_agent.data.aligned_ids import guessable
+from site_agent.data.sources import COLUMNS, shortened
 from site_agent.disclosure import Disclosure
 from site_agent.ledger import Ledger
 from site_agent.machine import notices
@@ -145,14 +147,16 @@ class RunWorkers:
         return self._judged(plan, about, training_data, private.ids_digest)
 
     def _judged_unaligned(self, plan: Plan, ids: tuple[str, ...]) -> PlanJudged:
-        own = self._columns_text(plan)
+        labelled, names = self.tables.before_alignment(plan)
+        used = f"; features of {shortened(names, COLUMNS)}" if names else ""
+        own = f"{self._columns_text(plan)}{used}"
         columns = f"{own}; the alignment finds which of {len(ids)} ids are shared"
         # Every id, and every labelled row, can turn out to be shared.
         about = describe_request(
             plan,
             columns,
             len(ids),
-            labelled_and_shared=self.tables.labelled(plan),
+            labelled_and_shared=labelled,
             id_warning=guessable(ids),
         )
         return self._judged(plan, about, None, "")
@@ -165,8 +169,9 @@ class RunWorkers:
         ids_digest: str,
     ) -> PlanJudged:
         objections = self.consent.objections(plan, self.name, training_data, ids_digest)
-        trainings = self.consent.trainings(plan, training_data)
-        return PlanJudged(plan.run, refusal(objections, self.policy), about | trainings)
+        about |= self.consent.trainings(plan, training_data)
+        about["policy"] = changed_keys(self.policy)
+        return PlanJudged(plan.run, refusal(objections, self.policy), about)
 
     def _reason_of(self, error: Exception) -> tuple[str, bool]:
         """The reason of a refusal, and whether the site can still join. It can if a table is at

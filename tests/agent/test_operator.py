@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import pwd
 import stat
 import time
 from contextlib import contextmanager, nullcontext
@@ -29,8 +30,15 @@ from site_agent.cli.app import main
 from site_agent.consent.request import describe_request
 from site_agent.machine import notices
 from site_agent.machine.agreement import progressed
-from site_agent.service.approvals import EIGHT_WORDS
-from site_agent.service.console import COMPARE, OperatorConsole, ServiceLog, Terminal
+from site_agent.service import console
+from site_agent.service.console import (
+    COMPARE,
+    EIGHT_WORDS,
+    OperatorConsole,
+    ServiceLog,
+    Terminal,
+    operator_name,
+)
 from site_agent.service.state_store import Decision, StateStore
 
 PROGRESS = Progress(3, True, np.array([0.5]), np.array([0.25]), np.array([0.125]), (None,))
@@ -106,6 +114,14 @@ def decided(words, news="b is new", *, consents=True):
     )
 
 
+def in_person(decision, words, *, consents):
+    """The decision of the person who runs this test, with what was shown."""
+    shown = {"leaves": "sums"} if consents else {}
+    if words:
+        shown["eight words"] = words
+    return replace(decision, words=words, about=shown, by=operator_name())
+
+
 @contextmanager
 def a_terminal(monkeypatch, typed):
     """Standard input is a terminal, where the operator types this after the first question."""
@@ -130,17 +146,18 @@ def a_terminal(monkeypatch, typed):
     [
         ("y\n", True, "", Decision(True, "")),
         ("\nx\nno\n", True, "", Decision(False, "its operator refused it.")),  # asked again
-        ("y\nYES\n", True, WORDS, Decision(True, "", WORDS)),
+        ("y\nYES\n", True, WORDS, Decision(True, "")),
         ("y\nn\n", True, WORDS, Decision(False, "its operator refused it.")),
         ("n\ny\n", True, WORDS, NOT_CONFIRMED),
-        (" y \n", False, WORDS, Decision(True, "", WORDS)),
+        (" y \n", False, WORDS, Decision(True, "")),
     ],
 )
 def test_the_operator_confirms_the_words_and_then_the_plan(
     monkeypatch, capsys, typed, consents, words, decision
 ):
     with a_terminal(monkeypatch, typed):
-        assert decided(words, consents=consents) == decision
+        expected = in_person(decision, words, consents=consents)
+        assert decided(words, consents=consents) == expected
     told = capsys.readouterr().err
     assert ("The plan of run run-1" in told) == consents
     assert ("leaves:" in told) == consents
@@ -235,7 +252,7 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     assert again.decision("abd2") is None
     again.close_request("abc1")
     [before] = again.pending()
-    again.request_approval(plan("abd2"), {}, seconds=99.0)
+    again.request_approval(plan("abd2"), {"leaves": "sums"}, seconds=99.0)
     assert again.pending()[0]["expires"] == before["expires"], (
         "an agent that starts again moves no deadline"
     )
@@ -243,9 +260,9 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     assert again.decision("abc1") is not None
     again.clear("abc1")
     assert again.decision("abc1") is None
-    assert command(state, "approve", "abd").stdout.startswith(
-        "run abd2: approved. If what it showed has changed"
-    )
+    shown = command(state, "approve", "abd").stdout
+    assert shown.startswith("The plan of run abd2:\n  leaves:                sums\n")
+    assert "\nrun abd2: approved. If what it showed has changed" in shown
     assert again.decision("abd2").approved
     again.close_request("abd2")
     with pytest.raises(UsageError, match="no pending runs begin with 'abd'"):
@@ -255,17 +272,20 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
 @pytest.mark.parametrize(
     ("typed", "code", "printed"),
     [
-        ("y\n", 0, "run r1: approved, with the eight words"),
-        ("n\n", 4, "refused"),
+        ("y\ny\n", 0, "run r1: approved, with the eight words"),
+        ("n\n", 4, "run r1: refused: its operator did not confirm the eight words."),
+        ("y\nn\n", 4, "run r1: refused: its operator refused it."),
     ],
 )
-def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed(
+def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed_and_for_consent(
     state, monkeypatch, capsys, typed, code, printed
 ):
     about = {EIGHT_WORDS: f"{WORDS} (b is new). {COMPARE}"}
     state.request_approval(plan("r1"), about, words=WORDS)
     config = state.folder.parent / "agent.toml"
-    monkeypatch.setenv("SUDO_USER", "anna")
+    monkeypatch.setenv("SUDO_USER", "the ethics board")  # anybody can set it
+    monkeypatch.setattr(console, "LOGIN", state.folder / "loginuid")
+    console.LOGIN.write_text("12345\n")
     monkeypatch.setattr("sys.argv", ["coreg-agent", "approve", "r1", "--config", str(config)])
     with a_terminal(monkeypatch, typed), pytest.raises(SystemExit) as end:
         main()
@@ -274,7 +294,8 @@ def test_approve_asks_at_a_terminal_for_words_that_are_not_confirmed(
     assert end.value.code == code
     assert printed in output.out
     decision = state.decision("r1")
-    assert (decision.approved, decision.by) == (code == 0, "anna")
+    me = pwd.getpwuid(os.getuid()).pw_name
+    assert (decision.approved, decision.by) == (code == 0, f"#12345 (as {me})")
 
 
 def test_without_a_terminal_approve_needs_the_words_that_were_compared(state):

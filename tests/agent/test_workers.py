@@ -44,6 +44,7 @@ from site_agent.machine.alignment import IdList
 from site_agent.models.batch import batch_of
 from site_agent.models.file import load_model, save_model
 from site_agent.service.identity_in_use import KeysInUse
+from site_agent.site_data import secret_of
 
 SITES = ("north", "south", "west")
 
@@ -393,7 +394,7 @@ def test_the_operator_reads_the_columns_and_what_an_alignment_tells(aligner):
     """Before any id leaves; the study can have chosen the columns."""
     about = aligner.workers.judge(replace(ALIGNS, objective=Additive())).about
     assert about["columns"].startswith(
-        "predicts 'y'; individuals by 'id'; the alignment finds which of "
+        "predicts 'y'; individuals by 'id'; features of a, b; the alignment finds which of "
     )
     assert "each site learns which of its own ids all sites have" in about["alignment of ids"]
     assert "A member can align a list of all of them" in about["alignment of ids"], (
@@ -420,6 +421,23 @@ def test_the_operator_reads_which_training_with_these_labels_it_is(aligner, monk
     monkeypatch.setattr(memory, "trainings", lambda _data: 3)
     spent = aligner.workers.judge(replace(additive, run="r3")).about
     assert spent["labels"].startswith("all 3 trainings with these labels are used, so the run ends")
+
+
+def test_the_operator_reads_how_many_individuals_of_an_earlier_training_are_gone(aligner):
+    """One patient withdrew: the run would end refused after it had told who has labels."""
+    aligned(aligner, ALIGNS, "p1", "p3", "q2")
+    additive = replace(ALIGNS, objective=Additive())
+    data = aligner.workers.tables.read(additive).private
+    names = [name.encode() for name in (*data.ids, *data.row_keys, "withdrawn")]
+    earlier = row_set(secret_of(data.salt, b"rows"), names, {}, [b"own"] * len(names))
+    rows = replace(earlier, features=18)
+    disclosed = Disclosure("sums", ALIGNS.sites, rows=rows, opens=True)
+    aligner.ledger.memory.note_disclosure("r0", disclosed)
+    about = aligner.workers.judge(additive).about
+    assert about["labels"].endswith(
+        "differ from them in at least 180. 1 of that training's individuals are gone from this"
+        " table: the run ends refused unless 179 more rows differ, here or at other sites"
+    )
 
 
 def test_a_yes_no_target_in_a_regression_is_told_before_ids_are_compared(tmp_path):

@@ -94,6 +94,9 @@ def test_one_agent_asks_for_the_scores_of_single_individuals(tmp_path):
         approved("now")
 
         # The operator approved the plan once: nobody is asked again.
+        assert "standing study now: its runs need no further approval" in well(
+            "coreg-agent", "status", "--config", "north.toml", cwd=tmp_path
+        )
         status, answer = asked(port, ["p1", "p2", "only-north"])
         assert status == 200, answer
         assert answer["study"] == "now"
