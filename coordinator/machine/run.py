@@ -104,6 +104,8 @@ class Run:
     ending: tuple[Outcome, str] | None = None
     fetched: frozenset[str] = frozenset()  # sites that have the end
     signing: frozenset[str] = frozenset()  # sites whose `Fetched` is being countersigned
+    # Sites whose `Fetched` came in this session: each signed head is kept, so one counts.
+    heard: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -274,6 +276,7 @@ class RunUpdate:
             here=run.here - site_alone,
             ready=run.ready - site_alone,
             unaligned=run.unaligned - site_alone,
+            heard=run.heard - site_alone,
         )
 
 
@@ -320,6 +323,9 @@ def fetched(update: RunUpdate, event: Received[Fetched]) -> None:
     """A site has received the end. If it took part, it sent the signed head of its ledger: the last
     entry, which stands for all before it. The site is awaited until that is countersigned.
     """
+    if event.site in update.run.heard:
+        return
+    update.change(heard=update.run.heard | {event.site})
     has_signed_head = bool(event.message.signature)
     if event.site in update.run.participants and has_signed_head:
         update.change(signing=update.run.signing | {event.site})

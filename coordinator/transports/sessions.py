@@ -28,12 +28,14 @@ from coreg_core.messages import (
     Finished,
     Hello,
     Leaving,
+    Offer,
     Proposal,
     Rejected,
     Step,
     ToSite,
 )
 from coreg_wire.identity.names import load_certificates
+from coreg_wire.identity.signatures import is_signed, offer_statement
 from coreg_wire.transport.codec import Assembler, frames_of
 from coreg_wire.transport.fields import ProtocolError
 
@@ -77,6 +79,14 @@ class _Session:
     spoke: bool = False  # it sent something after the last message to it, so it has read that one
     again: bool = False  # the site had a session before, and messages can be left over from it
     plans: set[str] = field(default_factory=set)  # runs whose plan was sent in this session
+
+    def require_signed(self, offer: Offer) -> None:
+        """ProtocolError: the site did not sign its offer. Else the others would refuse the run."""
+        if not (self.certificate_pem and offer.signature):
+            return
+        key = load_certificates(self.certificate_pem, "The peer's certificate")[0].public_key()
+        if not is_signed(key, offer.signature, offer_statement(offer)):
+            raise ProtocolError("its offer is not signed by the key of its certificate.")
 
     def close(self, last_message: ToSite | None = None) -> None:
         self.closed_by_us = True
@@ -259,6 +269,8 @@ class Sessions:
                 session.spoke = True
                 if message is None or self._sessions.get(session.site) is not session:
                     continue
+                if isinstance(message, Offer):
+                    session.require_signed(message)
                 await session.unhandled.acquire()
                 if self._sessions.get(session.site) is not session:
                     continue  # the session was replaced during the wait

@@ -24,6 +24,9 @@ from site_agent.consent.terms import objections_to_terms
 from site_agent.disclosure import Disclosure
 from site_agent.site_data import PrivateData
 
+# A day, for each site of a plan: each run adds lines to the ledger, which never shrinks.
+MOST_RUNS = 10_000
+
 
 @dataclass(frozen=True, eq=False)
 class Consent:
@@ -59,6 +62,14 @@ class Consent:
             return [*terms, *self._of_memory(plan, ids_digest)]
 
     def _of_memory(self, plan: Plan, ids_digest: str) -> Iterator[Objection]:
+        if self.memory.finished.get(plan.run, plan.digest) != plan.digest:
+            yield Objection(
+                f"run {plan.run} ended here before, with another plan: the name of a run stands for"
+                " one plan"
+            )
+        most_runs = MOST_RUNS * len(plan.sites)
+        if self.memory.offered_on(self.day()) >= most_runs:
+            yield Objection(f"this site has taken part in {most_runs} runs today, the most")
         most = plan.most_answers
         given = self.memory.answered(plan, ids_digest)
         if given >= most:

@@ -8,19 +8,23 @@ them.
 
 import base64
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import UInt64
 
+from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.secure.sums import WORD
 from site_agent.disclosure import Disclosure, Pairs, RowSet, row_set
 from site_agent.site_data import PrivateData, keyed, secret_of
 
+Entry: TypeAlias = dict[str, Any]  # of the ledger: what a line says, as JSON has it
+GOOD = {outcome.name for outcome in Outcome if outcome.good}
+DAY = len("2026-11-30")  # of a time, its first characters
 OF_SCORING = ("asked", "records", "scores")  # questions whose sites are counted for each individual
 
 
@@ -49,10 +53,14 @@ class Memory:
     Instances have the site's own name (`know_as`), which does not leave it.
     """
 
-    def __init__(self, write: Callable[[dict[str, Any]], None] = lambda entry: None):  # noqa: ARG005
+    def __init__(self, write: Callable[[Entry], Entry] = lambda entry: entry):
         self.lock = RLock()
         self._write = write
-        self.approved: set[str] = set()  # runs that the operator approved
+        # Runs that the operator approved, each with the digest of its plan.
+        self.approved: set[tuple[str, str]] = set()
+        self.finished: dict[str, str] = {}  # digests of the plans of runs with a good end, by run
+        self.deciding: dict[str, str] = {}  # the plan of a run's last decision, for its line
+        self._offered_on = Counter[str]()  # by day
         self._offers: dict[str, _Offered] = {}  # by run
         self._rows: dict[str, str] = {}  # the digest of a run's rows, once it was answered
         self._answered = Counter[tuple[str, str]]()  # by plan and instances
@@ -66,7 +74,7 @@ class Memory:
 
     # --- entries --------------------------------------------------------------------------------
 
-    def add(self, entry: dict[str, Any]) -> None:
+    def add(self, entry: Entry) -> None:
         """Remember an entry that is stored."""
         run = str(entry.get("run"))
         match entry.get("kind"):
@@ -74,10 +82,13 @@ class Memory:
                 instances = str(entry.get("instances", entry.get("ids_digest")))
                 rows = str(entry.get("data_digest"))
                 self._offers[run] = _Offered(str(entry.get("plan")), instances, rows)
+                self._offered_on[str(entry.get("at"))[:DAY]] += 1
             case "Answer" if entry.get("numbers"):
                 self._add_answer(run, entry)
             case "Approval" if entry.get("given"):
-                self.approved.add(run)
+                self.approved.add((run, str(entry.get("plan"))))
+            case "Fetched" if run in self._offers and entry.get("outcome") in GOOD:
+                self.finished[run] = self._offers[run].plan
             case "Opened":
                 self._add_opened(run, entry)
             case "Scored":
@@ -87,7 +98,7 @@ class Memory:
             case _:  # it says nothing of what was answered
                 pass
 
-    def _add_answer(self, run: str, entry: dict[str, Any]) -> None:
+    def _add_answer(self, run: str, entry: Entry) -> None:
         if run not in self._offers:
             return
         plan, instances, self._rows[run] = self._offers[run]
@@ -96,7 +107,7 @@ class Memory:
             sites = frozenset(entry["participants"])
             self._summed[instances].add(SummedWith(sites, bool(entry.get("may_change"))))
 
-    def _add_opened(self, run: str, entry: dict[str, Any]) -> None:
+    def _add_opened(self, run: str, entry: Entry) -> None:
         again = entry.get("again")
         rows = self._opened[again] if again else RowSet(*_words(entry["rows"]).reshape(2, -1))
         features = max(rows.features, int(entry["features"]))
@@ -104,10 +115,9 @@ class Memory:
         self._opened[opened.digest] = opened
         self._opened_in.add((run, opened.digest))
 
-    def note(self, entry: dict[str, Any]) -> None:
+    def note(self, entry: Entry) -> None:
         """Store an entry, and remember it."""
-        self._write(entry)
-        self.add(entry)
+        self.add(self._write(entry))
 
     def note_disclosure(self, run: str, disclosure: Disclosure, day: str = "") -> None:
         """What an answer opens, and what it tells of individuals, before the answer's own line."""
@@ -118,13 +128,10 @@ class Memory:
         if disclosure.scores is not None:
             self._note_scores(disclosure.scores, run)
 
-    def note_decision(
-        self, plan: Plan, by: str, shown: Mapping[str, str], *, approved: bool
-    ) -> None:
-        """Who decided on a plan, and what was shown."""
-        entry = {"kind": "Decided", "run": plan.run, "plan": plan.digest, "by": by}
+    def note_decision(self, plan: Plan, about: Entry) -> None:
+        """A person's decision on a plan: who, when, and what was shown."""
         with self.lock:
-            self.note({**entry, "approved": approved, "shown": dict(shown)})
+            self.note({"kind": "Decided", "run": plan.run, "plan": plan.digest, **about})
 
     def _note_opening(self, rows: RowSet, run: str) -> None:
         entry = {"kind": "Opened", "run": run, "features": rows.features}
@@ -206,7 +213,11 @@ class Memory:
     @property
     def agreed(self) -> set[str]:
         """The digests of the plans that the operator approved in some run."""
-        return {self._offers[run].plan for run in self.approved if run in self._offers}
+        return {digest for _, digest in self.approved}
+
+    def offered_on(self, day: str) -> int:
+        """How many runs this site offered to take part in on that day."""
+        return self._offered_on[day]
 
     def scores(self) -> Pairs:
         """Every individual that was scored, with each model and sites."""
@@ -249,6 +260,7 @@ class Memory:
         with self.lock:
             kept = {key: now for key, now in self._reserved.items() if key[0] != run}
             self._reserved = kept
+            self.deciding.pop(run, None)
 
 
 def _text(words: UInt64[np.ndarray, "..."]) -> str:

@@ -15,7 +15,7 @@ key, by the eight words. These secrets are never written to a disk.
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -33,7 +33,7 @@ from coreg_core.messages import Offer
 from coreg_core.secure.sums import WORD, Row, is_sum, message, tag_words
 from coreg_core.shapes import KEY_SIZE, TAG_WORDS
 from coreg_wire.identity.names import key_fingerprint
-from coreg_wire.identity.signatures import is_signed, sign, statement
+from coreg_wire.identity.signatures import is_signed, offer_statement, sign
 
 _PIECE = 1 << 14  # words of a keystream at a time: they stay in the cache
 _ZEROS = memoryview(bytes(8 * _PIECE))
@@ -50,11 +50,6 @@ def _bytes(text: str) -> bytes:
         return bytes.fromhex(text)
     except ValueError:  # a later check refuses it
         return text.encode()
-
-
-def offer_statement(offer: Offer) -> bytes:
-    """The signed bytes of an offer: all of its fields."""
-    return statement("coreg offer 1", asdict(replace(offer, signature="")))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from coreg_core.errors import BadData, StorageError
 from coreg_core.messages import Countersigned, LedgerHead
 from coreg_wire.identity.names import certificate_name
 from coreg_wire.identity.signatures import coordinator_fault, from_hex, site_fault
-from site_agent.ledger.ledger import Entry, LedgerLine, read_lines
+from site_agent.consent.memory import Entry
+from site_agent.ledger.ledger import LedgerLine, read_lines
 
 
 @dataclass(frozen=True)

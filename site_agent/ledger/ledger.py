@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from coreg_core.errors import StorageError
 from coreg_core.messages import (
@@ -43,12 +42,11 @@ from coreg_wire.identity.signatures import (
     to_hex,
 )
 from coreg_wire.transport.fields import MAX_TEXT
-from site_agent.consent.memory import Memory
+from site_agent.consent.memory import Entry, Memory
 from site_agent.disclosure import Disclosure
 from site_agent.identity.identity import Identity
 
 GENESIS = "0" * 64  # the hash before the first line
-Entry: TypeAlias = dict[str, Any]  # what a line says, as JSON has it
 
 
 @dataclass(frozen=True)
@@ -324,6 +322,8 @@ class Ledger:
                 instances = self.memory.name_of(message.ids_digest)
                 if instances is not None:
                     beside["instances"] = instances
+            elif isinstance(message, Approval) and message.given:
+                beside["plan"] = self.memory.deciding.get(message.run, "")
             if outcome is not None:
                 beside["outcome"] = outcome.name
             entry = entry_for(message, disclosure) | beside
@@ -404,7 +404,8 @@ class Ledger:
             self.memory.note(countersigned(receipt))
             return None
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: Entry) -> Entry:
+        """Write a line, and return its entry with the time."""
         entry = {"at": timestamp(), **entry}
         line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
         if not self._failed:
@@ -418,6 +419,7 @@ class Ledger:
             )
         self._previous = hashlib.sha256(line).hexdigest()
         self._lines += 1
+        return entry
 
     def close(self) -> None:
         """Close the file and release the lock."""

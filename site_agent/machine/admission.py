@@ -9,7 +9,6 @@ from coreg_core.plan import Plan, alignment_of, aligns_for, is_on_demand
 if TYPE_CHECKING:
     from site_agent.machine.agent import ActiveRun, Agent
 
-MAX_BEGUN = 10  # consecutive runs that began and did not finish
 MAX_ALIGNMENTS = 3  # of one consent: a coordinator can restart in the middle of one
 
 
@@ -62,9 +61,4 @@ def _capacity_objection(agent: "Agent", plan: Plan) -> str | None:
         )
     if len(others) >= MOST_OPEN:
         return f"this site has {len(others)} open runs, the most of an agent."
-    if agent.begun >= MAX_BEGUN:
-        return (
-            f"{agent.begun} consecutive runs began here and did not finish. The site's operator "
-            "can restart the agent."
-        )
     return None

@@ -65,9 +65,10 @@ from site_agent.machine.session_events import (
 )
 
 MAX_INBOX = 8  # messages of a run that wait; an honest coordinator sends one, and the run's end
-# In a row: plans that are refused, and ends of runs that this site does not know. Each leaves a
-# line in the ledger.
+# In a row: plans that are refused or repeated, and ends of runs that this site does not know. Each
+# leaves a line in the ledger.
 MAX_USELESS = 100
+MOST_REASON = 1000  # characters of a coordinator's reason that are kept, in log and history
 # Seconds before an agent dials again: an operator has to act first. After a breach they grow.
 REFUSED_PAUSE = 30.0
 LONGEST_PAUSE = 600.0
@@ -96,7 +97,6 @@ class ActiveRun:
     stage: Stage = Stage.NEW
     inbox: tuple[WorkMessage, ...] = ()
     busy: bool = False  # while a worker handles one of its messages
-    answered: bool = False
     alignments: int = 0  # of ids, for this run
     approved: Mapping[str, str] = field(default_factory=dict)  # what the operator saw, to compare
 
@@ -119,7 +119,6 @@ class Agent:
     connected: bool = False
     runs: Mapping[str, ActiveRun] = field(default_factory=dict)
     held: Mapping[str, Proposal] = field(default_factory=dict)  # alignments, by the run above
-    begun: int = 0  # runs that were answered and not finished
     useless: int = 0  # messages that came to nothing, less plans that did not (`MAX_USELESS`)
     asked: int = 0  # runs of standing plans that this site asked for and that may not begin
     renewed: bool = False  # a next certificate came in this session
@@ -181,6 +180,8 @@ def handle(agent: Agent, event: Event) -> Transition:
 def _received(
     agent: Agent, message: ToSite, *, strangers: bool = False, agreed: bool = False
 ) -> Transition:
+    if isinstance(message, Finished | Dismissed | Rejected):
+        message = replace(message, reason=message.reason[:MOST_REASON])
     match message:
         case Rejected():
             return agent, [_rejected(agent, message)]
@@ -226,7 +227,7 @@ def _counted(agent: Agent, actions: list[Action]) -> Transition:
     if agent.useless < MAX_USELESS:
         return agent, actions
     # The count goes on over sessions, else a coordinator that reconnects is never slowed down.
-    text = f"it sent {agent.useless} plans or ends of runs in which this site takes no part."
+    text = f"it sent {agent.useless} plans or ends of runs that came to nothing here."
     return replace(agent, useless=0), [*actions, breach(agent, text)]
 
 
@@ -303,7 +304,7 @@ def _proposed_again(agent: Agent, run: ActiveRun, proposal: Proposal) -> Transit
         return _refuse(agent, plan, "the plan changed in the middle of the run.")
     agent = agent.with_run(plan.run, replace(run, proposal=proposal))
     agent, actions = _queue(agent, plan.run, proposal)
-    return agent, [Notify(notices.plan_received(plan, again=True)), *actions]
+    return _counted(agent, [Notify(notices.plan_received(plan, again=True)), *actions])
 
 
 def _release(agent: Agent, name: str) -> Transition:
@@ -403,11 +404,7 @@ def _next(agent: Agent, name: str) -> Transition:
     if run.busy or not run.inbox or not agent.connected:  # the plan comes again in the next session
         return agent, []
     message, *rest = run.inbox
-    work = Work(message)
-    if isinstance(message, Step) and not run.answered:
-        agent = replace(agent, begun=agent.begun + 1)
-        run = replace(run, answered=True)
-    return agent.with_run(name, replace(run, inbox=tuple(rest), busy=True)), [work]
+    return agent.with_run(name, replace(run, inbox=tuple(rest), busy=True)), [Work(message)]
 
 
 def _worked(agent: Agent, worked: Worked) -> Transition:
@@ -450,7 +447,7 @@ def _finished(agent: Agent, run: ActiveRun, message: Finished, models: int) -> T
     ]
     if agent.once and not aligns_for(name):
         actions.append(Exit(outcome=outcome, run=name))
-    return replace(agent, begun=0).without_run(name), actions
+    return agent.without_run(name), actions
 
 
 def _left(agent: Agent, run: ActiveRun, worked: Worked) -> Transition:

@@ -287,14 +287,16 @@ class Alone:
 
 # --- tables of scores and predictions -------------------------------------------------------------
 
-_COLUMNS = {"prediction", "probability", "score", "low", "high", "sites", "missing_deviation"}
-_PARTS = ("part_", "contribution_", "probability_")
+_COLUMNS = {"prediction", "probability", "low", "high"}
+_PARTS = ("contribution_", "probability_")
 
 
 def _is_ours(columns: Sequence[str]) -> bool:
-    """Whether one of our commands wrote a table of these columns: one, an id, is the user's."""
+    """Whether `predict` wrote a table of these columns: one, an id, is the user's. It writes no
+    table of scores over another one.
+    """
     others = [name for name in columns if name not in _COLUMNS and not name.startswith(_PARTS)]
-    return len(others) < min(2, len(columns))
+    return len(others) < 2 and not {"prediction", "probability"}.isdisjoint(columns)
 
 
 def _is_our_csv(path: Path) -> bool:

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from coreg_core.errors import CoregError
@@ -18,6 +17,7 @@ from coreg_core.messages import Proposal
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Notice
 from coreg_core.plan import Plan, is_on_demand
+from coreg_wire.clock import timestamp
 from coreg_wire.identity.invitation import same_words
 from site_agent.consent.memory import Memory
 from site_agent.identity.members import Members
@@ -136,19 +136,29 @@ class Approvals:
                 await asyncio.to_thread(members.confirm, keys)
             else:
                 decision = Decision(False, CHANGED, digest=decision.digest)
+        self.memory.deciding[plan.run] = plan.digest
         shown = self._shown(plan, decision)
         return Decided(plan.run, decision.approved, decision.reason, decision.digest, shown)
 
     async def _note(self, plan: Plan, decision: Decision) -> None:
         """Write a person's decision into the ledger, once."""
-        if decision.by and plan.run not in self.memory.approved:
-            note = partial(self.memory.note_decision, plan, approved=decision.approved)
-            await asyncio.to_thread(note, decision.by, decision.about)
+        if not decision.by or decision.noted:
+            return
+        about = {
+            "by": decision.by,
+            "approved": decision.approved,
+            "decided": decision.at or timestamp(),
+            "shown": dict(decision.about),
+        }
+        await asyncio.to_thread(self.memory.note_decision, plan, about)
+        if self.state is not None:
+            await self.in_turn(self.state.mark_noted, plan.run)
 
     def _shown(self, plan: Plan, decision: Decision) -> dict[str, str]:
         """What the operator saw; nothing of an approval that counted, which is in the ledger.
 
         The run itself changes it.
         """
-        shown = {} if plan.run in self.memory.approved else decision.about
+        counted = (plan.run, plan.digest) in self.memory.approved
+        shown = {} if counted else decision.about
         return {heading: text for heading, text in shown.items() if heading != EIGHT_WORDS}

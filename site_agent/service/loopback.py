@@ -6,6 +6,7 @@ another host name (DNS rebinding) or from another page is refused. An error of a
 answered as {"error": why}.
 """
 
+import asyncio
 import json
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -22,6 +23,8 @@ from coreg_core.errors import UsageError
 from coreg_wire.identity.credentials import is_loopback
 
 MOST_BYTES = 16 << 20  # of a request
+MOST_CONNECTIONS = 32  # a further one is answered with 503
+BODY_SECONDS = 10.0
 
 
 class BadRequest(Exception):
@@ -54,7 +57,10 @@ async def _guard(request: Request, go_on: RequestResponseEndpoint) -> Response:
 
 
 def server(endpoints: Starlette) -> uvicorn.Server:
-    return uvicorn.Server(uvicorn.Config(endpoints, log_config=None, server_header=False))
+    config = uvicorn.Config(
+        endpoints, log_config=None, server_header=False, limit_concurrency=MOST_CONNECTIONS
+    )
+    return uvicorn.Server(config)
 
 
 def require_loopback(address: str, option: str) -> None:
@@ -75,10 +81,16 @@ async def json_of(request: Request) -> Any:
         it is no JSON, in UTF-8, of at most `MOST_BYTES`.
     """
     body = bytearray()
-    async for part in request.stream():  # it can come in chunks, without a length
-        body += part
-        if len(body) > MOST_BYTES:
-            raise BadRequest(413, f"a request has at most {MOST_BYTES} bytes")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():  # it can come in chunks, without a length
+                body += part
+                if len(body) > MOST_BYTES:
+                    raise BadRequest(413, f"a request has at most {MOST_BYTES} bytes")
+    except TimeoutError:
+        raise BadRequest(408, f"the body did not come within {BODY_SECONDS:g} s") from None
+    except ClientDisconnect:
+        raise BadRequest(400, "the body did not come") from None
     try:
         value = json.loads(body.decode(), parse_constant=_no_number)
         json.dumps(value, ensure_ascii=False).encode()  # half of a character is no text

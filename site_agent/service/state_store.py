@@ -30,7 +30,7 @@ SCHEMA = """
 create table requests (
     run text primary key, digest text not null, words text not null, asked text not null,
     expires text, plan text not null, about text not null, waits integer not null,
-    approved integer, reason text, seen text, decided_by text
+    approved integer, reason text, seen text, decided_by text, decided_at text, noted integer
 );
 create table standing (study text primary key, plan text not null);
 create table history (number integer primary key, entry text not null);
@@ -41,7 +41,8 @@ create table status (number integer primary key, status text not null);
 @dataclass(frozen=True)
 class Decision:
     """The operator's decision on a run; ``words``, ``digest`` and ``about``: of the members, and of
-    the plan, as shown. ``by``: the login name of who decided, "" of no person.
+    the plan, as shown. ``by``: the user who decided, "" of no person; ``at``: when; ``noted``:
+    whether the ledger has it.
     """
 
     approved: bool
@@ -50,6 +51,8 @@ class Decision:
     digest: str = ""
     about: Mapping[str, str] = field(default_factory=dict)
     by: str = ""
+    at: str = ""
+    noted: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,12 @@ class StateStore:
             with closing(sqlite3.connect(":memory:")) as empty:
                 empty.executescript(SCHEMA)
                 write_whole(self.path, empty.serialize(), mode=0o600)
-        self._execute("update requests set waits = 0")
+        with self.database() as db:
+            known = {row["name"] for row in db.execute("pragma table_info(requests)")}
+            for column in ("decided_by text", "decided_at text", "noted integer"):
+                if column.split()[0] not in known:  # the file is of an earlier build
+                    db.execute(f"alter table requests add column {column}")
+            db.execute("update requests set waits = 0")
 
     @contextmanager
     def intact(self) -> Iterator[None]:
@@ -127,16 +135,24 @@ class StateStore:
         return changed == 1
 
     def decision(self, run: str) -> Decision | None:
-        for row in self._execute("select * from requests where run = ? and approved >= 0", run):
-            return Decision(
-                bool(row["approved"]),
-                row["reason"],
-                row["words"],
-                row["digest"],
-                json.loads(row["seen"]),
-                row["decided_by"],
-            )
-        return None
+        query = "select * from requests where run = ? and approved >= 0"
+        with self.intact():
+            for row in self._execute(query, run):
+                return Decision(
+                    bool(row["approved"]),
+                    row["reason"],
+                    row["words"],
+                    row["digest"],
+                    json.loads(row["seen"]),
+                    row["decided_by"] or "",
+                    row["decided_at"] or "",
+                    bool(row["noted"]),
+                )
+            return None
+
+    def mark_noted(self, run: str) -> None:
+        """The ledger has the decision."""
+        self._execute("update requests set noted = 1 where run = ?", run)
 
     def close_request(self, run: str) -> None:
         """End the wait; the decision stays, for an agent that restarts."""
@@ -209,12 +225,13 @@ class StateStore:
         What changed since is judged and asked again.
         """
         self._execute(
-            "update requests set approved = ?, reason = ?, seen = ?, decided_by = ?"
-            " where run = ? and waits",
+            "update requests set approved = ?, reason = ?, seen = ?, decided_by = ?,"
+            " decided_at = ?, noted = 0 where run = ? and waits",
             decision.approved,
             decision.reason,
             json.dumps(request["about"]),
             decision.by,
+            timestamp(),
             run,
         )
 

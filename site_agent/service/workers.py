@@ -326,6 +326,9 @@ class RunWorkers:
     def _store(self, run: _BegunRun, result: Result) -> None:
         plan = run.participant.plan
         assert plan is not None, "a result comes after a plan"
+        if plan.run in self.ledger.memory.finished:
+            text = f"run {plan.run} ended here before: its files are replaced by those of another"
+            self.notify(notices.finding(f"WARNING: {text} attempt at the same plan."))
         match result:
             case ScoringResult():
                 files = self._write_scores(run, plan, result)

@@ -21,8 +21,7 @@ from coreg_core.messages import (
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import alignment_of
-from site_agent.machine.admission import MAX_BEGUN
-from site_agent.machine.agent import MAX_INBOX, MAX_USELESS, Agent, handle
+from site_agent.machine.agent import MAX_INBOX, MAX_USELESS, MOST_REASON, Agent, handle
 from site_agent.machine.session_events import (
     Asked,
     Decided,
@@ -106,7 +105,7 @@ ASKS = {"ask_first": True}
 ONCE = {"once": True}
 BROKE = "end session: the coordinator broke the protocol: it "
 NOTHING = " No answer was sent."
-USELESS = f"sent {MAX_USELESS} plans or ends of runs in which this site takes no part.{NOTHING}"
+USELESS = f"sent {MAX_USELESS} plans or ends of runs that came to nothing here.{NOTHING}"
 # Plans that end before this site takes part, one less than it takes.
 ENDED_EARLY = [
     event
@@ -186,10 +185,20 @@ CASES = {
         {},
         "notify plan; notify refused; say PlanRefused; forget",
     ),
-    "after many begun runs none begins": (
-        [PLAN],
-        {"begun": MAX_BEGUN},
-        "notify plan; notify refused; say PlanRefused; forget",
+    "runs that a member spoils stop no later one": (
+        [
+            event
+            for n in range(2 * MAX_USELESS)
+            for event in (
+                proposal(f"r{n}"),
+                Worked(proposal(f"r{n}"), accepted=True),
+                step(f"r{n}"),
+                Worked(step(f"r{n}"), accepted=False, reason="its offer is not signed"),
+                finished(run=f"r{n}"),
+            )
+        ],
+        {},
+        "say Fetched",
     ),
     # --- consent
     "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; Judge"),
@@ -433,19 +442,25 @@ CASES = {
         f"notify dismissed; forget, but for the consent; {BROKE}{USELESS}",
     ),
     "plans that are refused": (
-        [proposal(f"r{n}") for n in range(MAX_USELESS)],
-        {"begun": MAX_BEGUN},
+        [*PLANNED, *(proposal(f"r{n}", threads=2) for n in range(MAX_USELESS))],
+        {},
         f"{REFUSES}; {BROKE}{USELESS}",
     ),
     "also those of several sessions": (
         [
-            *(proposal(f"r{n}") for n in range(MAX_USELESS - 1)),
+            *PLANNED,
+            *(proposal(f"r{n}", threads=2) for n in range(MAX_USELESS - 1)),
             SessionEnded(),
             SessionOpened(),
-            proposal("r"),
+            proposal("s", threads=2),
         ],
-        {"begun": MAX_BEGUN},
+        {},
         f"{REFUSES}; {BROKE}{USELESS}",
+    ),
+    "a plan that is repeated while its operator is asked": (
+        [*ASKED, *[PLAN] * MAX_USELESS],
+        ASKS,
+        f"notify plan; say Approval; {BROKE}{USELESS}",
     ),
     "more open runs than an agent has": (
         [proposal(f"r{n}") for n in range(MOST_OPEN + 1)],
@@ -493,9 +508,8 @@ def test_the_text_of_a_plan_is_for_its_first_proposal():
     assert second == ""
 
 
-def test_begun_runs_are_counted_until_one_is_finished():
-    begun, _ = after(*PLANNED, step(), Worked(step()), step("r", 1), Worked(step("r", 1)))
-    assert begun.begun == 1
-    ended, _ = handle(handle(begun, MessageReceived(finished()))[0], Worked(finished()))
-    assert ended.begun == 0
-    assert ended.runs == {}
+def test_of_a_long_reason_a_part_is_kept():
+    long = Finished("r", Outcome.STALLED, "x" * 10_000)
+    _, actions = handle(after(PLAN)[0], MessageReceived(long))
+    [notice] = [action.notice for action in actions if isinstance(action, Notify)]
+    assert len(notice.fields["reason"]) == MOST_REASON

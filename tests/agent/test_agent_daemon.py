@@ -115,7 +115,7 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
     async def ask(coordinator):
         (await coordinator.session()).says(plan("r1"))
         await until(agent.state.pending)
-        agent.state.record_decision(*agent.state.pending_run("r1"), Decision(True, ""))
+        agent.state.record_decision(*agent.state.pending_run("r1"), Decision(True, "", by="anna"))
 
     async def answers(coordinator):
         line = await coordinator.session()
@@ -137,6 +137,7 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
         agent = Agent(tmp_path, mode="ask first")
         agent.against(conversation)
     assert [entry["stop"] for entry in agent.state.history()] == ["REFUSED"]
+    assert agent.recorded.count("Decided") == 1, "one decision"
     assert "waiting_for_approval" not in agent.noticed, "nobody is asked again"
 
 

@@ -132,10 +132,12 @@ def test_predict_overwrites_no_file_that_it_reads(folder):
         with pytest.raises(UsageError, match=r"is read by this command.* Give another --output"):
             agent("predict", "--model", "good.model", "--data", "new.csv", "--output", output)
     assert table.read_text() == "id,a\n1,2\n"
-    other = write(folder, "id,a,score\n1,2,3\n", "training.csv")
-    with pytest.raises(UsageError, match="no earlier output of this command"):
-        agent("predict", "--model", "good.model", "--data", "new.csv", "--output", other)
-    assert other.read_text() == "id,a,score\n1,2,3\n"
+    for header in ("id,a,score", "id,score", "id,low,high", "name,part_time"):
+        text = f"{header}\n1,2,3\n"
+        other = write(folder, text, "training.csv")
+        with pytest.raises(UsageError, match="no earlier output of this command"):
+            agent("predict", "--model", "good.model", "--data", "new.csv", "--output", other)
+        assert other.read_text() == text
 
 
 def test_the_command_writes_intervals_beside_the_predictions(federations, monkeypatch):

@@ -197,6 +197,7 @@ def test_a_run_has_the_rows_that_its_answers_came_from(tmp_path):
 def test_a_restarted_agent_knows_who_asked_today_and_what_its_operator_approved(tmp_path):
     path = tmp_path / "ledger.jsonl"
     with closing(Ledger(path)) as ledger:
+        ledger.memory.deciding["r"] = "digest of the plan"
         ledger.record(Approval("r", True))
         ledger.record(offer("r", "digest of the plan", "ids"))
         ledger.record(offer("other", "another plan", "ids"))

@@ -2,6 +2,7 @@
 that of the training.
 """
 
+import asyncio
 import dataclasses
 import json
 
@@ -12,6 +13,7 @@ from agent_files import agent, fitted, table
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from starlette.requests import Request
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
@@ -26,7 +28,9 @@ from site_agent.data.tables import read_table
 from site_agent.models.explain import contributions, own_columns
 from site_agent.models.file import ModelFile, load_model, save_model
 from site_agent.models.onnx_export import export
+from site_agent.service import loopback
 from site_agent.service import prediction_server as server
+from site_agent.service.loopback import BadRequest, json_of
 
 
 def joined(federation, site="a"):
@@ -338,6 +342,23 @@ def test_a_request_in_chunks_is_bounded_and_a_foreign_host_is_refused(served):
     answer = client.get("/health", headers={"Host": "evil.example"})
     assert answer.status_code == 421
     assert "columns" not in answer.text
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
+    """Each half request held its bytes for ever."""
+    monkeypatch.setattr(loopback, "BODY_SECONDS", 0.1)
+
+    async def never():
+        await asyncio.sleep(60.0)
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    for receive, status in ((never, 408), (gone, 400)):
+        request = Request({"type": "http"}, receive)
+        with pytest.raises(BadRequest) as refused:
+            asyncio.run(json_of(request))
+        assert refused.value.status == status
 
 
 def test_a_page_of_another_site_is_refused(served):

@@ -18,7 +18,7 @@ from coreg_core.errors import UsageError
 from coreg_core.kernels import Gaussian
 from coreg_core.objectives.additive import Additive
 from coreg_core.spans import EveryPoint, LabelledPoints
-from site_agent.consent.consent import Consent
+from site_agent.consent.consent import MOST_RUNS, Consent
 from site_agent.consent.memory import Memory
 from site_agent.consent.policy import Policy, read_policy
 from site_agent.site_data import PrivateData
@@ -31,6 +31,36 @@ def plain(**keys):
 
 def objections(policy, plan, data=None):
     return Consent(policy, Memory(), lambda: 0.0).objections(plan, plan.sites[0], data)
+
+
+def test_the_name_of_a_finished_run_stands_for_its_plan():
+    """A coordinator could replace its models by those of another plan."""
+    memory = Memory()
+    consent = Consent(plain(), memory, lambda: 0.0)
+    first = make_plan()
+    memory.add({"kind": "Offer", "run": first.run, "plan": first.digest})
+    memory.add({"kind": "Fetched", "run": first.run, "outcome": "CONVERGED"})
+    assert consent.objections(first, "a") == [], "another attempt, of a coordinator's older backup"
+    other = make_plan(max_rounds=3)
+    assert other.run == first.run
+    [objection] = consent.objections(other, "a")
+    assert "ended here before, with another plan" in objection.reason
+
+
+def test_a_site_takes_part_in_a_number_of_runs_a_day():
+    """Each run adds lines to the ledger, which never shrinks."""
+    memory = Memory()
+    consent = Consent(plain(), memory, lambda: 0.0, day=lambda: "2026-11-30")
+    plan = make_plan()
+    most = MOST_RUNS * len(plan.sites)
+    offer = {"kind": "Offer", "run": "r", "plan": "p", "at": "2026-11-30T12:00:00"}
+    for _ in range(most - 1):
+        memory.add(offer)
+    memory.add({**offer, "at": "2026-11-29T12:00:00"})
+    assert consent.objections(plan, "a") == []
+    memory.add(offer)
+    [objection] = consent.objections(plan, "a")
+    assert objection.reason == f"this site has taken part in {most} runs today, the most"
 
 
 # key: a policy's value, the plan that just fits, the plan that does not

@@ -63,6 +63,18 @@ def test_a_decision_is_about_what_the_operator_saw(store):
     assert store.decision("r1").about == {"labels": "60"}
 
 
+def test_a_file_of_an_earlier_build_gets_its_columns(tmp_path):
+    store = StateStore(tmp_path / "service")
+    store.open()
+    with store.database() as db:
+        for column in ("decided_by", "decided_at", "noted"):
+            db.execute(f"alter table requests drop column {column}")
+    store.open()
+    store.request_approval(PLAN, {})
+    store.record_decision(*store.pending_run("r1"), Decision(True, "", by="anna"))
+    assert store.decision("r1").by == "anna"
+
+
 def test_a_request_that_no_longer_waits_takes_no_decision(store):
     store.request_approval(PLAN, {"labels": "60"})
     name, request = store.pending_run("r1")

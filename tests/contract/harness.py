@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+from machine.tiny import TinySite
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import load_server
@@ -37,9 +38,12 @@ from coreg_core.messages import (
     Words,
 )
 from coreg_wire.identity.credentials import RenewableServer, client_credentials
+from coreg_wire.identity.names import key_fingerprint
+from coreg_wire.identity.signatures import private_key
 from coreg_wire.transport.codec import Assembler, frames_of
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.identity.identity import Identity, check_identity
+from site_agent.identity.run_keys import RunKeys
 from site_agent.session.stream import Connection, GrpcDialler
 
 SITES = ("a", "b", "c")
@@ -297,6 +301,14 @@ class Home:
         ).credentials
         return GrpcServer("127.0.0.1:0", credentials, Authorised(self.authority).check)
 
+    def keys(self, name: str) -> RunKeys:
+        """As the site's agent has them; every member is confirmed."""
+
+        def confirmed(member: str) -> str:
+            return key_fingerprint(private_key(self.identity(member).key_pem).public_key())
+
+        return RunKeys(private_key(self.identity(name).key_pem), confirmed)
+
     def credentials(self, name: str) -> grpc.ChannelCredentials:
         identity = self.identity(name)
         return client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
@@ -314,6 +326,9 @@ class Dialled:
     def __init__(self, home: Home, sites: Mapping[str, SiteFunction]):
         self.server = home.server()
         self._home = home
+        for name, site in sites.items():
+            if isinstance(site, TinySite):
+                site.sign_with(home.keys(name))
         self._sites = sites
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -21,16 +21,25 @@ from contract.harness import (
     within,
 )
 from core.test_exchange import short  # noqa: F401 - a fixture
-from machine.tiny import SOLVERS, TIMEOUTS, bits, make_plan, make_sites, undisturbed
+from machine.tiny import (
+    SOLVERS,
+    TIMEOUTS,
+    bits,
+    make_plan,
+    make_site,
+    make_sites,
+    sealed,
+    undisturbed,
+)
 
 from coordinator.driver import Driver, RecordSink
-from coordinator.machine.events import Finish, Received, SiteJoined
+from coordinator.machine.events import Breached, Finish, Received, SiteJoined
 from coordinator.machine.federation import begin
 from coordinator.machine.records import Record, StepDone, Timing
 from coordinator.transports import Transport
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import StorageError, UsageError
-from coreg_core.messages import Finished, Rejected
+from coreg_core.messages import Finished, Proposal, Rejected
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan
 from coreg_wire.transport.codec import PIECE_BYTES
@@ -182,6 +191,27 @@ async def serving(home: Home) -> AsyncIterator[tuple[GrpcServer, Events]]:
         yield server, events
     finally:
         await server.close()
+
+
+@pytest.mark.parametrize("signer", ["a", "b"])
+@within(60)
+async def test_an_offer_that_its_site_did_not_sign_ends_its_session(
+    home: Home, signer: str
+) -> None:
+    """The other members would refuse the run, again and again."""
+    plan = sealed(make_plan(min_sites=3))
+    site = make_site("a")
+    site.sign_with(home.keys(signer))
+    [offer] = site.handle(Proposal(plan.run, 0, plan))
+    async with serving(home) as (server, events), home.dial(server.port, "a") as client:
+        await client.send(hello("a"))
+        assert isinstance(await events.next(), SiteJoined)
+        await client.send(offer)
+        if signer == "a":
+            assert await events.next() == Received("a", offer)
+        else:
+            assert "not signed by the key of its certificate" in await client.rejection()
+            assert isinstance(await events.next(), Breached)
 
 
 @pytest.mark.parametrize("how", ["no certificate", "another authority's", "no TLS"])

@@ -186,7 +186,8 @@ def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path):
     nested = "1"
     for _ in range(40):
         nested = f"{{b = {nested}}}"
-    deep = ("a = " + "[" * 100_000 + "]" * 100_000, f"a.{keys} = 1", f"a = {nested}")
+    long = f"a = 1{5000 * '0'}"
+    deep = ("a = " + "[" * 100_000 + "]" * 100_000, f"a.{keys} = 1", f"a = {nested}", long)
     for text in deep:
         path.write_text(text)
         with pytest.raises(UsageError, match=r"nested too deeply|faults?:"):

@@ -211,8 +211,7 @@ def as_b(offers: dict[str, Offer], keys: RunKeys, **changes: Any) -> None:
     empty = dict.fromkeys(("key", "identity", "signature"), "")
     offers["b"] = keys.draw(replace(offers["b"], **empty)).offer
     if changes:
-        from coreg_wire.identity.signatures import sign
-        from site_agent.identity.run_keys import offer_statement
+        from coreg_wire.identity.signatures import offer_statement, sign
 
         shown = replace(offers["b"], **changes)
         offers["b"] = replace(shown, signature=sign(identity_of("b"), offer_statement(shown)))

@@ -571,6 +571,9 @@ def test_a_head_is_on_record_before_the_site_hears_of_it_and_before_the_run_is_o
     for _ in range(2):
         signed, actions = head_of(machine, "a")
         assert actions == [Persist(RUN, signed), SendToSite("a", signed.message)]
+        assert machine.handle(Received("a", FETCHED)) == [], "each head is kept: one a session"
+        machine.handle(SiteLost("a", "gone"))
+        machine.handle(joins("a"))  # it can have missed the countersignature
     machine.handle(fetches("b"))
     signed, actions = head_of(machine, "c")
     assert actions == [Persist(RUN, signed), SendToSite("c", signed.message), OVER]

@@ -38,6 +38,7 @@ from site_agent.consent.objection import refusal
 from site_agent.consent.participant import Means, Participant
 from site_agent.consent.policy import Policy
 from site_agent.disclosure import Disclosure
+from site_agent.identity.run_keys import RunKeys
 from site_agent.ledger.ledger import entry_for
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.alignment import IdList
@@ -138,6 +139,11 @@ class TinySite:
         self.participant = Participant(name, data, consent, means)
         self.missed = ""  # why it has no result of a run that ended with one
         self.disclosed = list[Disclosure]()  # of each answer that left
+
+    def sign_with(self, keys: RunKeys) -> None:
+        """Take other keys, before a run."""
+        self.means = replace(self.means, keys=keys)
+        self.participant = Participant(self.name, self.data, self.consent, self.means)
 
     @property
     def result(self) -> Result | None:

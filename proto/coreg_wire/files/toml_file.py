@@ -37,8 +37,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: cannot be read ({error}).") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: {_syntax(str(error), path)}") from None
-    except RecursionError:
-        raise UsageError(f"{path}: nested too deeply to be a file of coreg.") from None
+    except (RecursionError, ValueError):  # or an integer of thousands of digits
+        raise UsageError(f"{path}: nested too deeply, or a number is too long.") from None
 
 
 def toml(value: bool | int | float | str | Sequence[str | float]) -> str:

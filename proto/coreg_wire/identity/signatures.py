@@ -8,6 +8,7 @@ against a person who can write the file.
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from coreg_core.errors import BadData, CoregError, Refused
-from coreg_core.messages import Countersigned, LedgerHead
+from coreg_core.messages import Countersigned, LedgerHead, Offer
 from coreg_wire.identity.names import certificate_name, certificate_of
 
 _ECDSA = ec.ECDSA(SHA256())
@@ -122,6 +123,11 @@ def is_issued(certificate: x509.Certificate, authorities: Iterable[x509.Certific
             continue
         return True
     return False
+
+
+def offer_statement(offer: Offer) -> bytes:
+    """The signed bytes of an offer: all of its fields."""
+    return statement("coreg offer 1", asdict(replace(offer, signature="")))
 
 
 def said_by_site(site: str, run: str, head: LedgerHead) -> bytes:
