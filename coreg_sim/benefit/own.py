@@ -19,7 +19,7 @@ from coreg_sim.problems import read_views
 from site_agent.config.settings import inputs_of
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.suspects import NEARLY, rank_correlation
+from site_agent.data.suspects import NEARLY, copies, rank_correlation, told_copies
 from site_agent.data.tables import Table, name_of, read_table
 
 MOST_COUNTS = 30  # different values of a target that looks like a count
@@ -169,7 +169,10 @@ class OwnTable:
         sentences += _possible_ids(preprocessing, X)
         sentences += self._possible_count(y)
         table = self._divided(X, y, sources)
-        return table, tuple(sentences), self._leaks(X, y, sources)
+        leaks = self._leaks(X, y, sources)
+        if many := copies(X, y):
+            leaks = (f"{told_copies(many, len(y))}.", *leaks)
+        return table, tuple(sentences), leaks
 
     def _of_sites(self, features: Table) -> Table:
         """The sites' columns; UsageError or BadTable names one that a site cannot have."""

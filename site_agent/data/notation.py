@@ -49,7 +49,8 @@ class Notation:
 
 def flag(key: str, value: str) -> str:
     """The option as it is typed; agent.toml has a key of the same name."""
-    return f"--{key} {shlex.quote(value)}"
+    between = "=" if value.startswith("-") else " "  # else it would be an option
+    return f"--{key}{between}{shlex.quote(value)}"
 
 
 # --- separators -----------------------------------------------------------------------------------

@@ -3,11 +3,10 @@
 from collections.abc import Collection, Sequence
 
 from site_agent.data.inputs import Inputs
-from site_agent.data.site_tables import WITHOUT_LABELS
+from site_agent.data.site_tables import USUAL_TARGETS, WITHOUT_LABELS
 from site_agent.data.sources import BadTable, Faults, TableFault, some
 from site_agent.data.tables import Table, read_inputs
 
-USUAL_TARGETS = ("y", "target", "label")
 USUAL_ID = "id"
 
 
@@ -24,7 +23,7 @@ def named(inputs: Inputs, target: str = "", id_column: str = "", *, trains: bool
     if chosen["id"] is None:
         faults.add(_open(table, "the id column", "--id."))
     if open_target:
-        chosen["target"] = _target(table, target, inputs.labels)
+        chosen["target"] = _target(table, target, inputs)
     if open_target and inputs.labels and chosen["target"] is None:
         faults.add(_open(table, "the column to predict", f"--target.{WITHOUT_LABELS}"))
     faults.raise_any()
@@ -44,13 +43,18 @@ def _only(names: Collection[str]) -> str | None:
     return name
 
 
-def _target(table: Table, target: str, labels: bool) -> str | None:
-    """The study's target or the usual one; without labels it is empty, and no feature."""
+def _target(table: Table, target: str, inputs: Inputs) -> str | None:
+    """The study's target or the usual one.
+
+    Without labels the study's is no feature either: values in it are a fault. A usual one that is
+    empty is the target.
+    """
     usual = [name for name in USUAL_TARGETS if name in table]
-    if labels:
+    if inputs.labels:
         return target or _only(usual)
-    names = [name for name in (target, *usual) if name in table]
-    return next((name for name in names if table.missing(name).all()), None)
+    if target in table and target not in inputs.drop:
+        return target
+    return next((name for name in usual if table.missing(name).all()), None)
 
 
 def left_open(inputs: Inputs, *, trains: bool = True) -> BadTable | None:

@@ -18,12 +18,14 @@ from site_agent.data.cell_text import canonical
 from site_agent.data.fitting import size_fault
 from site_agent.data.ids import compared_ids, order_of, unique_ids
 from site_agent.data.inputs import Inputs
+from site_agent.data.notation import flag
 from site_agent.data.sources import BadTable, Faults, TableFault, some
 from site_agent.data.tables import CLASSES_OF_A_STUDY, Table, read_inputs
 
 UNSHARED = "no shared rows"  # the kind of the fault that an alignment of ids can mend
 WAITING = {UNSHARED, CLASSES_OF_A_STUDY}  # kinds that are no fault until a run needs the rows
 WITHOUT_LABELS = " A site without labels uses --no-labels."
+USUAL_TARGETS = ("y", "target", "label")
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ def load_site_tables(
     doubts = list(dict.fromkeys([*table.doubts(column), *source.doubts(column)]))
     own_ids, ids, written = _ids_of(labelled, shared, inputs, aligned, faults)
     doubts += _doubts_on_copies(own_ids, table.source)
+    if not inputs.labels:
+        doubts += [_doubt_on_target(name) for name in features if name in USUAL_TARGETS]
     order = order_of(ids)
     shared_ids = _ordered(ids, order)
     places = {text: place for place, text in enumerate(shared_ids)}
@@ -211,6 +215,13 @@ def _notes_on_labels(inputs: Inputs, y: Arr, unlabelled: Table) -> Iterator[str]
         )
 
 
+def _doubt_on_target(name: str) -> str:
+    return (
+        f"WARNING: {name!r} is a feature here, because this site has no labels. If it is the"
+        f" study's target, it tells the labels: leave it out ({flag('drop', name)})."
+    )
+
+
 def _parts_lacking(
     inputs: Inputs, labelled: Table, unlabelled: Table, aligned: SharedIds | None
 ) -> Iterator[TableFault]:
@@ -222,7 +233,8 @@ def _parts_lacking(
         yield TableFault(labelled.source, what, todo, kind="missing", about=target)
     if not inputs.labels and len(labelled):
         what = f"{len(labelled)} rows have a value in {target!r}, although --no-labels is given."
-        yield TableFault(labelled.source, what, kind="column", about=target)
+        todo = f"Leave the column out ({flag('drop', target)}), or take part with labels."
+        yield TableFault(labelled.source, what, todo, kind="column", about=target)
     if inputs.unlabelled is None and aligned is None and not len(unlabelled):
         what = f"no row has an empty {target!r}, so there are no shared unlabelled instances."
         todo = (

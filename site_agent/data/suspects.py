@@ -1,9 +1,10 @@
-"""Columns that `coreg-agent check` asks about before a training.
+"""What an operator is asked about a table before a training.
 
 A column that is known only where the target is known, or that is nearly the target itself, makes
-every left-out error too small: the rows to predict will not have it. Levels of a text column that
-differ only by case are slips of the pen. Each is a sentence with the file, the column and the
-option that mends it. None is a fault, since a table can be right that way.
+every left-out error too small: the rows to predict will not have it. So do copies of a row: the
+label of one tells that of the other. Levels of a text column that differ only by case are slips of
+the pen, and 999 far from all other values stands for a missing one. Each is a sentence with the
+file, the column and the option that mends it. None is a fault, since a table can be right that way.
 """
 
 from collections import defaultdict
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
 from coreg_core.spread import constant
@@ -25,20 +27,75 @@ from site_agent.data.tables import Table
 NEARLY = 0.98  # a larger rank correlation with the target is reported
 FEWEST = 10  # of fewer rows a rank correlation can be this large by chance
 FEWEST_EMPTY = 2  # one empty cell beside one empty target is an accident
+MOST_COPIES = 0.02  # of the rows
+BY_CHANCE = 10.0  # columns that depend on each other make more rows equal
+LEAST_CODES = 0.01  # of the values
+FAR = 10.0  # from the median, in distances between the quartiles
 
 
 def suspects(table: SiteTable, preprocessing: Preprocessing, target: str) -> Iterator[str]:
-    """A sentence for each column and reason, in the order of the columns."""
+    """A sentence for the rows, and for each column and reason, in the order of the columns."""
+    source = table.labelled.source
+    if many := copies(preprocessing.transform(table.labelled), table.y):
+        yield f"{source}: {told_copies(many, len(table.y))}"
+    if code := _code(table.y):
+        yield f"{source}, column {target!r}: {code}"
     for column in preprocessing.columns:
         reasons = (
             _filled_with_target(column, table, target),
             _near_copy(column, table, target),
             _alike_levels(column),
             _rare_levels(column, table),
+            "" if column.kind == "text" else _code(column.numbers(table.labelled)),
         )
         for reason in reasons:
             if reason:
-                yield f"{table.labelled.source}, column {column.name!r}: {reason}"
+                yield f"{source}, column {column.name!r}: {reason}"
+
+
+def copies(X: Float64[Arr, "n p"], y: Float64[Arr, " n"]) -> int:
+    """How many rows repeat the features and the label of another one; 0 where these are few, or can
+    be equal by chance.
+
+    By chance there are as many equal pairs as if the columns were independent, times `BY_CHANCE`.
+    """
+    rows = np.column_stack([X, y])
+    n = len(rows)
+    if n < FEWEST:
+        return 0
+    many = n - len(np.unique(rows, axis=0))
+    pairs = n * (n - 1) / 2.0
+    for column in rows.T:
+        shares = np.unique(column, return_counts=True)[1] / n
+        pairs *= float(shares @ shares)
+    if many < max(2.0, MOST_COPIES * n, BY_CHANCE * pairs):
+        return 0
+    return many
+
+
+def told_copies(many: int, rows: int) -> str:
+    return (
+        f"{many} of {rows} labelled rows repeat all values of another one. If they are of one"
+        " individual, keep one of them: else a label that is left out is known from its copy, so"
+        " errors are too small, and joining looks better than it is"
+    )
+
+
+def _code(values: Arr) -> str:
+    """Whether 99, 999, … or −99, … stands for a missing value."""
+    known = values[~np.isnan(values)]
+    for code in np.unique(known):
+        digits = f"{abs(code):.0f}"
+        here = known == code
+        if digits.strip("9") or len(digits) < 2 or here.mean() < LEAST_CODES or here.all():
+            continue
+        low, middle, high = np.quantile(known[~here], [0.25, 0.5, 0.75])
+        if abs(code - middle) > FAR * (high - low):
+            return (
+                f"{code:g} occurs {here.sum()} times, far from all other values. If it means a"
+                f" missing value: {flag('na-values', f'{code:g}')}"
+            )
+    return ""
 
 
 def _dropped(column: Column) -> str:

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
+
+from coreg_core.arrays import Arr
 from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.alignment import Alignment, IdRule
@@ -28,6 +31,7 @@ from site_agent.data.open_columns import left_open
 from site_agent.data.prepare import Prepared
 from site_agent.data.site_tables import WAITING
 from site_agent.data.sources import BadTable, Faults
+from site_agent.data.suspects import suspects
 from site_agent.data.tables import read_table
 from site_agent.machine import notices
 from site_agent.machine.alignment import IdList
@@ -162,12 +166,24 @@ class RunTables:
             prepared, fresh = self.data_sets.get(name, inputs, aligned, classes)
         if fresh:
             self.show(name, prepared)
+            if isinstance(terms, Additive) and terms.task == "regression":
+                self._doubt_task(prepared.data.y)
         return prepared
+
+    def _doubt_task(self, y: Arr) -> None:
+        if len(y) and np.isin(y, (0.0, 1.0)).all():
+            text = (
+                'WARNING: every label is 0 or 1, and the study has not task = "classification": it'
+                " gives no probabilities, and no label privacy."
+            )
+            self.notify(notices.finding(text))
 
     def show(self, name: str, prepared: Prepared) -> None:
         """Tell the operator what was read: above all, the notation that was found."""
         for text in prepared.notes:
             self.notify(notices.finding(text))
+        for text in suspects(prepared.table, prepared.preprocessing, prepared.data.target):
+            self.notify(notices.finding(f"WARNING: {text}"))
         d = prepared.data
         self.notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
 

@@ -112,3 +112,30 @@ def test_check_warns_with_file_column_and_option(tmp_path):
     done = agent("check", "--data", source)
     [warning] = [line for line in done.stdout.splitlines() if "--drop" in line]
     assert warning.startswith(f"WARN   {source}, column 'again': it equals the target 'y'.")
+
+
+def test_copies_of_rows_and_not_rows_of_few_levels_that_are_equal_by_chance(tmp_path):
+    rows = [[f"p{i}", (i * i) % 97, i % 30 + 0.5, i % 7] for i in range(30)]
+    copied = [[f"{name}-again", *values] for name, *values in rows]
+    [sentence] = sentences(tmp_path, "id,y,a,b", [*rows, *copied, ["s1", "", 1, 2]])
+    assert "30 of 60 labelled rows repeat all values of another one" in sentence
+    few = [[f"p{i}", i % 2, i % 3, i % 4] for i in range(60)]
+    assert sentences(tmp_path, "id,y,a,b", [*few, ["s1", "", 1, 2], ["s2", "", 1, 3]]) == []
+
+
+def test_numbers_that_stand_for_missing_values(tmp_path):
+    def value(i, _):
+        return -999 if i % 8 == 1 else 50 + i
+
+    def honest(i, _):
+        return 99 if i % 8 == 1 else 90 + i
+
+    found = sentences(tmp_path, "id,y,a,b", rows_of(value, honest))
+    [sentence] = found
+    assert sentence == (
+        "column 'a': -999 occurs 5 times, far from all other values. If it means a missing value:"
+        " --na-values=-999"
+    )
+    in_target = [[f"p{i}", 9999 if i < 3 else i, i % 5] for i in range(40)]
+    [sentence] = sentences(tmp_path, "id,y,a", [*in_target, ["s1", "", 1]])
+    assert sentence.startswith("column 'y': 9999 occurs 3 times")

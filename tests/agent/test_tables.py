@@ -745,6 +745,20 @@ def test_the_empty_target_of_a_site_without_labels_is_no_feature(tmp_path, study
     assert prepare(chosen).preprocessing.sources == ["p", "label"]
 
 
+def test_a_target_with_values_at_a_site_without_labels_is_a_fault_and_no_feature(tmp_path):
+    """Its labels left the site as a feature, and the partners' reports had an AUC of 1."""
+    path = write(tmp_path, "id,p,paid\nz1,1,1\nz2,2,0\n")
+    given = Inputs(table=path, labels=False)
+    with pytest.raises(BadTable, match=r"(?s)2 rows have a value in 'paid'.*--drop paid"):
+        prepare(named(given, "paid"))
+    dropped = prepare(named(given.model_copy(update={"drop": ("paid",)}), "paid"))
+    assert dropped.preprocessing.sources == ["p"]
+    assert dropped.table.doubts == ()
+    usual = write(tmp_path, "id,p,y\nz1,1,3\nz2,2,4\n")
+    [doubt] = prepare(named(Inputs(table=usual, labels=False))).table.doubts
+    assert "'y' is a feature here" in doubt
+
+
 THREE = "id,a,y\np1,1,yes\np2,2,no\np3,3,maybe\np4,4,\n"
 
 

@@ -440,6 +440,20 @@ def test_the_operator_reads_how_many_individuals_of_an_earlier_training_are_gone
     )
 
 
+def test_a_training_tells_what_check_asks_about(tmp_path):
+    """An agent trained without a word on a column that only labelled rows have."""
+    lines = [f"p{i},{i % 2},{3 * i},{i if i < 9 else ''}" for i in range(12)]
+    rows = "\n".join(line if i < 9 else f"p{i},,{3 * i}," for i, line in enumerate(lines))
+    table = inputs(write(tmp_path, f"id,y,a,outcome\n{rows}\n", "told.csv"))
+    agent = Agent(tmp_path, told=table)
+    training = replace(plan("r", objective=Additive(task="regression")), data="told")
+    agent.workers.judge(training)
+    agent.ledger.close()
+    told = " ".join(notice.text for notice in agent.notices)
+    assert "column 'outcome': it is filled exactly where the target 'y' is" in told
+    assert 'every label is 0 or 1, and the study has not task = "classification"' in told
+
+
 def test_a_yes_no_target_in_a_regression_is_told_before_ids_are_compared(tmp_path):
     yes_no = Agent(
         tmp_path,

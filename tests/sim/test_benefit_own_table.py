@@ -50,6 +50,7 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
             told,
         )
     assert "The verdict may be void: column 'after' has nearly the order of the target" in told
+    assert "labelled rows repeat" not in told
     assert "benefit: 2 of 2 federations" in result.stderr
     printed = json.loads(benefit(*options, "--json").stdout)
     assert set(printed["regimes"]) == {"n10", "n20"}
