@@ -223,6 +223,17 @@ def auc(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
     return ranks(scores, labels)[0]
 
 
+def auc_error(area: float, positive: float, negative: float) -> float:
+    """The standard error of an AUC from so many labels of 1 and of 0, for exponential scores
+    (Hanley and McNeil 1982):
+
+    se² = (A(1 − A) + (n₁ − 1)(A/(2 − A) − A²) + (n₀ − 1)(2A²/(1 + A) − A²))/(n₁ n₀)
+    """
+    of_positives = (positive - 1.0) * (area / (2.0 - area) - area**2)
+    of_negatives = (negative - 1.0) * (2.0 * area**2 / (1.0 + area) - area**2)
+    return sqrt((area * (1.0 - area) + of_positives + of_negatives) / (positive * negative))
+
+
 def log_loss(probabilities: Float64[Arr, "n *t"], labels: Float64[Arr, " n"]) -> float:
     """Mean of −log of the probability of the label, which counts as at least 2.2e-16. By
     scikit-learn. Of several classes there is a column for each.

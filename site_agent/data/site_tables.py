@@ -89,9 +89,7 @@ def load_site_tables(
     # (5)
     doubts = list(dict.fromkeys([*table.doubts(column), *source.doubts(column)]))
     own_ids, ids, written = _ids_of(labelled, shared, inputs, aligned, faults)
-    doubts += _doubts_on_copies(own_ids, table.source)
-    if not inputs.labels:
-        doubts += [_doubt_on_target(name) for name in features if name in USUAL_TARGETS]
+    doubts += [*_doubts_on_copies(own_ids, table.source), *_doubts_on_targets(inputs, features)]
     order = order_of(ids)
     shared_ids = _ordered(ids, order)
     places = {text: place for place, text in enumerate(shared_ids)}
@@ -215,11 +213,14 @@ def _notes_on_labels(inputs: Inputs, y: Arr, unlabelled: Table) -> Iterator[str]
         )
 
 
-def _doubt_on_target(name: str) -> str:
-    return (
-        f"WARNING: {name!r} is a feature here, because this site has no labels. If it is the"
-        f" study's target, it tells the labels: leave it out ({flag('drop', name)})."
-    )
+def _doubts_on_targets(inputs: Inputs, features: Sequence[str]) -> Iterator[str]:
+    """At a site without labels a target that has values is a feature, unless the study names it."""
+    for name in USUAL_TARGETS:
+        if not inputs.labels and name in features:
+            yield (
+                f"WARNING: {name!r} is a feature here, because this site has no labels. If it is"
+                f" the study's target, it tells the labels: leave it out ({flag('drop', name)})."
+            )
 
 
 def _parts_lacking(

@@ -13,6 +13,7 @@ from coreg_core.arrays import Arr
 from coreg_core.evaluation import (
     TENTHS,
     auc,
+    auc_error,
     calibration_error,
     estimate,
     log_loss,
@@ -27,12 +28,14 @@ Values: TypeAlias = dict[str, Any]  # figures as JSON has them
 OF_NUMBERS = {"r2": "R²", "mae": "mean absolute error"}
 OF_CLASSES = {
     "auc": "AUC",
+    "auc_se": "its standard error",
     "gini": "Gini",
     "ks": "KS",
     "log_loss": "log loss",
     "calibration_error": "calibration error",
 }
 OF_SEVERAL = {"accuracy": "accuracy", "log_loss": "log loss"}
+FEWEST_OF_CLASS = 10  # labels, also of the other classes; the AUC of fewer is chance
 WIDTH = 15  # of the longest name of a model in a report
 
 
@@ -65,6 +68,10 @@ def of_classes(probabilities: Arr, labels: Arr) -> Values:
     `LEAST_ROWS` rows: none shows a single label.
     """
     area, distance = ranks(probabilities, labels)
+    positive = float(labels.sum())
+    negative = len(labels) - positive
+    if min(positive, negative) < FEWEST_OF_CLASS:
+        area = distance = float("nan")
     columns: Values = {}
     if labels.any():
         columns = tenths(probabilities, labels)
@@ -72,6 +79,7 @@ def of_classes(probabilities: Arr, labels: Arr) -> Values:
             columns = {}
     return {
         "auc": known(area),
+        "auc_se": known(auc_error(area, positive, negative)),
         "gini": known(2.0 * area - 1.0),
         "ks": known(distance),
         "log_loss": log_loss(probabilities, labels),
@@ -90,7 +98,8 @@ def of_several_classes(
     areas = {}
     for k, name in enumerate(classes):
         is_class = (place == k).astype(np.float64)
-        areas[name] = known(auc(probabilities[:, k], is_class))
+        few = min(is_class.sum(), len(labels) - is_class.sum()) < FEWEST_OF_CLASS
+        areas[name] = None if few else known(auc(probabilities[:, k], is_class))
     return {
         "accuracy": float(np.mean(probabilities.argmax(axis=1) == place)),
         "log_loss": log_loss(probabilities, labels),
@@ -154,7 +163,7 @@ def _others(figures: Values) -> list[str]:
         shown = OF_NUMBERS
     else:
         return []
-    listed = [f"{label} {_shown(figures[key])}" for key, label in shown.items()]
+    listed = [f"{label} {_shown(figures[key])}" for key, label in shown.items() if key in figures]
     if areas is not None:
         listed += [f"AUC of {name} {_shown(area)}" for name, area in areas.items()]
     return listed

@@ -23,6 +23,7 @@ OF_TWO = (
     "two sites: in a scoring each can compute the other's part of a score. So it needs"
     " scores_of_two = true in both policies (policy.toml)."
 )
+SURE = 2.0  # standard errors: a smaller difference can be chance
 NONE_YET = (
     "recommendation: none yet. On left-out labels no model is clearly better than the mean of the"
     " labels, which can be chance with few labels. Use more labels before you rely on a model. All"
@@ -148,7 +149,8 @@ def _rows_elsewhere(findings: Findings) -> list[str]:
         return []  # of one site the line of the scores has it
     listed = [f"{site} {100 * change:+.0f} %" for site, change in sorted(gains.items())]
     return [
-        f"{ROWS['score']}: error against the local model at other sites, rounded to 5 %:"
+        f"{ROWS['score']}: error against the local model at other sites, rounded to 5 %"
+        " (of yes/no targets by changed labels, which mostly shows too little):"
         f" {', '.join(listed)}"
     ]
 
@@ -263,7 +265,7 @@ def _doubt(findings: Findings, figures: Values) -> str:
             ", which is within one standard error: joined models are better on average, so they are"
             " the default"
         )
-    if findings.labels < LABELS_TO_JUDGE or not abs(change) > figures["change_se"]:
+    if findings.labels < LABELS_TO_JUDGE or not abs(change) > SURE * figures["change_se"]:
         return f". With {findings.labels} labels this can be chance"
     return ""
 
@@ -273,7 +275,10 @@ def _cannot_judge(findings: Findings) -> str:
     choice = findings.recommended
     labels = findings.labels
     assert choice is not None
-    why = "The labels of this site are too few for a test, or all equal"
+    why = (
+        "The labels of this site are too few for a test, are all equal, or have none of one of the"
+        " study's classes"
+    )
     if not labels:
         alone = ""
         if choice == "score":
@@ -293,7 +298,7 @@ def _for_other_instances(findings: Findings) -> str:
     beside = ""
     if change < EQUAL:
         beside = " (joined and local model are equally good)"
-    elif change <= joined["change_se"]:
+    elif change <= SURE * joined["change_se"]:
         beside = f" (the difference can be chance: {change_text(joined)})"
     return USE[findings.alone] + beside
 

@@ -294,7 +294,11 @@ JOINED, ALONE, SCORE = (f"recommendation: {use} " for use in USES)
             "For other instances no model is clearly",
         ),
         (judged(15, joined=0.5), JOINED, "With 15 labels this can be chance."),
-        (judged(2, joined=0.5), JOINED, "too few for a test, or all equal."),
+        (
+            judged(2, joined=0.5),
+            JOINED,
+            "too few for a test, are all equal, or have none of one of",
+        ),
         (judged(100, joined=1.0), "recommendation: no clear difference", "either model serves"),
         (judged(15, joined=0.9, level=0.3), "recommendation: none yet", "mean of the labels"),
         (

@@ -21,7 +21,7 @@ from site_agent.data.notation import Notation
 from site_agent.data.tables import read_table
 from site_agent.models import report
 from site_agent.models.evaluate import evaluate, evaluated_lines
-from site_agent.models.figures import of_classes
+from site_agent.models.figures import of_classes, of_several_classes
 from site_agent.models.file import ModelFile, load_model, save_model
 from site_agent.models.stability import moved, training_shares
 
@@ -257,3 +257,16 @@ def test_a_picture_of_several_classes_has_the_area_of_each(tmp_path):
     assert "<!-- Area under the ROC curve -->" in drawn
     assert "<!-- root of the Brier score of grade ± s.e. -->" in drawn
     assert "<!-- Residuals -->" not in drawn
+
+
+@pytest.mark.parametrize("few", [9, 10])
+def test_an_area_of_few_labels_of_a_class_is_not_shown(few):
+    """One event of 180 had an AUC of 0 and a KS of 1: it was the one that was left out."""
+    labels = np.repeat([1.0, 0.0], [few, 171])
+    shown = of_classes(np.linspace(0.1, 0.9, len(labels)), labels)
+    assert (shown["auc"] is None) is (shown["ks"] is None) is (few < 10)
+    places = np.repeat([0.0, 1.0, 2.0], [few, 80, 91])
+    probabilities = np.full((len(places), 3), 1 / 3)
+    areas = of_several_classes(probabilities, places, "abc")["auc_by_class"]
+    assert (areas["a"] is None) is (few < 10)
+    assert areas["b"] == 0.5

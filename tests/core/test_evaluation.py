@@ -18,6 +18,7 @@ from coreg_core.errors import BadData
 from coreg_core.estimators import CoRLSR, CoRLSRClassifier
 from coreg_core.evaluation import (
     auc,
+    auc_error,
     calibration_error,
     can_calibrate,
     estimate,
@@ -296,3 +297,14 @@ def test_without_labels_the_largest_score_is_the_most_probable_class():
     probabilities = fit_class_probabilities(no_scores, np.zeros(0))
     scores = np.array([[0.1, 0.9, 0.2]])
     assert probabilities.of(scores).argmax() == 1
+
+
+def test_the_error_of_an_auc_is_that_of_new_draws_of_exponential_scores():
+    rng = default_rng(0)
+    areas = []
+    for _ in range(400):
+        positive = rng.exponential(3.0, 30)
+        negative = rng.exponential(1.0, 50)
+        labels = np.repeat([1.0, 0.0], [30, 50])
+        areas.append(auc(np.concatenate([positive, negative]), labels))
+    assert auc_error(0.75, 30, 50) == pytest.approx(np.std(areas), rel=0.15)
