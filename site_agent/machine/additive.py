@@ -37,7 +37,7 @@ from jaxtyping import Bool
 from coreg_core.additive.channel import SealedSums, SiteNumbers
 from coreg_core.additive.exchange import SiteExchange
 from coreg_core.additive.features import FeatureSettings, SiteRows
-from coreg_core.additive.label_privacy import randomised
+from coreg_core.additive.label_privacy import columns_of, randomised
 from coreg_core.additive.site_model import ClassModel, SiteModel, model_of
 from coreg_core.additive.site_start import started
 from coreg_core.additive.terms import SiteSummary, Terms, own_features, terms_of
@@ -372,7 +372,7 @@ class AdditiveComputation:
         return AdditiveResult(
             outcome=outcome,
             reason=reason,
-            findings=(sizes, *self._without_scores()),
+            findings=(sizes, *self._without_scores(), *self._unlike_scores(self._judged)),
             model=model,
             classes=self.terms.classes,
             scores=self._scores(model),
@@ -391,6 +391,24 @@ class AdditiveComputation:
         columns = scores if self.terms.classes else scores[:, 0]
         X = self.data.Z[at]
         return JointScores(at, model.correct_score(columns, model.alone(X), X))
+
+    def _unlike_scores(self, judged: JudgedModels) -> tuple[str, ...]:
+        """Whether scores without a label are unlike those that this site's labels judged."""
+        uncorrected = judged.verdicts[0].uncorrected
+        scores = self.exchange.scores
+        if uncorrected is None or len(uncorrected) < LABELS_TO_JUDGE or not len(scores):
+            return ()
+        labels = columns_of(judged.labels[: len(uncorrected)], self.terms.classes)[:, 0]
+        own = labels - uncorrected  # scores of labelled individuals, left out
+        deviation = scores[:, 0].std()
+        apart = abs(scores[:, 0].mean() - own.mean())
+        if max(deviation, apart) <= UNLIKE * own.std():
+            return ()
+        return (
+            f"WARNING: the scores of individuals without a label (deviation {deviation:.3g}, mean"
+            f" {apart:.3g} apart) are unlike those of this site's labelled ones (deviation"
+            f" {own.std():.3g}). A member can send other numbers where no label judges them",
+        )
 
     def _without_scores(self) -> tuple[str, ...]:
         """Why the training ends without joint scores, if it does."""
@@ -426,6 +444,7 @@ class AdditiveComputation:
         return tuple(out)
 
 
+UNLIKE = 2.0  # times the deviation of scores of own labelled individuals
 # A gain as one byte: 0 for a site that cannot judge, else 128 and the change in steps of 5 %.
 GAIN_STEPS = 20
 _NO_CHANGE = 128

@@ -277,6 +277,35 @@ def test_sites_without_labels_end_with_scores_and_hear_what_they_are_worth() -> 
         assert "local model" not in advice, "it has none"
 
 
+@pytest.mark.parametrize("lie", [0.0, 3.0])  # in deviations of the labels
+def test_a_member_that_lies_where_no_label_judges_is_told(
+    monkeypatch: pytest.MonkeyPatch, lie: float
+) -> None:
+    """It knows which individuals have a label, and is honest there: the verdict sees nothing."""
+    honest = SiteExchange.parts
+
+    def parts(exchange: SiteExchange, *given: Any) -> dict[int, np.ndarray]:
+        out = honest(exchange, *given)
+        terms = exchange.terms
+        for receiver in out if exchange.site == 2 else ():
+            judged = len(terms.judged(receiver))
+            signs = np.where(np.arange(len(terms.scored)) % 2, 1.0, -1.0)
+            size = lie * terms.targets[0].deviation * signs
+            words = exchange._channel.number(size, exchange.score_exponent)
+            told = out[receiver].copy().reshape(-1)
+            told[judged:] += words
+            out[receiver] = told
+        return out
+
+    monkeypatch.setattr(SiteExchange, "parts", parts)
+    pump = federation(rows_of("abc"), plan_of(LINEAR))
+    for name in "ab":
+        result = pump.sites[name].result
+        assert result.judged.verdict.gains["score"].change < 0.0
+        told = [text for text in result.findings if "are unlike those" in text]
+        assert len(told) == (lie > 0.0)
+
+
 def computation_of(data: PrivateData, rules: Additive) -> AdditiveComputation:
     return AdditiveComputation(plan_of(rules), rules, "a", data, int, os.urandom)
 
