@@ -13,10 +13,10 @@ SITES = {
     "n1000": "3 of 1,000", "M2": "2 of 50", "M5": "5 of 50", "M8": "8 of 50",
     "rich": "200 labels beside two of 10", "one": "100 labels beside two of none",
     "one200": "200 beside two of none", "one1000": "1,000 beside two of none",
-    "core20": "3 of 20, a third of the columns everywhere",
     "core50": "3 of 50, a third of the columns everywhere",
     "same50": "3 of 50, the same labelled rows",
     "overlap100": "3 of 100, and 10 of another site's",
+    "yes-no100": "3 of 100, yes/no", "rare200": "3 of 200, 5 % of them yes",
 }  # fmt: skip
 CHANGES = {
     "score": "score", "joined": "joined", "default score": "score, default rules",
@@ -78,7 +78,7 @@ def by_labels() -> str:
         "default joined": "joined model",
         "six": "six learners alone",
     }
-    names = {name: SITES[name] for name in ("n50", "n200", "n1000", "M8")} | {
+    names = {name: SITES[name] for name in ("n50", "n200", "M8", "yes-no100")} | {
         "n50": "3 sites of 50 labels"
     }
     run = load()
