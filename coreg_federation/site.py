@@ -26,11 +26,17 @@ from site_agent.identity.members import OTHERS
 from site_agent.models.findings import Findings
 from site_agent.models.report import load_reports, summary_of
 from site_agent.service import app
-from site_agent.service.console import OTHER_WORDS, words_told
+from site_agent.service.console import (
+    EIGHT_WORDS,
+    NOT_AGREED,
+    OTHER_WORDS,
+    operator_name,
+    words_told,
+)
 from site_agent.service.state_store import Decision
 
 Progress = Callable[[str], None]
-Consent = bool | Callable[[Mapping[str, str], str], bool]
+Approve = bool | Callable[[Mapping[str, str], str], bool]
 
 
 def join(invitation: str, folder: str | Path = ".") -> "Site":
@@ -90,7 +96,7 @@ class Site:
         target: str | None = None,
         id: str | None = None,  # noqa: A002 - as the option of the command
         words: str | None = None,
-        consent: Consent = False,
+        approve: Approve = False,
         accept_words: bool = False,
         progress: Progress | None = None,
         **options: Any,
@@ -106,7 +112,7 @@ class Site:
         words
             the eight words that all operators have compared; ``accept_words`` takes them unseen,
             for demonstrations.
-        consent
+        approve
             True to take part, or a function of the plan's description by heading and the eight
             words ("" if they are confirmed) that decides.
         progress
@@ -122,8 +128,8 @@ class Site:
             SIGINT or SIGTERM.
         """
         again = {"id": id, "words": words, "accept_words": accept_words or None}
-        given = {"data": data, "target": target, **again, **options, "yes": consent is True or None}
-        joined = _taken_part(self._settings(given), progress, consent, "training")
+        given = {"data": data, "target": target, **again, **options, "yes": approve is True or None}
+        joined = _taken_part(self._settings(given), progress, approve, "training")
         return TrainingResult(
             self,
             joined.outcome,
@@ -266,15 +272,15 @@ def in_kind_of(data: Any, frame: pl.DataFrame) -> Any:
 def _taken_part(
     settings: AgentSettings,
     progress: Progress | None,
-    consent: Consent,
+    approve: Approve,
     kind: Literal["training", "scoring"],
 ) -> app.Joined:
     """`app.join`; if this site's own table ends the run, the error has the fault, which only its
     operator receives.
     """
-    if consent is False:
+    if approve is False:
         raise UsageError(
-            "no consent: pass consent=True to take part, or a function that sees the plan and the"
+            "not approved: pass approve=True to take part, or a function that sees the plan and the"
             " eight words and decides."
         )
     heard: list[Notice] = []
@@ -285,7 +291,7 @@ def _taken_part(
             progress(notice.text)
 
     try:
-        asked = _Asked(consent)
+        asked = _Asked(approve)
         joined = outside(app.join, settings, observe, asked, kind)
         if asked.other_words:  # the coordinator has the refusal; its operator gets the reason
             raise Refused(asked.other_words[0])
@@ -301,7 +307,7 @@ def _taken_part(
 
 @dataclass(frozen=True)
 class _Asked:
-    consent: Consent
+    approve: Approve
     other_words: list[str] = field(default_factory=list)  # what is wrong with those that were given
 
     async def decide(
@@ -311,10 +317,12 @@ class _Asked:
         words: str,
         news: str,
     ) -> Decision | CoregError:
-        if callable(self.consent):
-            if not self.consent(about, words):
-                return Decision(False, "its operator refused it.")
-        elif words:
+        if callable(self.approve):
+            approved = bool(self.approve(about, words))
+            shown = {**about, EIGHT_WORDS: words} if words else dict(about)
+            reason = "" if approved else NOT_AGREED
+            return Decision(approved, reason, words, about=shown, by=operator_name())
+        if words:
             question = f"{words_told(words, news)}. If they are the same, pass words=…"
             if OTHERS not in news:
                 return Refused(question)

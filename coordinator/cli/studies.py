@@ -62,8 +62,8 @@ def submit(
     """Queue a run of a study. A coordinator that serves the store starts it; it need not run
     yet.
 
-    A rehearsal checks the plan at every site, asks for consent, and aligns the ids if the study has
-    an alignment. No site gives an answer about its rows, and no training is counted.
+    A rehearsal checks the plan at every site, asks for approval, and aligns the ids if the study
+    has an alignment. No site gives an answer about its rows, and no training is counted.
     """
     from coordinator.authority.authorised import unsigned
     from coordinator.config.federation_toml import read_configuration

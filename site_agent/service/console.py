@@ -148,7 +148,7 @@ class Terminal:
     def __init__(self, *, consents: bool, before: Callable[[], None] = lambda: None):
         if consents and not isatty():
             raise UsageError(
-                "the standard input is not a terminal, so the agent cannot ask for consent. Give"
+                "the standard input is not a terminal, so the agent cannot ask for approval. Give"
                 " --yes to take part, and --words with the eight words that the operators have"
                 " compared; or use `coreg-agent serve` and `coreg-agent approve`."
             )

@@ -176,23 +176,23 @@ def test_a_fault_of_the_own_table_is_in_the_error_of_the_site_that_has_it(tmp_pa
 
     monkeypatch.setattr("coreg_federation.site.app.join", refused)
     with pytest.raises(BadData, match="which is the id column"):
-        Site(str(tmp_path)).train(tmp_path / "t.csv", consent=True)
+        Site(str(tmp_path)).train(tmp_path / "t.csv", approve=True)
     interrupt = OperatorInterrupt("interrupted.")
     monkeypatch.setattr(
         "coreg_federation.site.app.join", lambda *_: (_ for _ in ()).throw(interrupt)
     )
     with pytest.raises(KeyboardInterrupt, match="interrupted"):
-        Site(tmp_path).train(tmp_path / "t.csv", consent=True)
+        Site(tmp_path).train(tmp_path / "t.csv", approve=True)
     with pytest.raises(UsageError, match="no site has joined here"):
         Site(tmp_path / "none")
     with pytest.raises(
         UsageError, match="words = 'one two': the eight words of the study are needed, and this"
     ):
-        Site(tmp_path).train(tmp_path / "t.csv", words="one two", consent=True)
+        Site(tmp_path).train(tmp_path / "t.csv", words="one two", approve=True)
     with pytest.raises(
         UsageError, match="data: a pandas or polars frame, or a path, is needed, not a ndarray"
     ):
-        Site(tmp_path).train(np.zeros((2, 2)), consent=True)
+        Site(tmp_path).train(np.zeros((2, 2)), approve=True)
 
 
 def test_no_progress_is_shown_where_none_is_wanted(tmp_path, monkeypatch):
@@ -206,7 +206,7 @@ def test_no_progress_is_shown_where_none_is_wanted(tmp_path, monkeypatch):
     monkeypatch.setattr("coreg_federation.site.app.join", told)
     for progress in (None, shown.append):
         with pytest.raises(Refused, match="the end"):
-            Site(tmp_path).train(tmp_path / "t.csv", consent=True, progress=progress)
+            Site(tmp_path).train(tmp_path / "t.csv", approve=True, progress=progress)
     assert shown == ["a sentence"]
 
 
@@ -221,7 +221,7 @@ def test_other_words_are_refused_at_the_coordinator_and_raised_here(tmp_path, mo
 
     monkeypatch.setattr("coreg_federation.site.app.join", wrong)
     with pytest.raises(Refused, match=r"not confirmed here .*\n  the words of now\n.*pass words="):
-        Site(tmp_path).train(tmp_path / "t.csv", words="a b c d e f g h", consent=True)
+        Site(tmp_path).train(tmp_path / "t.csv", words="a b c d e f g h", approve=True)
     [decision] = decisions
     assert not decision.approved
     assert "another party poses as a site" in decision.reason
