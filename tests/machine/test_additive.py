@@ -244,7 +244,7 @@ def test_a_site_without_labels_hears_what_the_score_is_worth_elsewhere() -> None
         text = " ".join(report.sentences(summary, "y"))
         assert "This site has no labels, so it cannot test a model" in text
         assert ("score together" in text) == share
-        assert ("at other sites, rounded to 5 %: a -" in text) == share
+        assert ("mostly shows too little): a -" in text) == share
         assert "local model is saved" not in text, "it has none"
         assert findings.of_training(results["a"].judged, results["a"].gains).elsewhere is None
 
