@@ -78,10 +78,10 @@ def columns_open(data: str) -> Notice:
     """Before a run: the next plan has to name columns, or this site."""
     named = f"data set {data!r}" if data else "the table"
     text = (
-        f"{named}: the id column or the column to predict is not known here. The plan of a run can"
-        " name it. If it does not, this site cannot take part:"
+        f"{named}: the id column or the column to predict is not named here. Most studies name"
+        " both. If a study does not, it is asked here:"
     )
-    return Notice("columns_open", text, "warning", fields={"data": data})
+    return Notice("columns_open", text, "info", fields={"data": data})
 
 
 def data_unusable(data: str) -> Notice:

@@ -316,10 +316,10 @@ def _warnings(findings: Findings) -> list[str]:
         )
         if slope == 0.0:
             moves = "fall where predictions with the other sites rise. Check their sign"
-        out.append(
-            f"warning: this site's labels {moves}. One in twenty sites without a fault gets this"
-            " warning."
-        )
+        chance = " One in twenty sites without a fault gets this warning."
+        if slope and not 0.1 <= slope <= 10.0:
+            chance = " Such a factor is no chance: it is the unit here, or that of other sites."
+        out.append(f"warning: this site's labels {moves}.{chance}")
     if findings.calibrated is False:
         needed = f"This takes {LEAST_TO_CALIBRATE} labels, at least two of each class."
         out.append(f"warning: probabilities are hardly calibrated. {needed}")

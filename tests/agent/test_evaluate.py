@@ -328,6 +328,15 @@ def test_the_recommendation_follows_the_verdict(found, begins, holds):
     assert said[-1].endswith(f"predict --model {file}.coreg --data new.csv --id NAME{score}")
 
 
+@pytest.mark.parametrize(
+    ("slope", "words"), [(0.4, "One in twenty sites"), (0.003, "Such a factor is no chance")]
+)
+def test_a_factor_between_units_is_no_chance(slope, words):
+    found = replace(findings.of_training(judged(40, joined=0.5), {}), slope=slope)
+    [warning] = [text for text in report.sentences(found, "y") if "this site's labels" in text]
+    assert words in warning
+
+
 def test_a_yes_no_target_has_areas_and_too_few_labels_of_a_class_are_told():
     found = findings.of_training(judged(60, joined=0.4, score=0.2, two=True), classes=True)
     lines = report.sentences(found, "y")
