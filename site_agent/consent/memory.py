@@ -87,8 +87,11 @@ class Memory:
                 self._add_answer(run, entry)
             case "Approval" if entry.get("given"):
                 self.approved.add((run, str(entry.get("plan"))))
-            case "Fetched" if run in self._offers and entry.get("outcome") in GOOD:
-                self.finished[run] = self._offers[run].plan
+            case "Fetched" if run in self._offers:
+                if entry.get("outcome") in GOOD:
+                    self.finished[run] = self._offers[run].plan
+                if run in self.finished or run not in self._rows:  # else it can be continued
+                    del self._offers[run]
             case "Opened":
                 self._add_opened(run, entry)
             case "Scored":
