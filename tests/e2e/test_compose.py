@@ -63,7 +63,7 @@ def test_compose_ends_with_scores_the_first_time_and_the_fourth():
         assert len(trained) == 3
         for site in ("clinic", "laboratory-1", "laboratory-2"):
             heading, *scores = lines_of(site, first.stdout)[-3:]
-            assert heading.startswith("patient,score,sites")
+            assert heading.startswith("patient,score,low,high,sites")
             assert all(row.startswith("patient-") for row in scores), "a site ends with scores"
         for _ in range(3):
             again = up()
