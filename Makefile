@@ -5,15 +5,14 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: help install setup demo examples test coverage format lint proto bench papers bundle release fuzz faults postgresql lock docs site clean
+.PHONY: help install setup demo examples test format lint proto bench papers bundle release fuzz faults postgresql lock docs site clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make install  what running needs, into .venv"
 	@echo "make demo   three sites train together over mutual TLS on real patients' records"
 	@echo "make examples  the scripts of examples/ in full, and their pictures in docs/examples (minutes)"
-	@echo "make test   the whole test suite"
-	@echo "make coverage  it, with the branches of the pure rooms that no test took"
+	@echo "make test   the whole test suite, with the branches of the pure rooms that no test took"
 	@echo "make format | lint   ruff repairs; format, lint, types, import contracts, spelling, prose, generated docs"
 	@echo "make bench  the benchmarks behind the figures in the docs"
 	@echo "make papers DATA=DIR  the papers' experiments and the benefit study on real tables (hours)"
@@ -59,11 +58,8 @@ demo: $(RUNTIME)
 examples: setup
 	cd docs/examples && for each in ../../examples/*.py; do ../../$(BIN)/python $$each || exit 1; done
 
+# Also the branches of the pure rooms that no test took; fails below 95 %.
 test: setup
-	$(BIN)/python -m pytest
-
-# Branches of the pure rooms that no test took; fails below 95 %.
-coverage: setup
 	$(BIN)/python -m pytest --cov
 
 format: setup
