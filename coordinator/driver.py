@@ -38,7 +38,7 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.federation import FederationState, handle
 from coordinator.machine.records import Begun, HeadSigned, Record, StepDone, Timing
-from coordinator.machine.standing import DAY, PAUSE
+from coordinator.machine.standing import DAY
 from coordinator.transports import Transport
 from coreg_core.errors import CoregError
 from coreg_core.messages import Answer, Fetched, Proposal, Step, Words
@@ -198,7 +198,7 @@ class Driver:
 
     async def _call(self, action: CallStanding) -> None:
         later = asyncio.get_running_loop().call_later
-        later(PAUSE, self._emit, Rested(action.study))
+        later(action.pause, self._emit, Rested(action.study))
         later(DAY, self._emit, RunForgotten(action.sites))
         await self._use_queue(action)
 
@@ -221,7 +221,7 @@ class Driver:
                 return self.queue.read()
             case BeginRun(plan):
                 return Submitted(*self.queue.begin(plan, timestamp()))
-            case CallStanding(study, sites):
+            case CallStanding(study, sites, _):
                 if (standing := self.queue.standing(study, sites)) is None:
                     return None
                 return Submitted(*self.queue.begin(standing, timestamp()), sites)

@@ -21,7 +21,7 @@ on the first group of sets of the benefit study.
 """
 
 from dataclasses import dataclass
-from math import erfc, sqrt
+from math import erfc, isnan, sqrt
 from typing import TypeAlias
 
 import numpy as np
@@ -228,7 +228,11 @@ def auc_error(area: float, positive: float, negative: float) -> float:
     (Hanley and McNeil 1982):
 
     se² = (A(1 − A) + (n₁ − 1)(A/(2 − A) − A²) + (n₀ − 1)(2A²/(1 + A) − A²))/(n₁ n₀)
+
+    NaN of an area that is not known.
     """
+    if isnan(area):
+        return area
     of_positives = (positive - 1.0) * (area / (2.0 - area) - area**2)
     of_negatives = (negative - 1.0) * (2.0 * area**2 / (1.0 + area) - area**2)
     return sqrt((area * (1.0 - area) + of_positives + of_negatives) / (positive * negative))

@@ -20,7 +20,7 @@ MOST_COMPLEX = 12
 # What is reached is the limit, with room for a few changes: lower it with the code. The goals are
 # 105,000 expressions and 4.5 a line in the product, 5.0 in the tests.
 LIMITS = {
-    "product": {"expressions": 127_000, "per line": 4.5, "complex": 0, "parallel": 0, "texts": 0},
+    "product": {"expressions": 127_500, "per line": 4.5, "complex": 0, "parallel": 0, "texts": 0},
     "tests": {"per line": 5.0},
 }
 COLUMNS = ("code", "comments", "expressions", "per line", "complex", "wide", "parallel", "texts")

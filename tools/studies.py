@@ -25,7 +25,7 @@ CHANGES = {
     "pooled": "pooled",
 }  # fmt: skip
 RIVALS = {
-    "six": "six learners alone", "joined": "joined", "score": "score", "cooperative": "cooperative",
+    "six": "average of six learners", "joined": "joined", "score": "score", "cooperative": "cooperative",
     "assisted": "assisted",
     "one holder": "one holder", "pooled trees": "pooled, trees",
     "pooled boosting": "pooled, boosting",
@@ -76,7 +76,7 @@ def by_labels() -> str:
     columns = {
         "default score": "scored together",
         "default joined": "joined model",
-        "six": "six learners alone",
+        "six": "average of six learners",
     }
     names = {name: SITES[name] for name in ("n50", "n200", "M8", "yes-no100")} | {
         "n50": "3 sites of 50 labels"

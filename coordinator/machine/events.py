@@ -276,6 +276,7 @@ class CallStanding:
 
     study: str
     sites: Sites
+    pause: float  # seconds
 
 
 @dataclass(frozen=True)

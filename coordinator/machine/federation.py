@@ -305,6 +305,7 @@ class FederationUpdate:
         kept = {name: run for name, run in self.state.runs.items() if name not in names}
         self.change(runs=kept, moved=False)
         for run in over:
+            self.on_demand_ended(run)
             if (above := aligns_for(run.name)) in kept:
                 end = run.ending or (Outcome.INTERRUPTED, "")
                 self.tell([above], Aligned(above, *end))
@@ -314,6 +315,12 @@ class FederationUpdate:
             self.change(scheduler=scheduler)
             self.actions += starts
             self.call()
+
+    def on_demand_ended(self, run: Run) -> None:
+        """A study whose runs fail rests longer, if sites ask for them."""
+        if is_on_demand(run.name):
+            good = run.ending is not None and run.ending[0].good
+            self.change(wishes=self.state.wishes.ended(run.plan.study, good=good))
 
     def cancel(self, reasons: Mapping[str, str]) -> None:
         """Cancel these runs, and the runs that align the ids for them."""

@@ -116,7 +116,8 @@ def propose(update: RunUpdate, cause: str = _BEGAN_AGAIN, attempt: int | None = 
     here = tuple(sorted(update.run.here))
     if attempt is None:
         attempt = run.attempt + (run.phase is not Phase.ENROLLING)
-    if attempt >= (most := run.plan.objective.attempts):
+    most = 1 if is_on_demand(run.name) else run.plan.objective.attempts
+    if attempt >= most:
         reason = f"{most} attempts were interrupted; the last one because {cause}"
         end(update, Outcome.STALLED, reason)
         return

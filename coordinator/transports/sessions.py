@@ -35,7 +35,7 @@ from coreg_core.messages import (
     ToSite,
 )
 from coreg_wire.identity.names import load_certificates
-from coreg_wire.identity.signatures import is_signed, offer_statement
+from coreg_wire.identity.signatures import offer_fault
 from coreg_wire.transport.codec import Assembler, frames_of
 from coreg_wire.transport.fields import ProtocolError
 
@@ -81,12 +81,14 @@ class _Session:
     plans: set[str] = field(default_factory=set)  # runs whose plan was sent in this session
 
     def require_signed(self, offer: Offer) -> None:
-        """ProtocolError: the site did not sign its offer. Else the others would refuse the run."""
-        if not (self.certificate_pem and offer.signature):
-            return
-        key = load_certificates(self.certificate_pem, "The peer's certificate")[0].public_key()
-        if not is_signed(key, offer.signature, offer_statement(offer)):
-            raise ProtocolError("its offer is not signed by the key of its certificate.")
+        """ProtocolError: an offer with keys is not as the other members need it. They would refuse
+        the run.
+        """
+        if self.certificate_pem and (offer.identity or offer.signature):
+            pem = self.certificate_pem
+            fault = offer_fault(offer, load_certificates(pem, "The peer's certificate")[0])
+            if fault is not None:
+                raise ProtocolError(fault)
 
     def close(self, last_message: ToSite | None = None) -> None:
         self.closed_by_us = True

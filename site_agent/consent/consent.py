@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from coreg_core.errors import Refused
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.plan import Plan, plan_fault
+from coreg_core.plan import Plan, is_on_demand, plan_fault
 from site_agent.consent.differences import (
     objections_to_other_models,
     objections_to_other_rows,
@@ -24,8 +24,9 @@ from site_agent.consent.terms import objections_to_terms
 from site_agent.disclosure import Disclosure
 from site_agent.site_data import PrivateData
 
-# A day, for each site of a plan: each run adds lines to the ledger, which never shrinks.
+# A day: each run adds lines to the ledger, which never shrinks.
 MOST_RUNS = 10_000
+MOST_MASKED = 64  # sites of a plan with secure aggregation
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +68,11 @@ class Consent:
                 f"run {plan.run} ended here before, with another plan: the name of a run stands for"
                 " one plan"
             )
-        most_runs = MOST_RUNS * len(plan.sites)
-        if self.memory.offered_on(self.day()) >= most_runs:
-            yield Objection(f"this site has taken part in {most_runs} runs today, the most")
+        most_runs = MOST_RUNS
+        if is_on_demand(plan.run):  # each member can ask for as many, and interrupt one once
+            most_runs *= 2 * min(len(plan.sites), MOST_MASKED)
+        if self.memory.offered_on(self.day(), on_demand=is_on_demand(plan.run)) >= most_runs:
+            yield Objection(f"this site has taken part in {most_runs} such runs today, the most")
         most = plan.most_answers
         given = self.memory.answered(plan, ids_digest)
         if given >= most:
@@ -110,13 +113,25 @@ class Consent:
                 ". The labelled rows have to be those of the earlier training, or differ from them"
                 f" in at least {wanted}"
             )
-            gone = 0 if data is None else self.memory.gone(data)
-            if 0 < gone < wanted:
-                text += (
-                    f". {gone} of that training's individuals are gone from this table: the run"
-                    f" ends refused unless {wanted - gone} more rows differ, here or at other sites"
-                )
+        if more := self.rows_to_change(plan, data):
+            text += (
+                ". Some rows of that training are not among those of this run: it ends refused"
+                f" unless {more} more rows differ, here or at other sites"
+            )
         return {"labels": text}
+
+    def rows_to_change(self, plan: Plan, data: PrivateData | None) -> int:
+        """How many more labelled rows have to differ from an earlier training's, of which some are
+        not there any more; 0 where none are missing, or enough.
+        """
+        features = max((rows.features for rows in self.memory.row_sets()), default=0)
+        if data is None or not isinstance(plan.objective, Additive) or not len(data.y):
+            return 0
+        lost = self.memory.lost_rows(data)
+        wanted = plan.objective.rows_per_feature * features
+        if not lost:
+            return 0
+        return max(wanted - lost, 0)
 
     def fewest_sites_of_scores(self, data: PrivateData) -> int | None:
         """The fewest sites with which this site ends a training with joint scores: three, or two

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import UInt64
 
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.plan import Plan, is_on_demand
 from coreg_core.secure.sums import WORD
 from site_agent.disclosure import Disclosure, Pairs, RowSet, row_set
 from site_agent.site_data import PrivateData, keyed, secret_of
@@ -60,7 +60,7 @@ class Memory:
         self.approved: set[tuple[str, str]] = set()
         self.finished: dict[str, str] = {}  # digests of the plans of runs with a good end, by run
         self.deciding: dict[str, str] = {}  # the plan of a run's last decision, for its line
-        self._offered_on = Counter[str]()  # by day
+        self._offered_on = Counter[tuple[str, bool]]()  # by day, and whether a site asked for it
         self._offers: dict[str, _Offered] = {}  # by run
         self._rows: dict[str, str] = {}  # the digest of a run's rows, once it was answered
         self._answered = Counter[tuple[str, str]]()  # by plan and instances
@@ -82,16 +82,13 @@ class Memory:
                 instances = str(entry.get("instances", entry.get("ids_digest")))
                 rows = str(entry.get("data_digest"))
                 self._offers[run] = _Offered(str(entry.get("plan")), instances, rows)
-                self._offered_on[str(entry.get("at"))[:DAY]] += 1
+                self._offered_on[str(entry.get("at"))[:DAY], is_on_demand(run)] += 1
             case "Answer" if entry.get("numbers"):
                 self._add_answer(run, entry)
             case "Approval" if entry.get("given"):
                 self.approved.add((run, str(entry.get("plan"))))
             case "Fetched" if run in self._offers:
-                if entry.get("outcome") in GOOD:
-                    self.finished[run] = self._offers[run].plan
-                if run in self.finished or run not in self._rows:  # else it can be continued
-                    del self._offers[run]
+                self._end(run, good=entry.get("outcome") in GOOD)
             case "Opened":
                 self._add_opened(run, entry)
             case "Scored":
@@ -100,6 +97,15 @@ class Memory:
                 self._asked[str(entry["day"]), str(entry["by"])] += int(entry["individuals"])
             case _:  # it says nothing of what was answered
                 pass
+
+    def _end(self, run: str, *, good: bool) -> None:
+        """Keep of an ended run what can count again."""
+        if good and is_on_demand(run):  # its name comes once
+            self._rows.pop(run, None)
+        elif good:
+            self.finished[run] = self._offers[run].plan
+        if good or run not in self._rows:  # else it can be continued
+            del self._offers[run]
 
     def _add_answer(self, run: str, entry: Entry) -> None:
         if run not in self._offers:
@@ -199,9 +205,9 @@ class Memory:
             sets = [rows for rows in sets if len(own) and np.isin(own, rows.individuals).all()]
         return max((rows.openings for rows in sets), default=0)
 
-    def gone(self, data: PrivateData) -> int:
-        """Of the labelled individuals of an earlier training with some of these rows, how many this
-        site does not have any more: the most of all such trainings.
+    def lost_rows(self, data: PrivateData) -> int:
+        """Of the labelled individuals of an earlier training with some of these rows, how many are
+        not among these any more: the most of all such trainings.
         """
         names = [name.encode() for name in (*data.ids, *data.row_keys)]
         secret = secret_of(data.salt, b"rows")
@@ -218,9 +224,11 @@ class Memory:
         """The digests of the plans that the operator approved in some run."""
         return {digest for _, digest in self.approved}
 
-    def offered_on(self, day: str) -> int:
-        """How many runs this site offered to take part in on that day."""
-        return self._offered_on[day]
+    def offered_on(self, day: str, *, on_demand: bool) -> int:
+        """How often this site offered to take part in a run on that day: in runs that a site asked
+        for, or in others.
+        """
+        return self._offered_on[day, on_demand]
 
     def scores(self) -> Pairs:
         """Every individual that was scored, with each model and sites."""

@@ -30,6 +30,7 @@ FEWEST_EMPTY = 2  # one empty cell beside one empty target is an accident
 MOST_COPIES = 0.02  # of the rows
 BY_CHANCE = 10.0  # columns that depend on each other make more rows equal
 LEAST_CODES = 0.01  # of the values
+CODES = [10.0**digits - 1.0 for digits in range(2, 10)]  # 99, 999, …
 FAR = 10.0  # from the median, in distances between the quartiles
 
 
@@ -82,17 +83,22 @@ def told_copies(many: int, rows: int) -> str:
 
 
 def _code(values: Arr) -> str:
-    """Whether 99, 999, … or −99, … stands for a missing value."""
-    known = values[~np.isnan(values)]
-    for code in np.unique(known):
-        digits = f"{abs(code):.0f}"
-        here = known == code
-        if digits.strip("9") or len(digits) < 2 or here.mean() < LEAST_CODES or here.all():
+    """Whether 99, 999, … or −99, … stands for a missing value: far from the quartiles, and with no
+    other value near it.
+    """
+    known, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+    least = max(2.0, LEAST_CODES * counts.sum())
+    for place in np.flatnonzero((counts >= least) & np.isin(np.abs(known), CODES)).tolist():
+        code = float(known[place])
+        others = np.delete(known, place)
+        if not len(others):
             continue
-        low, middle, high = np.quantile(known[~here], [0.25, 0.5, 0.75])
-        if abs(code - middle) > FAR * (high - low):
+        spread = np.repeat(others, np.delete(counts, place))
+        low, middle, high = np.quantile(spread, [0.25, 0.5, 0.75])
+        far = FAR * (high - low)
+        if abs(code - middle) > far and np.abs(others - code).min() > far / 2.0:
             return (
-                f"{code:g} occurs {here.sum()} times, far from all other values. If it means a"
+                f"{code:g} occurs {counts[place]} times, far from all other values. If it means a"
                 f" missing value: {flag('na-values', f'{code:g}')}"
             )
     return ""

@@ -65,9 +65,11 @@ from site_agent.machine.session_events import (
 )
 
 MAX_INBOX = 8  # messages of a run that wait; an honest coordinator sends one, and the run's end
-# In a row: plans that are refused or repeated, and ends of runs that this site does not know. Each
-# leaves a line in the ledger.
+# In a row: plans that are refused, and ends of runs that this site does not know. Each leaves a
+# line in the ledger. Not counted is what another member can cause: that this site left at a step.
 MAX_USELESS = 100
+MAX_PROPOSED = 16  # of a run in a session: an honest coordinator repeats it for attempts
+MOST_REFUSED = 1000  # runs whose end is still to come
 MOST_REASON = 1000  # characters of a coordinator's reason that are kept, in log and history
 # Seconds before an agent dials again: an operator has to act first. After a breach they grow.
 REFUSED_PAUSE = 30.0
@@ -97,6 +99,7 @@ class ActiveRun:
     stage: Stage = Stage.NEW
     inbox: tuple[WorkMessage, ...] = ()
     busy: bool = False  # while a worker handles one of its messages
+    proposed: int = 1  # in this session
     alignments: int = 0  # of ids, for this run
     approved: Mapping[str, str] = field(default_factory=dict)  # what the operator saw, to compare
 
@@ -122,6 +125,7 @@ class Agent:
     useless: int = 0  # messages that came to nothing, less plans that did not (`MAX_USELESS`)
     asked: int = 0  # runs of standing plans that this site asked for and that may not begin
     renewed: bool = False  # a next certificate came in this session
+    refused: tuple[str, ...] = ()  # runs that this site refused or left: their ends are no news
 
     def with_run(self, name: str, run: ActiveRun) -> "Agent":
         return replace(self, runs={**self.runs, name: run})
@@ -154,7 +158,7 @@ def handle(agent: Agent, event: Event) -> Transition:
             return replace(agent, connected=True, renewed=False), []
         case SessionEnded():
             runs = {
-                name: replace(run, inbox=(), busy=False)
+                name: replace(run, inbox=(), busy=False, proposed=0)
                 for name, run in agent.runs.items()
                 if run.stage is not Stage.OVER
             }
@@ -236,13 +240,16 @@ def _unknown_end(agent: Agent, message: Finished | Dismissed) -> Transition:
     actions = list[Action]()
     over = agent.idle and not aligns_for(message.run)
     agent = _no_longer_waits(agent, message.run)
+    expected = message.run in agent.refused
+    agent = replace(agent, refused=tuple(run for run in agent.refused if run != message.run))
     wanted = is_on_demand(message.run) and agent.asked > 0
     if wanted:
         agent = replace(agent, asked=agent.asked - 1)
     if isinstance(message, Dismissed):
         # Before the plan came: this release does not know it, for example.
         reason: Action = Notify(notices.dismissed(message.run, "", message.reason))
-        return _counted(agent, [Exit(_dismissal(message)) if over else reason])
+        actions.append(Exit(_dismissal(message)) if over else reason)
+        return (agent, actions) if expected else _counted(agent, actions)
     actions.append(Say(Fetched(message.run)))
     if wanted:
         ended = notices.run_over(None, message.run, message.outcome, message.reason, 0)
@@ -251,7 +258,7 @@ def _unknown_end(agent: Agent, message: Finished | Dismissed) -> Transition:
         ended = notices.run_over(None, message.run, message.outcome, message.reason, 0)
         actions.append(Notify(ended))
         actions.append(Exit(outcome=message.outcome, run=message.run))
-    return _counted(agent, actions)
+    return (agent, actions) if expected else _counted(agent, actions)
 
 
 def _no_longer_waits(agent: Agent, name: str) -> Agent:
@@ -302,9 +309,12 @@ def _proposed_again(agent: Agent, run: ActiveRun, proposal: Proposal) -> Transit
         return agent.with_run(plan.run, replace(run, inbox=(proposal,))), []
     if run.plan != plan:
         return _refuse(agent, plan, "the plan changed in the middle of the run.")
-    agent = agent.with_run(plan.run, replace(run, proposal=proposal))
+    proposed = run.proposed + 1
+    if proposed > MAX_PROPOSED:
+        return agent, [breach(agent, f"it proposed run {plan.run} {proposed} times in a session.")]
+    agent = agent.with_run(plan.run, replace(run, proposal=proposal, proposed=proposed))
     agent, actions = _queue(agent, plan.run, proposal)
-    return _counted(agent, [Notify(notices.plan_received(plan, again=True)), *actions])
+    return agent, [Notify(notices.plan_received(plan, again=True)), *actions]
 
 
 def _release(agent: Agent, name: str) -> Transition:
@@ -318,7 +328,12 @@ def _release(agent: Agent, name: str) -> Transition:
 def _refuse(agent: Agent, plan: Plan, reason: str, *, for_now: bool = False) -> Transition:
     notice, *rest = _refusal(agent, plan, reason, for_now=for_now)
     answer = Say(PlanRefused(plan.run, reason, for_now))
-    return _counted(agent.without_run(plan.run), [notice, answer, *rest])
+    return _counted(_without_refused(agent, plan.run), [notice, answer, *rest])
+
+
+def _without_refused(agent: Agent, run: str) -> Agent:
+    refused = (*agent.refused, run)[-MOST_REFUSED:]
+    return replace(agent.without_run(run), refused=refused)
 
 
 def _refusal(agent: Agent, plan: Plan, reason: str, *, for_now: bool) -> list[Action]:
@@ -456,7 +471,9 @@ def _left(agent: Agent, run: ActiveRun, worked: Worked) -> Transition:
     actions = _refusal(agent, plan, worked.reason, for_now=worked.for_now)
     if agent.once and isinstance(worked.message, Finished) and not aligns_for(plan.run):
         actions.append(Exit(Refused(worked.reason)))  # nothing more comes of its one run
-    agent, actions = _counted(agent.without_run(plan.run), actions)
+    agent = _without_refused(agent, plan.run)
+    if isinstance(worked.message, Proposal):
+        agent, actions = _counted(agent, actions)
     for waiting in run.inbox:  # another site refused first: the end waits here, and comes once
         if isinstance(waiting, Finished):
             agent, more = _received(agent, waiting)

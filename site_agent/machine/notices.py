@@ -84,6 +84,15 @@ def columns_open(data: str) -> Notice:
     return Notice("columns_open", text, "info", fields={"data": data})
 
 
+def replaced(run: str, study: str) -> Notice:
+    """A coordinator with an older backup, or one that lies, repeated a run that had ended."""
+    text = (
+        f"run {run} of {study or 'no study'} ended here before: its files are replaced by those of"
+        " another attempt at the same plan. Ask the coordinator's operator why"
+    )
+    return Notice("results_replaced", text, "warning", run=run)
+
+
 def data_unusable(data: str) -> Notice:
     named = f"data set {data!r} cannot be used; `coreg-agent status` has the reason"
     text = named if data else "the table cannot be used:"

@@ -14,6 +14,7 @@ from typing import Any
 
 from coreg_core.errors import BadData, CoregError
 from coreg_core.plan import Plan
+from coreg_wire.clock import timestamp
 from site_agent.config.settings import AgentSettings
 from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
@@ -87,7 +88,8 @@ def check_plan(plan: Plan, site: CheckedSite) -> Iterator[CheckLine]:
     data_sets = DataSets(settings.data, site.salt)
     data_set = data_sets.choose(plan.data)
     name = check_identity(settings.identity).name
-    consent = Consent(read_policy(settings.policy), Memory(), time.monotonic)
+    policy = read_policy(settings.policy)
+    consent = Consent(policy, Memory(), time.monotonic, lambda: timestamp()[:10])
     remember(settings.ledger_path, consent.memory)
     untrained = data_set in site.untrained
     needs = plan.objective.needs
@@ -136,7 +138,7 @@ def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[
     memory = consent.memory
     openings = consent.trainings(plan, data if rows.aligned else None)
     spent = bool(openings) and memory.trainings(data) >= consent.limits.openings
-    gone = bool(openings) and data is not None and rows.aligned and memory.gone(data) > 0
+    lost = rows.aligned and consent.rows_to_change(plan, data) > 0
     allows = "this site would take part in it"
     if data is None:
         text = "; ".join([allows, *openings.values()])
@@ -150,9 +152,9 @@ def _training(plan: Plan, name: str, consent: Consent, rows: _Rows) -> Iterator[
         objections.append(Objection(str(error), here=getattr(error, "here", "")))
     given = memory.answered(plan, data.ids_digest)
     so_far = f"{given} of at most {plan.most_answers} answers are given"
-    allows = "the policy allows it" if spent or gone else allows
+    allows = "the policy allows it" if spent or lost else allows
     text = "; ".join([allows, so_far, *openings.values()])
-    yield from _verdict(objections, text, warning=spent or gone)
+    yield from _verdict(objections, text, warning=spent or lost)
 
 
 def _leaving(plan: Plan, shared: int, both: int, before: str = "") -> CheckLine:

@@ -112,7 +112,8 @@ class StateStore:
         """Ask the operator: the plan by heading, unconfirmed ``words``, and ``seconds`` until it
         expires (0: never).
 
-        False: this name was shown with another plan or other words.
+        False: this name was shown with another plan or other words. They can have been confirmed
+        for another run meanwhile: then there are none.
         """
         now = utc_now()
         expires = (now + dt.timedelta(seconds=seconds)).isoformat() if seconds > 0 else None
@@ -123,8 +124,9 @@ class StateStore:
             changed = db.execute(
                 "insert into requests (run, digest, words, asked, expires, about, plan, waits)"
                 " values (?, ?, ?, ?, ?, ?, ?, 1) on conflict (run) do update"
-                " set about = excluded.about, plan = excluded.plan, waits = 1"
-                " where digest = excluded.digest and words = excluded.words",
+                " set about = excluded.about, plan = excluded.plan, words = excluded.words,"
+                " waits = 1"
+                " where digest = excluded.digest and excluded.words in (words, '')",
                 new,
             ).rowcount
             db.execute(
@@ -222,18 +224,21 @@ class StateStore:
     def record_decision(self, run: str, request: dict[str, Any], decision: Decision) -> None:
         """Approve or refuse what the operator saw of a pending run: ``request`` of `pending_run`.
 
-        What changed since is judged and asked again.
+        What changed since is judged and asked again. UsageError: the run no longer waits.
         """
-        self._execute(
+        counted = self._execute(
             "update requests set approved = ?, reason = ?, seen = ?, decided_by = ?,"
-            " decided_at = ?, noted = 0 where run = ? and waits",
+            " decided_at = ?, noted = 0 where run = ? and digest = ? and waits returning run",
             decision.approved,
             decision.reason,
             json.dumps(request["about"]),
             decision.by,
             timestamp(),
             run,
+            request["digest"],
         )
+        if not counted:
+            raise UsageError(f"run {run} does not wait any more, and nothing was decided.")
 
     def history(self) -> list[dict[str, Any]]:
         """The ended runs, the latest last."""

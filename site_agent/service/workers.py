@@ -327,8 +327,7 @@ class RunWorkers:
         plan = run.participant.plan
         assert plan is not None, "a result comes after a plan"
         if plan.run in self.ledger.memory.finished:
-            text = f"run {plan.run} ended here before: its files are replaced by those of another"
-            self.notify(notices.finding(f"WARNING: {text} attempt at the same plan."))
+            self.notify(notices.replaced(plan.run, plan.study))
         match result:
             case ScoringResult():
                 files = self._write_scores(run, plan, result)

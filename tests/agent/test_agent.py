@@ -21,7 +21,14 @@ from coreg_core.messages import (
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import alignment_of
-from site_agent.machine.agent import MAX_INBOX, MAX_USELESS, MOST_REASON, Agent, handle
+from site_agent.machine.agent import (
+    MAX_INBOX,
+    MAX_PROPOSED,
+    MAX_USELESS,
+    MOST_REASON,
+    Agent,
+    handle,
+)
 from site_agent.machine.session_events import (
     Asked,
     Decided,
@@ -457,10 +464,27 @@ CASES = {
         {},
         f"{REFUSES}; {BROKE}{USELESS}",
     ),
-    "a plan that is repeated while its operator is asked": (
-        [*ASKED, *[PLAN] * MAX_USELESS],
+    "a plan that is repeated in a session": (
+        [*ASKED, *[PLAN] * MAX_PROPOSED],
         ASKS,
-        f"notify plan; say Approval; {BROKE}{USELESS}",
+        f"{BROKE}proposed run r {MAX_PROPOSED + 1} times in a session.{NOTHING}",
+    ),
+    "and not in many sessions of a flaky link": (
+        [*ASKED, *[SessionEnded(), SessionOpened(), PLAN] * (2 * MAX_USELESS)],
+        ASKS,
+        "notify plan; say Approval",
+    ),
+    "the ends of runs that this site refused": (
+        [
+            *PLANNED,
+            *(
+                event
+                for n in range(MAX_USELESS - 1)
+                for event in (proposal(f"r{n}", threads=2), dismissed(run=f"r{n}"))
+            ),
+        ],
+        {},
+        "notify dismissed",
     ),
     "more open runs than an agent has": (
         [proposal(f"r{n}") for n in range(MOST_OPEN + 1)],

@@ -259,12 +259,13 @@ def test_a_picture_of_several_classes_has_the_area_of_each(tmp_path):
     assert "<!-- Residuals -->" not in drawn
 
 
-@pytest.mark.parametrize("few", [9, 10])
+@pytest.mark.parametrize("few", [0, 9, 10])
 def test_an_area_of_few_labels_of_a_class_is_not_shown(few):
     """One event of 180 had an AUC of 0 and a KS of 1: it was the one that was left out."""
     labels = np.repeat([1.0, 0.0], [few, 171])
     shown = of_classes(np.linspace(0.1, 0.9, len(labels)), labels)
     assert (shown["auc"] is None) is (shown["ks"] is None) is (few < 10)
+    assert (shown["auc_se"] is None) is (few < 10)
     places = np.repeat([0.0, 1.0, 2.0], [few, 80, 91])
     probabilities = np.full((len(places), 3), 1 / 3)
     areas = of_several_classes(probabilities, places, "abc")["auc_by_class"]

@@ -17,6 +17,7 @@ from coreg_core.agreement.views import make_view
 from coreg_core.errors import UsageError
 from coreg_core.kernels import Gaussian
 from coreg_core.objectives.additive import Additive
+from coreg_core.plan import is_on_demand
 from coreg_core.spans import EveryPoint, LabelledPoints
 from site_agent.consent.consent import MOST_RUNS, Consent
 from site_agent.consent.memory import Memory
@@ -52,15 +53,20 @@ def test_a_site_takes_part_in_a_number_of_runs_a_day():
     memory = Memory()
     consent = Consent(plain(), memory, lambda: 0.0, day=lambda: "2026-11-30")
     plan = make_plan()
-    most = MOST_RUNS * len(plan.sites)
+    asked = replace(plan, run=f"{plan.run}-ask-1")  # by a member
+    assert is_on_demand(asked.run)
     offer = {"kind": "Offer", "run": "r", "plan": "p", "at": "2026-11-30T12:00:00"}
-    for _ in range(most - 1):
+    for _ in range(MOST_RUNS - 1):
         memory.add(offer)
     memory.add({**offer, "at": "2026-11-29T12:00:00"})
     assert consent.objections(plan, "a") == []
     memory.add(offer)
     [objection] = consent.objections(plan, "a")
-    assert objection.reason == f"this site has taken part in {most} runs today, the most"
+    assert objection.reason == "this site has taken part in 10000 such runs today, the most"
+    assert consent.objections(asked, "a") == [], "they are counted apart"
+    for _ in range(2 * MOST_RUNS * len(plan.sites)):
+        memory.add({**offer, "run": asked.run})
+    assert len(consent.objections(asked, "a")) == 1
 
 
 # key: a policy's value, the plan that just fits, the plan that does not

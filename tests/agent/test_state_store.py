@@ -6,6 +6,7 @@ from threading import Thread
 
 import pytest
 
+from coreg_core.errors import UsageError
 from coreg_core.objectives.additive import Additive
 from coreg_core.plan import Plan
 from coreg_core.terms import Membership
@@ -79,8 +80,18 @@ def test_a_request_that_no_longer_waits_takes_no_decision(store):
     store.request_approval(PLAN, {"labels": "60"})
     name, request = store.pending_run("r1")
     store.clear("r1")
-    store.record_decision(name, request, Decision(True, ""))
+    with pytest.raises(UsageError, match="does not wait any more, and nothing was decided"):
+        store.record_decision(name, request, Decision(True, ""))
     assert store.decision("r1") is None
+
+
+def test_words_that_were_confirmed_for_another_run_are_asked_no_more(store):
+    """The second of two waiting runs was refused for it, after its approval."""
+    assert store.request_approval(PLAN, {"labels": "60"}, words="eight words")
+    assert store.request_approval(PLAN, {"labels": "90"}, words="")
+    [entry] = store.pending()
+    assert (entry["words"], entry["about"]) == ("", {"labels": "90"})
+    assert not store.request_approval(PLAN, {}, words="other words")
 
 
 def test_a_name_stands_for_one_plan(store):

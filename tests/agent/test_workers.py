@@ -435,8 +435,8 @@ def test_the_operator_reads_how_many_individuals_of_an_earlier_training_are_gone
     aligner.ledger.memory.note_disclosure("r0", disclosed)
     about = aligner.workers.judge(additive).about
     assert about["labels"].endswith(
-        "differ from them in at least 180. 1 of that training's individuals are gone from this"
-        " table: the run ends refused unless 179 more rows differ, here or at other sites"
+        "differ from them in at least 180. Some rows of that training are not among those of this"
+        " run: it ends refused unless 179 more rows differ, here or at other sites"
     )
 
 

@@ -210,7 +210,7 @@ async def test_an_offer_that_its_site_did_not_sign_ends_its_session(
         if signer == "a":
             assert await events.next() == Received("a", offer)
         else:
-            assert "not signed by the key of its certificate" in await client.rejection()
+            assert "names another key than that of its certificate" in await client.rejection()
             assert isinstance(await events.next(), Breached)
 
 

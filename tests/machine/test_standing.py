@@ -26,7 +26,7 @@ from coordinator.machine.events import (
     Submitted,
 )
 from coordinator.machine.federation import FederationState, Scheduler, handle
-from coordinator.machine.standing import MOST_RUNS
+from coordinator.machine.standing import LONGEST_PAUSE, MOST_RUNS, PAUSE, StudyRequests
 from coreg_core.messages import Finished, Step, Unaligned, Wanted
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
@@ -184,14 +184,14 @@ class Asked:
 
 def test_a_request_begins_one_run_and_the_next_waits_for_its_end() -> None:
     service = Asked().wants("a")
-    assert service.calls == [CallStanding("now", ("a",))]
+    assert service.calls == [CallStanding("now", ("a",), PAUSE)]
     plan = service.begins("1")
     service.wants("b").wants("b").wants("c")
     assert len(service.calls) == 1, "one run of a study at a time"
     service.ends(plan)
     assert len(service.calls) == 1, "nor within the pause"
     service.tell(Rested("now"))
-    assert service.calls[1:] == [CallStanding("now", ("b", "c"))]
+    assert service.calls[1:] == [CallStanding("now", ("b", "c"), PAUSE)]
 
 
 def test_a_site_that_asks_without_end_waits_for_the_pause_and_stops_no_other() -> None:
@@ -202,7 +202,7 @@ def test_a_site_that_asks_without_end_waits_for_the_pause_and_stops_no_other() -
     service.wants("b")
     assert len(service.calls) == 1
     service.tell(Rested("now"))
-    assert service.calls[1:] == [CallStanding("now", ("a", "b"))]
+    assert service.calls[1:] == [CallStanding("now", ("a", "b"), PAUSE)]
 
 
 def test_a_site_begins_a_number_of_runs_a_day_and_stops_no_other() -> None:
@@ -211,13 +211,28 @@ def test_a_site_begins_a_number_of_runs_a_day_and_stops_no_other() -> None:
         service.wants("a").tell(Rested("now"))
     assert len(service.calls) == MOST_RUNS, "each of them is kept at all sites"
     service.wants("b")
-    assert service.calls[MOST_RUNS:] == [CallStanding("now", ("a", "b"))], "a has its scores too"
+    assert service.calls[MOST_RUNS:] == [CallStanding("now", ("a", "b"), PAUSE)], (
+        "a has its scores too"
+    )
     service.tell(Rested("now")).wants("a")
     assert len(service.calls) == MOST_RUNS + 1
     service.tell(RunForgotten(("a",)))
     assert len(service.calls) == MOST_RUNS + 1, "b's run counts for a too"
     service.tell(RunForgotten(("a", "b")))
-    assert service.calls[MOST_RUNS + 1 :] == [CallStanding("now", ("a",))]
+    assert service.calls[MOST_RUNS + 1 :] == [CallStanding("now", ("a",), PAUSE)]
+
+
+def test_a_study_whose_runs_fail_rests_longer_and_a_good_end_mends_it() -> None:
+    """A member that spoils each run began two a second, at all sites."""
+    wishes = StudyRequests().wish("a", "now")
+    for expected in (PAUSE, 2 * PAUSE, 4 * PAUSE):
+        _, [call] = wishes.call([])
+        assert call.pause == expected
+        wishes = wishes.ended("now", good=False)
+    for _ in range(20):
+        wishes = wishes.ended("now", good=False)
+    assert wishes.call([])[1][0].pause == LONGEST_PAUSE
+    assert wishes.ended("now", good=True).call([])[1][0].pause == PAUSE
 
 
 def test_a_request_for_what_does_not_stand_begins_nothing() -> None:
@@ -233,9 +248,11 @@ def test_a_site_that_invents_studies_stops_no_other_site() -> None:
     for number in range(100):
         service.wants("b", f"study-{number}")
     service.wants("a")
-    assert service.calls[1:] == [CallStanding("now", ("a",))]
+    assert service.calls[1:] == [CallStanding("now", ("a",), PAUSE)]
     service.tell(Rested("study-0"))
-    assert service.calls[2:] == [CallStanding("study-99", ("b",))], "the last one it asked for"
+    assert service.calls[2:] == [CallStanding("study-99", ("b",), PAUSE)], (
+        "the last one it asked for"
+    )
 
 
 def test_with_too_few_sites_nothing_begins_and_the_askers_alone_hear_why() -> None:

@@ -71,7 +71,11 @@ def unknown_key(key: str, known: Collection[str], section: str) -> str:
     places = {name.rpartition(".")[2]: name.rpartition(".")[0] for name in known}
     close = next(iter(get_close_matches(key, list(places), n=1)), "")
     if close == key:
-        below = [name.partition(".")[2] for name in known if name.startswith(f"{key}.")]
+        below = dict.fromkeys(
+            name.partition(".")[2] for name in known if name.startswith(f"{key}.")
+        )
+        if below and key == "model":  # its objective decides which keys it has
+            return "this is a section: write [model], and below it its keys"
         if below:
             return f"this is a section: write [{key}], and below it its keys ({', '.join(below)})"
         if places[key] == section:

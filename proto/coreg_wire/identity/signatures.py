@@ -15,11 +15,13 @@ from typing import Any
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
+    PublicFormat,
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -128,6 +130,25 @@ def is_issued(certificate: x509.Certificate, authorities: Iterable[x509.Certific
 def offer_statement(offer: Offer) -> bytes:
     """The signed bytes of an offer: all of its fields."""
     return statement("coreg offer 1", asdict(replace(offer, signature="")))
+
+
+def offer_fault(offer: Offer, certificate: x509.Certificate) -> str | None:
+    """Why the other members would refuse an offer of the certificate's site, with its keys; or
+    None.
+    """
+    public = certificate.public_key()
+    own = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo).hex()
+    if offer.identity.lower() != own:
+        return "its offer names another key than that of its certificate."
+    if not is_signed(public, offer.signature, offer_statement(offer)):
+        return "its offer is not signed by the key of its certificate."
+    try:
+        X25519PrivateKey.generate().exchange(
+            X25519PublicKey.from_public_bytes(bytes.fromhex(offer.key))
+        )
+    except ValueError:  # no 32 bytes, or a point of low order
+        return "its offer has no valid key for the run."
+    return None
 
 
 def said_by_site(site: str, run: str, head: LedgerHead) -> bytes:
