@@ -25,8 +25,8 @@ CHANGES = {
     "pooled": "pooled",
 }  # fmt: skip
 RIVALS = {
-    "six": "average of six learners", "joined": "joined", "score": "score", "cooperative": "cooperative",
-    "assisted": "assisted",
+    "six": "average of six learners", "joined": "joined", "score": "score",
+    "cooperative": "cooperative", "assisted": "assisted",
     "one holder": "one holder", "pooled trees": "pooled, trees",
     "pooled boosting": "pooled, boosting",
 }  # fmt: skip
