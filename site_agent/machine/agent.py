@@ -100,6 +100,7 @@ class ActiveRun:
     inbox: tuple[WorkMessage, ...] = ()
     busy: bool = False  # while a worker handles one of its messages
     proposed: int = 1  # in this session
+    unsaid: bool = False  # its operator approved while there was no session
     alignments: int = 0  # of ids, for this run
     approved: Mapping[str, str] = field(default_factory=dict)  # what the operator saw, to compare
 
@@ -312,9 +313,10 @@ def _proposed_again(agent: Agent, run: ActiveRun, proposal: Proposal) -> Transit
     proposed = run.proposed + 1
     if proposed > MAX_PROPOSED:
         return agent, [breach(agent, f"it proposed run {plan.run} {proposed} times in a session.")]
-    agent = agent.with_run(plan.run, replace(run, proposal=proposal, proposed=proposed))
-    agent, actions = _queue(agent, plan.run, proposal)
-    return agent, [Notify(notices.plan_received(plan, again=True)), *actions]
+    said = [Say(Approval(plan.run, True))] if run.unsaid else []
+    run = replace(run, proposal=proposal, proposed=proposed, unsaid=False)
+    agent, actions = _queue(agent.with_run(plan.run, run), plan.run, proposal)
+    return agent, [Notify(notices.plan_received(plan, again=True)), *said, *actions]
 
 
 def _release(agent: Agent, name: str) -> Transition:
@@ -384,7 +386,8 @@ def _decided(agent: Agent, decided: Decided) -> Transition:
 
 def _accepted(agent: Agent, run: ActiveRun) -> Transition:
     name = run.plan.run
-    agent = agent.with_run(name, replace(run, stage=Stage.NEW, approved={}))
+    unsaid = not agent.connected
+    agent = agent.with_run(name, replace(run, stage=Stage.NEW, approved={}, unsaid=unsaid))
     actions: list[Action] = [Notify(notices.approved(name, run.plan.study))]
     if agent.connected:  # otherwise the coordinator sends the plan again
         agent, more = _queue(agent, name, run.proposal)

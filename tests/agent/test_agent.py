@@ -464,6 +464,17 @@ CASES = {
         {},
         f"{REFUSES}; {BROKE}{USELESS}",
     ),
+    "an approval without a session is said in the next one": (
+        [
+            *ASKED,
+            SessionEnded(),
+            Decided("r", True, "", PLAN.plan.digest),
+            SessionOpened(),
+            PLAN,
+        ],
+        ASKS,
+        "notify plan; say Approval; work on Proposal",
+    ),
     "a plan that is repeated in a session": (
         [*ASKED, *[PLAN] * MAX_PROPOSED],
         ASKS,
