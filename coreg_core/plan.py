@@ -255,6 +255,7 @@ def alignment_of(plan: Plan, attempt: int) -> Plan:
 
 
 ASKS = "-ask-"  # in the name of a run of a standing plan
+MOST_RUNS = 10_000  # a day, that a site asks for: a run adds about 7 kB to each site's ledger
 
 
 def on_demand(plan: Plan, name: str) -> Plan:

@@ -300,11 +300,15 @@ def diabetes() -> str:
     return table(f"| site | {' | '.join(names.values())} |", rows)
 
 
+def results(name: str) -> dict:
+    """The figures of a benchmark."""
+    path = ROOT / "benchmarks" / "results" / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def sizing() -> str:
     """Memory, time and traffic of a site (benchmarks/sizing.py)."""
-    found = json.loads(
-        (ROOT / "benchmarks" / "results" / "sizing.json").read_text(encoding="utf-8")
-    )["rows"]
+    found = results("sizing")["rows"]
     rows = [
         f"| {r['form']} | {r['labelled']} | {r['shared']} | {human_bytes(r['memory'])} |"
         f" {r['factor_seconds']:.2f} s | {1000 * r['answer_seconds']:.1f} ms |"
@@ -320,9 +324,7 @@ def sizing() -> str:
 
 def trainings() -> str:
     """Time, traffic and memory of an additive training at a site (benchmarks/sizing.py)."""
-    found = json.loads(
-        (ROOT / "benchmarks" / "results" / "sizing.json").read_text(encoding="utf-8")
-    )["additive"]
+    found = results("sizing")["additive"]
     rows = [
         f"| {count(r['shared'])} | {r['sites']} | {r['seconds']:.1f} s | {human_bytes(r['sent'])} |"
         f" {human_bytes(r['memory'])} |"
@@ -333,9 +335,7 @@ def trainings() -> str:
 
 def alignment() -> str:
     """Time and memory of alignments (benchmarks/alignment.py)."""
-    found = json.loads(
-        (ROOT / "benchmarks" / "results" / "alignment.json").read_text(encoding="utf-8")
-    )["rows"]
+    found = results("alignment")["rows"]
     rows = [
         f"| {r['sites']} | {count(r['ids'])} | {count(r['padded'])} | {r['seconds']:.0f} s |"
         f" {r['cpu']:.0f} s | {r['bare']:.0f} s | {r['cpu'] / r['bare']:.2f} |"

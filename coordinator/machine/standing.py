@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from coordinator.machine.events import CallStanding
 from coordinator.machine.records import Timeouts
+from coreg_core.plan import MOST_RUNS
 
 PAUSE = 0.5
 LONGEST_PAUSE = 60.0
 DAY = 86_400.0
-MOST_RUNS = 10_000  # a run adds about 7 kB to each site's ledger
 # Somebody waits for the answer: a site that is away is left out, or the run ends.
 QUICK = Timeouts(join=0.0, plan=10.0, approval=10.0, round=10.0, stall=5.0)
 

@@ -19,3 +19,8 @@ def utc_now() -> datetime:
 def timestamp() -> str:
     """ISO 8601, to the millisecond."""
     return datetime.fromtimestamp(source(), UTC).isoformat(timespec="milliseconds")
+
+
+def today() -> str:
+    """The date of `timestamp`."""
+    return utc_now().date().isoformat()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from coreg_core.errors import Refused
 from coreg_core.objectives.additive import Additive
 from coreg_core.objectives.scoring import Scoring
-from coreg_core.plan import Plan, is_on_demand, plan_fault
+from coreg_core.plan import MOST_RUNS, MOST_SEALED, Plan, is_on_demand, plan_fault
 from site_agent.consent.differences import (
     objections_to_other_models,
     objections_to_other_rows,
@@ -23,10 +23,6 @@ from site_agent.consent.policy import Policy
 from site_agent.consent.terms import objections_to_terms
 from site_agent.disclosure import Disclosure
 from site_agent.site_data import PrivateData
-
-# A day: each run adds lines to the ledger, which never shrinks.
-MOST_RUNS = 10_000
-MOST_MASKED = 64  # sites of a plan with secure aggregation
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +66,7 @@ class Consent:
             )
         most_runs = MOST_RUNS
         if is_on_demand(plan.run):  # each member can ask for as many, and interrupt one once
-            most_runs *= 2 * min(len(plan.sites), MOST_MASKED)
+            most_runs *= 2 * min(len(plan.sites), MOST_SEALED)
         if self.memory.offered_on(self.day(), on_demand=is_on_demand(plan.run)) >= most_runs:
             yield Objection(f"this site has taken part in {most_runs} such runs today, the most")
         most = plan.most_answers
@@ -106,9 +102,8 @@ class Consent:
             )
         if data is None and times:
             text += ", if the alignment finds the same labels"
-        features = max((rows.features for rows in self.memory.row_sets()), default=0)
-        if times and features:
-            wanted = plan.objective.rows_per_feature * features
+        wanted = self._rows_apart(plan.objective)
+        if times and wanted:
             text += (
                 ". The labelled rows have to be those of the earlier training, or differ from them"
                 f" in at least {wanted}"
@@ -124,14 +119,17 @@ class Consent:
         """How many more labelled rows have to differ from an earlier training's, of which some are
         not there any more; 0 where none are missing, or enough.
         """
-        features = max((rows.features for rows in self.memory.row_sets()), default=0)
         if data is None or not isinstance(plan.objective, Additive) or not len(data.y):
             return 0
         lost = self.memory.lost_rows(data)
-        wanted = plan.objective.rows_per_feature * features
         if not lost:
             return 0
-        return max(wanted - lost, 0)
+        return max(self._rows_apart(plan.objective) - lost, 0)
+
+    def _rows_apart(self, terms: Additive) -> int:
+        """In how many labelled rows two trainings differ at least; 0 before the first."""
+        features = max((rows.features for rows in self.memory.row_sets()), default=0)
+        return terms.rows_per_feature * features
 
     def fewest_sites_of_scores(self, data: PrivateData) -> int | None:
         """The fewest sites with which this site ends a training with joint scores: three, or two

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from coreg_core.errors import Refused, Unreachable
-from coreg_core.plan import Plan, is_on_demand
+from coreg_core.plan import MOST_RUNS, Plan, is_on_demand
 from site_agent.data.ids import normalised
 from site_agent.machine.results import ScoringResult
 from site_agent.machine.scoring import Batch
@@ -121,7 +121,7 @@ class OnDemand:
         except NotInTime:
             raise Unreachable(
                 f"no score within {SECONDS:g} s. Other sites are away; or this site has asked for"
-                " 10,000 runs in a day, the most (a request can name 10,000 ids); or study"
+                f" {MOST_RUNS} runs in a day, the most (a request can name many ids); or study"
                 f" {request.study} does not stand at the coordinator any more: its operator can"
                 " submit it again."
             ) from None

@@ -14,7 +14,7 @@ from typing import Any
 
 from coreg_core.errors import BadData, CoregError
 from coreg_core.plan import Plan
-from coreg_wire.clock import timestamp
+from coreg_wire.clock import today
 from site_agent.config.settings import AgentSettings
 from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
@@ -89,7 +89,7 @@ def check_plan(plan: Plan, site: CheckedSite) -> Iterator[CheckLine]:
     data_set = data_sets.choose(plan.data)
     name = check_identity(settings.identity).name
     policy = read_policy(settings.policy)
-    consent = Consent(policy, Memory(), time.monotonic, lambda: timestamp()[:10])
+    consent = Consent(policy, Memory(), time.monotonic, today)
     remember(settings.ledger_path, consent.memory)
     untrained = data_set in site.untrained
     needs = plan.objective.needs

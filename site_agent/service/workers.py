@@ -29,7 +29,7 @@ from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Notice, Outcome
 from coreg_core.plan import Plan, aligns_for
 from coreg_core.threads import pin_threads
-from coreg_wire.clock import timestamp
+from coreg_wire.clock import today
 from coreg_wire.transport.codec import frames_of
 from coreg_wire.transport.fields import MAX_TEXT
 from coreg_wire.transport.service import release
@@ -106,7 +106,7 @@ class RunWorkers:
         self.policy = self.tables.policy
         self.results = self.tables.results
         self.name = self.results.site
-        self.consent = Consent(self.policy, self.ledger.memory, time.monotonic, _today)
+        self.consent = Consent(self.policy, self.ledger.memory, time.monotonic, today)
 
     def forget(self, run: str) -> None:
         with self._lock:
@@ -271,11 +271,9 @@ class RunWorkers:
                 fewest = self.consent.fewest_sites_of_scores(private)
                 return replace(private, score_sites=fewest)
             case Batch():
-                asked_today = {
-                    site: self.ledger.memory.asked(site, _today()) for site in plan.sites
-                }
+                askedtoday = {site: self.ledger.memory.asked(site, today()) for site in plan.sites}
                 remaining = {
-                    site: self.policy.scores_a_day - asked for site, asked in asked_today.items()
+                    site: self.policy.scores_a_day - asked for site, asked in askedtoday.items()
                 }
                 return replace(private, left=remaining)
             case _:
@@ -383,10 +381,6 @@ class RunWorkers:
         path = self.tables.keep(plan, waiting_plan, data.ids, result.ids)
         self.forget(waiting_run)  # it is proposed again, and reads the shared rows
         return (path,)
-
-
-def _today() -> str:
-    return timestamp()[:10]
 
 
 def _defect(run: str, error: Exception) -> Notice:

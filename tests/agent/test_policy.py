@@ -17,9 +17,9 @@ from coreg_core.agreement.views import make_view
 from coreg_core.errors import UsageError
 from coreg_core.kernels import Gaussian
 from coreg_core.objectives.additive import Additive
-from coreg_core.plan import is_on_demand
+from coreg_core.plan import MOST_RUNS, is_on_demand
 from coreg_core.spans import EveryPoint, LabelledPoints
-from site_agent.consent.consent import MOST_RUNS, Consent
+from site_agent.consent.consent import Consent
 from site_agent.consent.memory import Memory
 from site_agent.consent.policy import Policy, read_policy
 from site_agent.site_data import PrivateData

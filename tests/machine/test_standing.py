@@ -26,12 +26,12 @@ from coordinator.machine.events import (
     Submitted,
 )
 from coordinator.machine.federation import FederationState, Scheduler, handle
-from coordinator.machine.standing import LONGEST_PAUSE, MOST_RUNS, PAUSE, StudyRequests
+from coordinator.machine.standing import LONGEST_PAUSE, PAUSE, StudyRequests
 from coreg_core.messages import Finished, Step, Unaligned, Wanted
 from coreg_core.objectives.alignment import Alignment
 from coreg_core.objectives.scoring import Scoring
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan, on_demand, plan_fault
+from coreg_core.plan import MOST_RUNS, Plan, on_demand, plan_fault
 from site_agent.machine.objective import Question, Reply
 from site_agent.machine.standing import StandingComputation
 
