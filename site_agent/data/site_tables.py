@@ -218,7 +218,7 @@ def _doubts_on_targets(inputs: Inputs, features: Sequence[str]) -> Iterator[str]
     for name in USUAL_TARGETS:
         if not inputs.labels and name in features:
             yield (
-                f"WARNING: {name!r} is a feature here, because this site has no labels. If it is"
+                f"{name!r} is a feature here, because this site has no labels. If it is"
                 f" the study's target, it tells the labels: leave it out ({flag('drop', name)})."
             )
 
